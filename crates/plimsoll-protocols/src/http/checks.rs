@@ -11,6 +11,7 @@ use super::envelopes;
 use super::missing_page::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_of;
+use super::step_protocol::AnswerCapture;
 use crate::unpacking::ContentCodings;
 
 /// A required header field is missing, or has another value.
@@ -128,6 +129,15 @@ impl ResponseChecks {
             captures_head: false,
             captures_body: false,
             bodiless: call.method == "HEAD",
+        }
+    }
+
+    /// Makes the checks of a journey's step.
+    pub(super) fn of_step(call: &HttpCall, capture: AnswerCapture) -> ResponseChecks {
+        ResponseChecks {
+            captures_head: true,
+            captures_body: capture == AnswerCapture::Whole,
+            ..ResponseChecks::new(call)
         }
     }
 

@@ -54,21 +54,15 @@ pub struct Http1Protocol(Arc<Http1Shared>);
 impl Http1Protocol {
     /// Prepares the request.
     pub fn new(request: &HttpRequest<'_>) -> Http1Protocol {
-        Http1Protocol(Arc::new(Http1Shared {
-            request: EncodedRequest::new(request),
-            checks: ResponseChecks::new(request.call),
-            closes: request.closes,
-            is_idempotent: request.call.is_idempotent(),
-        }))
+        Http1Protocol::with_checks(request, ResponseChecks::new(request.call))
     }
-}
 
-impl Http1Protocol {
     /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
     pub fn of_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
-        let mut checks = ResponseChecks::new(request.call);
-        checks.captures_head = true;
-        checks.captures_body = capture == AnswerCapture::Whole;
+        Http1Protocol::with_checks(request, ResponseChecks::of_step(request.call, capture))
+    }
+
+    fn with_checks(request: &HttpRequest<'_>, checks: ResponseChecks) -> Http1Protocol {
         Http1Protocol(Arc::new(Http1Shared {
             request: EncodedRequest::new(request),
             checks,

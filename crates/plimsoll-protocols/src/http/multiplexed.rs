@@ -75,11 +75,31 @@ pub struct Http2Protocol(Arc<Http2Shared>);
 impl Http2Protocol {
     /// Prepares the request.
     pub fn new(request: &HttpRequest<'_>, scheme: HttpScheme) -> Http2Protocol {
-        let call = request.call;
+        let prepared = prepare(request, scheme);
+        Http2Protocol::with_checks(request, prepared, ResponseChecks::new(request.call))
+    }
+
+    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
+    pub fn of_step(
+        request: &HttpRequest<'_>,
+        scheme: HttpScheme,
+        capture: AnswerCapture,
+    ) -> Http2Protocol {
+        // Steps have different requests, so none may rely on the peer's table.
+        let prepared = prepare(request, scheme).stateless();
+        let checks = ResponseChecks::of_step(request.call, capture);
+        Http2Protocol::with_checks(request, prepared, checks)
+    }
+
+    fn with_checks(
+        request: &HttpRequest<'_>,
+        prepared: RequestTemplate,
+        checks: ResponseChecks,
+    ) -> Http2Protocol {
         Http2Protocol(Arc::new(Http2Shared {
-            request: prepare(request, scheme),
-            checks: ResponseChecks::new(call),
-            varying: call.varying.clone(),
+            request: prepared,
+            checks,
+            varying: request.call.varying.clone(),
         }))
     }
 }
@@ -467,25 +487,6 @@ impl AcceptsBodies for Http2Driver {
 
     fn set_next_body(&mut self, body: Vec<u8>) {
         (self.calls.scratch, self.calls.has_next_body) = (body, true);
-    }
-}
-
-impl Http2Protocol {
-    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
-    pub fn of_step(
-        request: &HttpRequest<'_>,
-        scheme: HttpScheme,
-        capture: AnswerCapture,
-    ) -> Http2Protocol {
-        let call = request.call;
-        let mut checks = ResponseChecks::new(call);
-        checks.captures_head = true;
-        checks.captures_body = capture == AnswerCapture::Whole;
-        Http2Protocol(Arc::new(Http2Shared {
-            request: prepare(request, scheme).stateless(),
-            checks,
-            varying: call.varying.clone(),
-        }))
     }
 }
 

@@ -15,16 +15,10 @@ use serde_json::value::RawValue;
 use serde_json_path::JsonPath;
 
 use super::step_spec::{TakeSpec, TakeTable};
+use crate::http2::printable;
 
 /// The longest excerpt of an answer in a message. Bytes.
 const MAX_SHOWN: usize = 120;
-
-/// Returns the beginning of a text from the network, fit for a terminal.
-fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
-    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    shown.collect()
-}
 
 /// A value to take from a step's answer.
 #[derive(Clone, Debug)]
@@ -194,7 +188,7 @@ impl Take {
         };
         let found = found.ok_or_else(|| match answer.body {
             Some(body) if self.source.is_in_body() && !body.is_empty() => {
-                let shown = printable(body);
+                let shown = printable(&body[..body.len().min(MAX_SHOWN)]);
                 format!("the answer has none; it begins: {shown}")
             }
             _ => "the answer has none".to_owned(),
