@@ -147,7 +147,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     if spec.call.schedules_itself() {
         return Err(Problem::new(
             key,
-            "sessions and held connections have no arrivals that lanes could share",
+            "users with several calls, sessions and held connections have no arrivals that lanes could share",
         ));
     }
     spec.name = Some(name.to_owned());

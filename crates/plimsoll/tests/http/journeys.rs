@@ -214,3 +214,22 @@ fn invalid_steps_are_rejected_by_key() {
         );
     }
 }
+
+#[test]
+fn processes_divide_users_and_merge_steps() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let address = server.address();
+    let plan = format!(
+        "target = \"http://{address}\"\n[load]\nclients = 4\ncalls = 40\nprocesses = 2\n\
+         [[steps]]\nname = \"say\"\npath = \"/echo\"\nbody = '{{\"n\": {{{{seq}}}}}}'\ntake.n = \"/n\"\n\
+         [[steps]]\nname = \"ask\"\npath = \"/bytes/{{{{n}}}}\"\nrepeat = 2\n"
+    );
+    fs::write(place.path("plan.toml"), plan).expect("a writable folder");
+    let arguments = ["run", "plan.toml", "-q", "--json", "--out", "run"];
+    let run = run_measured(&place, 0, &arguments);
+    assert_eq!(run["processes"], 2, "{run}");
+    assert_eq!(step(&run, "say")["ok"], 40, "{run}");
+    assert_eq!(step(&run, "ask")["ok"], 80, "{run}");
+    assert_eq!(run["total"]["measures"]["counts"]["users_ok"], 40, "{run}");
+}
