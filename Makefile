@@ -30,7 +30,7 @@ check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
 	$(TYPOS)
 	tests/commits.py
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-protocols/icount -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features $(TEST_FEATURES),plimsoll-protocols/icount -- -D warnings
 	@# The fuzz targets are a workspace of their own, whose lock file must follow new dependencies of the crates.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
@@ -153,7 +153,7 @@ site: $(MDBOOK) ## the documentation as a website, target/site/book, with every 
 
 $(MDBOOK):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/site-tool" \
-		nice -n 10 $(CARGO) install --locked --force mdbook@$(MDBOOK_VERSION) --no-default-features --features search
+		nice -n 10 $(CARGO) install --locked --force --debug mdbook@$(MDBOOK_VERSION) --no-default-features --features search
 
 # Options of make dist: cargo's profile, and existing binaries to package.
 PROFILE ?= dist
@@ -184,9 +184,12 @@ release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
 
 # Documents the libraries with private items, for readers of the source. The binary's comments are its help texts.
+# With the features of `make check` and an option for targets of tests (there are few examples), cargo uses what
+# `make check` has compiled of the dependencies.
 .PHONY: doc
 doc: ## the API documentation, warnings as errors
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --examples --no-deps --document-private-items \
+		--features $(TEST_FEATURES),plimsoll-protocols/icount
 
 DENY = .peers/bin/cargo-deny
 DENY_VERSION = 0.20.2

@@ -11,8 +11,9 @@ passes then, it is flaky: its first output is printed, and it does not fail the 
 failed twice, if more than MAX_FLAKY tests were flaky, or if a test was flaky in another of the last RUNS_REMEMBERED
 runs of the set, which are kept in ~/.local/state/plimsoll/flaky-tests.json ($XDG_STATE_HOME, if set).
 
-Compiling and installing overlap, and so do PARALLEL test binaries: most of their time is waiting. CARGO and CARGO_FLAGS
-are those of the Makefile. The exit code is 0 if the set passed, 1 if it failed, 2 for a usage error.
+Compiling and installing overlap, and so do PARALLEL test binaries: most of their time is waiting. The fuzz targets
+compile beside the other tests of `peers`, at a low priority. CARGO and CARGO_FLAGS are those of the Makefile. The exit
+code is 0 if the set passed, 1 if it failed, 2 for a usage error.
 """
 
 import concurrent.futures
@@ -178,14 +179,23 @@ class Tests:
             self.say(f"{what}: {time.monotonic() - began:.0f} s")
 
     def step(self, *command):
-        """Runs a script, which counts as one test and prints as it goes."""
+        """Runs a script, which counts as one test."""
         with self.timed(shlex.join(command)):
-            status, output = wait(start(command, cwd=ROOT))
-        if status == 0:
-            self.passed += 1
-        else:
-            self.say(output)
-            self.fail(shlex.join(command), output, again=lambda: capture(command, cwd=ROOT))
+            status, output = capture(command, cwd=ROOT)
+        with self.printing:
+            print(output, end="", flush=True)
+            if status == 0:
+                self.passed += 1
+            else:
+                self.fail(shlex.join(command), output, again=lambda: capture(command, cwd=ROOT))
+
+    @contextlib.contextmanager
+    def beside(self, function, *arguments):
+        """Runs `function` beside the block, and waits for both."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(function, *arguments)
+            yield
+            running.result()
 
     def install(self, scope):
         """Begins to install what a set needs besides Rust; `wait_for_setup` waits for it."""
@@ -224,22 +234,23 @@ class Tests:
 
     def run(self, binaries, chosen=(), doc=False):
         """Runs the binaries, PARALLEL at a time: of each, the tests that the arguments `chosen` choose, or all."""
-        before = self.passed + len(self.failures)
         with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
             examples = pool.submit(self.run_examples) if doc else None
             slots = threading.Semaphore(PARALLEL)
-            for running in [pool.submit(self.run_binary, binary, chosen, slots) for binary in binaries]:
-                running.result()
+            running = [pool.submit(self.run_binary, binary, chosen, slots) for binary in binaries]
+            ended = sum(binary.result() for binary in running)
             if examples:
                 examples.result()
-        if chosen and self.passed + len(self.failures) == before:
+        if chosen and ended == 0:
             self.fail(f"no test matches {shlex.join(chosen)}")
 
     def run_binary(self, binary, chosen, slots):
+        """Runs a binary's tests; returns how many ended."""
         with slots:
             status, output = binary.run(*chosen)
         with self.printing:
-            self.passed += total(output, "passed")
+            passed = total(output, "passed")
+            self.passed += passed
             self.ignored += total(output, "ignored")
             names = failed_names(output) if total(output, "failed") else []
             for name in names:
@@ -252,6 +263,7 @@ class Tests:
                 print(f"==> {binary.name}\n{output}", flush=True)
             results = " ".join(re.findall(r"^test result: (.*)$", output, re.MULTILINE))
             print(f"{binary.name}: {results}", flush=True)
+            return passed + total(output, "failed") + (status != 0 and not names)
 
     def run_examples(self):
         """Runs the examples in the documentation."""
@@ -361,15 +373,16 @@ def run_peers(fuzz_seconds):
     # The newer OpenSSL takes the place of the system's.
     newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
     with_openssl = [f"plimsoll {name}" for name in ("tls", "tls_abroad", "fetch", "hold", "identity", "peers")]
-    tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
-    tests.run(tests.pick(binaries, ["plimsoll-relays sessions"]), ["--ignored", "autobahn"])
-    tests.step("tests/deploy.sh")
-    tests.step("tests/clusters.py", "target/debug/plimsoll")
-    # A fixed seed, as for the fuzz targets; `make faults` draws others.
-    tests.step("tests/faults.py", "target/debug/plimsoll", "--number", "200", "--seed", "1")
-    tests.step("make", "--no-print-directory", "site")
+    autobahn = tests.pick(binaries, ["plimsoll-relays sessions"])
     # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
-    tests.step("env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
+    fuzz = ("nice", "-n", "19", "env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
+    with tests.beside(tests.step, *fuzz), tests.beside(tests.run, autobahn, ["--ignored", "autobahn"]):
+        tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
+        tests.step("tests/deploy.sh")
+        tests.step("tests/clusters.py", "target/debug/plimsoll")
+        # A fixed seed, as for the fuzz targets; `make faults` draws others.
+        tests.step("tests/faults.py", "target/debug/plimsoll", "--number", "200", "--seed", "1")
+        tests.step("make", "--no-print-directory", "site")
     return tests.finish("peers")
 
 

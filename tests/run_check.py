@@ -113,6 +113,15 @@ class Runner(unittest.TestCase):
         # Killed processes without a parent stay until init has waited for them.
         self.assertTrue(not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z")
 
+    def test_steps_run_beside_each_other(self):
+        there = self.folder / "there"
+        tests = runner.Tests()
+        with contextlib.redirect_stdout(io.StringIO()):
+            # The first step ends only once the second one has run.
+            with tests.beside(tests.step, "sh", "-c", f"until test -e {there}; do sleep 0.05; done"):
+                tests.step("touch", str(there))
+        self.assertEqual((tests.passed, tests.failures), (2, []))
+
     def test_script_runs_again(self):
         marker = self.folder / "marker"
         tests = runner.Tests()
