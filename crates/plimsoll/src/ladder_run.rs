@@ -49,7 +49,7 @@ use crate::version;
 pub(crate) use flags::LadderFlags;
 use interleaving::Interleaving;
 use outline::LadderOutline;
-pub(crate) use routes::example;
+pub(crate) use routes::{ProxyTask, example};
 use servers::{RungServers, ServerSharing};
 use slices::SliceRounds;
 use testbed::Testbed;
@@ -155,7 +155,8 @@ impl<'a> LadderRun<'a> {
         let dir =
             execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
-        let (available, mut skipped) = proxied::remove_unavailable(&mut outline.rungs)?;
+        let (available, mut skipped) =
+            proxied::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {

@@ -1,101 +1,65 @@
-//! Third-party proxies that a ladder can put between the load and a server: how each is found and configured, and
-//! what it can carry. A proxy is a file here and a line of [`PROXIES`]; no other code knows it by name.
+//! Proxies that a ladder can put between the load and a server: how each is found and configured, and what it can
+//! carry. A proxy is a file in `crates/plimsoll/proxies` and a line of [`SHIPPED`], or a file in a folder of the
+//! user's; no code knows one by name.
 //!
-//! All proxies are configured in the same way: one worker, persistent upstream connections, no buffering, limits above
-//! any load. [`process`] starts and stops them.
+//! All proxies are configured in the same way: the same number of workers, persistent upstream connections, no
+//! buffering, limits above any load. [`process`] starts and stops them.
 
-mod apache;
-mod caddy;
-mod envoy;
-mod haproxy;
-mod nginx;
+mod definition;
 pub(crate) mod process;
-mod sidecar;
+mod template;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use plimsoll_model::spec::{WireFormat, register_proxies};
 
-/// All proxies, in the order in which messages list them.
-pub(crate) static PROXIES: [&Proxy; 6] = [
-    &haproxy::PROXY,
-    &nginx::PROXY,
-    &envoy::PROXY,
-    &caddy::PROXY,
-    &apache::PROXY,
-    &sidecar::PROXY,
+pub(crate) use definition::{Proxy, ProxyVersion};
+
+use crate::failure::Failure;
+use template::TemplateContext;
+
+/// The definitions that come with Plimsoll, by name, in the order in which messages list them.
+const SHIPPED: [(&str, &str); 7] = [
+    ("haproxy", include_str!("../proxies/haproxy.toml")),
+    ("nginx", include_str!("../proxies/nginx.toml")),
+    ("envoy", include_str!("../proxies/envoy.toml")),
+    ("caddy", include_str!("../proxies/caddy.toml")),
+    ("apache2", include_str!("../proxies/apache2.toml")),
+    ("h2o", include_str!("../proxies/h2o.toml")),
+    ("sidecar", include_str!("../proxies/sidecar.toml")),
 ];
 
-/// Idle upstream connections that a proxy keeps, so that a load never waits for new ones.
-const MAX_IDLE_CONNECTIONS: u32 = 1024;
-/// Maximum number of concurrent HTTP/2 streams of a connection.
-const MAX_STREAMS: u32 = 1024;
-/// Calls after which a proxy may close a connection: more than any load makes.
-const MAX_CALLS_PER_CONNECTION: u32 = 1_000_000_000;
-
-/// A type of proxy.
-#[derive(Debug)]
-pub(crate) struct Proxy {
-    /// Its name in `via`, also the name of its program.
-    pub(crate) name: &'static str,
-    /// Its display name.
-    pub(crate) title: &'static str,
-    /// How to install it.
-    pub(crate) install: &'static str,
-    /// Protocols it can carry; [`WireFormat::Bytes`] means any TCP.
-    pub(crate) carries: &'static [WireFormat],
-    /// How it treats traffic differently from the other proxies; empty if it does not.
-    pub(crate) remark: &'static str,
-    /// Finds the program; `None` if it is not installed.
-    find: fn() -> Option<PathBuf>,
-    /// Runs the program to get its version.
-    version: fn(&Path) -> Option<ProxyVersion>,
-    /// Returns why this installation can't serve a route that the proxy supports in general.
-    limitation: fn(&InstalledProxy, &ProxyRoute) -> Option<String>,
-    /// Name of its configuration file.
-    config_file: &'static str,
-    /// Returns the configuration.
-    configure: fn(&InstalledProxy, &ProxyRoute) -> String,
-    /// Adds the arguments that run the program in the foreground with that file.
-    arguments: fn(&mut Command, &Path),
-    /// Whether certificate and key have to be in one file.
-    joins_keys: bool,
-}
-
-/// The version that a program prints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProxyVersion {
-    /// Version number.
-    pub(crate) number: String,
-    /// TLS library; `None` if the program does not print it.
-    pub(crate) tls: Option<String>,
-    /// The full output, which may list build options.
-    pub(crate) printed: String,
-}
+/// The proxies that a ladder may use.
+#[derive(Clone, Debug)]
+pub(crate) struct ProxyCatalog(Vec<Arc<Proxy>>);
 
 /// A proxy installed on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct InstalledProxy {
-    pub(crate) proxy: &'static Proxy,
+    pub(crate) proxy: Arc<Proxy>,
     /// The program.
     pub(crate) program: PathBuf,
     pub(crate) version: ProxyVersion,
 }
 
-/// The route of a rung's calls through a proxy.
+/// The route of calls through one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRoute {
     pub(crate) wire: WireFormat,
-    /// The address that the load connects to.
+    /// The address that the load, or the proxy before this one, connects to.
     pub(crate) listen: SocketAddr,
-    /// The server's address.
+    /// The address of the server or of the next proxy.
     pub(crate) upstream: SocketAddr,
     /// `None` for plaintext from the load.
     pub(crate) listen_tls: Option<ListenTls>,
     /// `None` for plaintext to the server.
     pub(crate) upstream_tls: Option<UpstreamTls>,
+    /// Number of worker threads or processes.
+    pub(crate) workers: u32,
     /// Absolute path of the folder for its files.
     pub(crate) dir: PathBuf,
 }
@@ -128,73 +92,139 @@ pub(crate) struct UpstreamTls {
     pub(crate) server_name: String,
 }
 
-impl Proxy {
-    /// Finds the proxy on this machine.
+impl ProxyCatalog {
+    /// Returns the proxies that come with Plimsoll, and those that `folder` defines, which replace others of the same
+    /// name.
     ///
     /// # Errors
-    /// When it is not installed or does not print its version; a sentence that says how to install it.
-    pub(crate) fn installed(&'static self) -> Result<InstalledProxy, String> {
-        let Proxy { title, install, .. } = self;
-        let program = (self.find)()
-            .ok_or_else(|| format!("{title} is not on PATH or in /usr/sbin: {install}"))?;
-        let version = (self.version)(&program).ok_or_else(|| {
-            format!(
-                "{} does not print a version as {title} does: {install}",
-                program.display()
-            )
-        })?;
-        Ok(InstalledProxy {
-            proxy: self,
-            program,
-            version,
-        })
+    /// When the folder or one of its files can't be read, or a file is not a definition; names the file.
+    pub(crate) fn load(folder: Option<&Path>) -> Result<ProxyCatalog, Failure> {
+        let shipped = SHIPPED.map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
+        let mut proxies = shipped.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for file in folder.map_or_else(|| Ok(Vec::new()), definition_files)? {
+            let text = fs::read_to_string(&file).map_err(|e| cannot_read(&file, &e))?;
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            let proxy = Proxy::parse(&name, &text, &file.display().to_string())?;
+            match proxies.iter_mut().find(|other| other.name == proxy.name) {
+                Some(replaced) => *replaced = proxy,
+                None => proxies.push(proxy),
+            }
+        }
+        Ok(ProxyCatalog(proxies.into_iter().map(Arc::new).collect()))
     }
 
-    /// Returns the protocols it can carry, in words.
-    pub(crate) fn carries_in_words(&self) -> String {
-        let names: Vec<&str> = self.carries.iter().map(|wire| wire.name()).collect();
-        names.join(", ")
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Proxy>> {
+        self.0.iter()
     }
+
+    /// Returns the proxy with this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Proxy>> {
+        self.iter().find(|proxy| proxy.name == name)
+    }
+}
+
+/// Returns the files of definitions in a folder, by name.
+fn definition_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(folder).map_err(|e| cannot_read(folder, &e))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(|e| cannot_read(folder, &e))?.path();
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Failure::error_with_help(
+            format_args!("ladder.proxies: {} defines no proxy", folder.display()),
+            "a proxy is a file NAME.toml; `plimsoll proxies --definition haproxy` prints one to begin with",
+        ));
+    }
+    Ok(files)
+}
+
+fn cannot_read(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::error_with_help(
+        format_args!("ladder.proxies: can't read {}: {e}", path.display()),
+        "give a folder with a file NAME.toml for each proxy",
+    )
+}
+
+/// Returns the text of a definition that comes with Plimsoll.
+pub(crate) fn shipped_definition(name: &str) -> Option<&'static str> {
+    let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
+    Some(text)
+}
+
+/// Returns the names of the proxies that come with Plimsoll.
+pub(crate) fn shipped_names() -> impl Iterator<Item = &'static str> {
+    SHIPPED.into_iter().map(|(name, _)| name)
+}
+
+/// Registers the names of the proxies that come with Plimsoll for plans.
+pub(crate) fn register() {
+    register_proxies(shipped_names());
 }
 
 impl InstalledProxy {
     /// Returns why it can't serve a route; `None` if it can.
-    pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Option<String> {
-        let proxy = self.proxy;
-        if !proxy.carries.contains(&route.wire) {
-            return Some(format!(
+    ///
+    /// # Errors
+    /// When the template that says so is wrong; names its line.
+    pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
+        let proxy = &self.proxy;
+        if !proxy.carries(route.wire) {
+            return Ok(Some(format!(
                 "{} does not carry {}, but {}",
                 proxy.title,
                 route.wire.name(),
                 proxy.carries_in_words()
-            ));
+            )));
         }
-        (proxy.limitation)(self, route)
+        let said = self.render("refuses", &proxy.refuses, route)?;
+        let said = said.trim();
+        Ok((!said.is_empty()).then(|| said.to_owned()))
     }
 
-    pub(crate) fn configuration(&self, route: &ProxyRoute) -> String {
-        (self.proxy.configure)(self, route)
+    /// Returns the text of its configuration file.
+    ///
+    /// # Errors
+    /// When the template is wrong; names its line.
+    pub(crate) fn configuration(&self, route: &ProxyRoute) -> Result<String, String> {
+        self.render("config", &self.proxy.config, route)
     }
 
     /// Returns the path of its configuration in the route's folder.
     pub(crate) fn configuration_file(&self, route: &ProxyRoute) -> PathBuf {
-        route.dir.join(self.proxy.config_file)
-    }
-
-    pub(crate) fn joins_keys(&self) -> bool {
-        self.proxy.joins_keys
+        route.dir.join(&self.proxy.config_file)
     }
 
     /// Returns the command that runs it in the foreground.
-    pub(crate) fn command(&self, route: &ProxyRoute) -> Command {
+    ///
+    /// # Errors
+    /// When the template of an argument is wrong; names it.
+    pub(crate) fn command(&self, route: &ProxyRoute) -> Result<Command, String> {
         let mut command = Command::new(&self.program);
-        (self.proxy.arguments)(&mut command, &self.configuration_file(route));
-        command
+        for argument in &self.proxy.arguments {
+            command.arg(self.render("arguments", argument, route)?);
+        }
+        for (name, value) in &self.proxy.environment {
+            command.env(name, self.render("environment", value, route)?);
+        }
+        Ok(command)
+    }
+
+    fn render(&self, key: &str, text: &str, route: &ProxyRoute) -> Result<String, String> {
+        let context = TemplateContext::new(self, route);
+        template::render(text, &context).map_err(|e| format!("{}: {key}: {e}", self.proxy.source))
     }
 
     /// Returns name and versions, such as `NGINX 1.22.1 (OpenSSL 3.0.22)`.
     pub(crate) fn describe(&self) -> String {
-        let (title, number) = (self.proxy.title, &self.version.number);
+        let (title, number) = (&self.proxy.title, &self.version.number);
         match &self.version.tls {
             Some(tls) => format!("{title} {number} ({tls})"),
             None => format!("{title} {number}"),
@@ -202,46 +232,5 @@ impl InstalledProxy {
     }
 }
 
-/// Returns the proxy with this name.
-pub(crate) fn named(name: &str) -> Option<&'static Proxy> {
-    PROXIES.iter().copied().find(|proxy| proxy.name == name)
-}
-
-/// Registers the names of all proxies for plans.
-pub(crate) fn register() {
-    register_proxies(PROXIES.iter().map(|proxy| proxy.name));
-}
-
-/// Finds a program on PATH or in the sbin folders, where Debian installs daemons.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).map(Some);
-    let more = ["/usr/sbin", "/usr/local/sbin"].map(|folder| Some(PathBuf::from(folder)));
-    let mut all = folders.chain(more).flatten();
-    all.find_map(|folder| {
-        let file = folder.join(name);
-        file.is_file().then_some(file)
-    })
-}
-
-/// Runs a program with arguments and returns its output of both streams.
-fn printed(program: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok()?;
-    let both = [output.stdout, output.stderr].concat();
-    Some(String::from_utf8_lossy(&both).into_owned())
-}
-
-/// Returns up to `words` words after `before` on the first line with it.
-fn words_after(text: &str, before: &str, words: usize) -> Option<String> {
-    let rest = text
-        .lines()
-        .find_map(|line| Some(line.split_once(before)?.1))?;
-    let found: Vec<&str> = rest.split_whitespace().take(words).collect();
-    (!found.is_empty()).then(|| found.join(" "))
-}
-
-/// Quotes a path with double quotes.
-fn quote(path: &Path) -> String {
-    let text = path.display().to_string();
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 mod via;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args, value_parser};
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,13 @@ pub struct LadderSpec {
     /// [default: connections, and all of them where the ladder starts the servers].
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub parts: Option<Vec<String>>,
+    /// A folder with definitions of proxies, `NAME.toml` each, for `via`; they replace Plimsoll's own of the same name.
+    #[arg(
+        help = "A folder with definitions of proxies, NAME.toml each, for --via; they replace Plimsoll's own of the same name",
+        long,
+        value_name = "DIR"
+    )]
+    pub proxies: Option<PathBuf>,
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     #[arg(skip)]
@@ -86,7 +94,7 @@ pub struct LadderSpec {
     #[arg(skip)]
     pub rungs: Option<Vec<RungTable>>,
     /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`,
-    /// `upstream_tls`, or a plan's key with dots.
+    /// `upstream_tls`, `between_tls`, `proxy_workers`, or a plan's key with dots.
     #[arg(skip)]
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
@@ -185,6 +193,10 @@ pub struct RungSpec {
     pub route: RungRoute,
     /// The security of the proxy's connections to the server; `None`: the same as the load's.
     pub upstream_tls: Option<UpstreamTls>,
+    /// The security of connections between the proxies of a chain.
+    pub between_tls: RungSecurity,
+    /// Workers of each proxy.
+    pub proxy_workers: u32,
     /// The type of both ends' certificates where the ladder creates them, by its name in `certs --algorithm`. `None`:
     /// the default.
     pub certificate: Option<String>,
@@ -198,7 +210,7 @@ pub struct RungSpec {
 
 /// Maximum number of rungs: more would take hours, and their report would be too long to read.
 const MAX_RUNGS: usize = 64;
-const NAMED_AXES: [&str; 11] = [
+const NAMED_AXES: [&str; 13] = [
     "tls",
     "connection",
     "version",
@@ -210,6 +222,8 @@ const NAMED_AXES: [&str; 11] = [
     "network",
     "via",
     "upstream_tls",
+    "between_tls",
+    "proxy_workers",
 ];
 impl Spec {
     /// Returns the rungs of the plan's ladder, with the last axis varying fastest.
@@ -227,6 +241,8 @@ impl Spec {
             network: RungNetwork::Localhost,
             route: RungRoute::Direct,
             upstream_tls: None,
+            between_tls: RungSecurity::Mutual,
+            proxy_workers: 1,
             certificate: None,
             library: TlsLibrary::default(),
             serve: None,
@@ -272,6 +288,8 @@ impl Spec {
             )
             .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
         }
+        via::check_names(rungs.iter(), ladder.proxies.as_deref())
+            .map_err(|message| Problem::new("ladder.via", message))?;
         let unserved = |rung: &RungSpec| ladder.serve.is_none() && rung.serve.is_some();
         if rungs.iter().any(unserved) {
             return Err(Problem::new(
@@ -436,6 +454,20 @@ impl RungSpec {
                 let found = one_of(&text, all, UpstreamTls::name).map_err(wrong)?;
                 rung.upstream_tls = Some(found);
             }
+            "between_tls" => {
+                rung.between_tls =
+                    one_of(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
+            }
+            "proxy_workers" => {
+                let workers = text.parse().ok();
+                let workers = workers.filter(|n| (1..=via::MAX_PROXY_WORKERS).contains(n));
+                rung.proxy_workers = workers.ok_or_else(|| {
+                    wrong(format!(
+                        "`{text}` is not a number of workers: write 1 to {}",
+                        via::MAX_PROXY_WORKERS
+                    ))
+                })?;
+            }
             "network" => {
                 rung.network =
                     one_of(&text, &RungNetwork::ALL, RungNetwork::name).map_err(wrong)?;
@@ -456,7 +488,7 @@ impl RungSpec {
                     match suggest(path, &NAMED_AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, upstream_tls, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, upstream_tls, between_tls, proxy_workers, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;

@@ -28,6 +28,8 @@ Example: what TLS and client certificates add, with a server of ours for each
   plimsoll ladder plans/score-ladder.toml
 Example: what HAProxy and NGINX add, which the ladder configures, starts and stops
   plimsoll ladder plans/score-ladder.toml --via direct,haproxy,nginx
+Example: what two Envoys with mutual TLS between them add, as in a service mesh
+  plimsoll ladder plans/score-ladder.toml --via direct,envoy,envoy+envoy
 Example: what TLS and a proxy add to a service of your own
   plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
@@ -42,7 +44,7 @@ pub(crate) struct LadderArguments {
     call: DefaultFlags,
 
     /// What stands between the load and the server, a rung each, in place of the plan's `via`: direct, a proxy that
-    /// `plimsoll proxies` lists, "one sidecar", "two sidecars".
+    /// `plimsoll proxies` lists, several of them in a row (envoy+envoy), "one sidecar", "two sidecars".
     #[arg(long, value_name = "PROXIES", value_delimiter = ',')]
     via: Vec<String>,
 

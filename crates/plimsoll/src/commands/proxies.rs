@@ -1,5 +1,7 @@
 //! `plimsoll proxies`: lists the proxies that a ladder can put between load and server.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use plimsoll_model::spec::{RungSecurity, WireFormat};
 use serde_json::json;
@@ -7,16 +9,20 @@ use serde_json::json;
 use crate::console;
 use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
-use crate::ladder_run;
-use crate::proxies::{PROXIES, Proxy, named};
+use crate::ladder_run::{self, ProxyTask};
+use crate::proxies::{InstalledProxy, Proxy, ProxyCatalog, shipped_definition, shipped_names};
 
-/// List the proxies that a ladder can put between load and server, or print the configuration of one.
+/// List the proxies that a ladder can put between load and server, or print the configuration or the definition of
+/// one.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the proxies of this machine, and how to get the others
   plimsoll proxies
 Example: the configuration with which a ladder measures HTTP/2 through HAProxy, with mutual TLS on both sides
-  plimsoll proxies --config haproxy --carry HTTP/2 --tls mutual")]
+  plimsoll proxies --config haproxy --carry HTTP/2 --tls mutual
+Example: a definition to begin with, for a proxy of your own
+  mkdir mine && plimsoll proxies --definition haproxy >mine/mine.toml
+  plimsoll proxies --proxies mine --config mine")]
 pub(crate) struct ProxiesArguments {
     /// Print the configuration of this proxy, with addresses and files as examples.
     #[arg(long, value_name = "PROXY")]
@@ -33,6 +39,18 @@ pub(crate) struct ProxiesArguments {
     /// How the proxy's connections to the server are secured [default: --tls].
     #[arg(long, value_name = "HOW", requires = "config", value_parser = secured)]
     upstream_tls: Option<RungSecurity>,
+
+    /// Number of the proxy's workers.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "config", value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: u32,
+
+    /// Print the definition of this proxy, which Plimsoll makes configurations of.
+    #[arg(long, value_name = "PROXY", conflicts_with_all = ["config", "json"])]
+    definition: Option<String>,
+
+    /// A folder with more definitions of proxies, NAME.toml each; they replace Plimsoll's own of the same name.
+    #[arg(long, value_name = "DIR")]
+    proxies: Option<PathBuf>,
 
     #[command(flatten)]
     json: JsonFlag,
@@ -56,32 +74,52 @@ fn secured(typed: &str) -> Result<RungSecurity, String> {
 }
 
 pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
-    match &arguments.config {
-        Some(name) => show_configuration(arguments, name)?,
-        None => list(&arguments.json)?,
+    let catalog = ProxyCatalog::load(arguments.proxies.as_deref())?;
+    match (&arguments.config, &arguments.definition) {
+        (Some(name), _) => show_configuration(arguments, &catalog, name)?,
+        (None, Some(name)) => {
+            let text = shipped_definition(name)
+                .ok_or_else(|| unknown("--definition", name, shipped_names()))?;
+            console::result(format_args!("{text}"))?;
+        }
+        (None, None) => list(&catalog, &arguments.json)?,
     }
     Ok(Exit::Done)
 }
 
-fn show_configuration(arguments: &ProxiesArguments, name: &str) -> Result<(), Failure> {
-    let proxy = named(name).ok_or_else(|| {
-        let names: Vec<&str> = PROXIES.iter().map(|proxy| proxy.name).collect();
-        Failure::usage(
-            format_args!("--config: `{name}` is not a known proxy"),
-            &format!("use one of {}", names.join(", ")),
-        )
+fn unknown<'a>(flag: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+    let names: Vec<&str> = known.collect();
+    Failure::usage(
+        format_args!("{flag}: `{name}` is not a known proxy"),
+        &format!("use one of {}", names.join(", ")),
+    )
+}
+
+fn show_configuration(
+    arguments: &ProxiesArguments,
+    catalog: &ProxyCatalog,
+    name: &str,
+) -> Result<(), Failure> {
+    let proxy = catalog.named(name).ok_or_else(|| {
+        let names = catalog.iter().map(|proxy| proxy.name.as_str());
+        unknown("--config", name, names)
     })?;
     let wrong = |why: String| Failure::error(format_args!("--config {name}: {why}"));
     let installed = proxy.installed().map_err(wrong)?;
-    let upstream = arguments.upstream_tls.unwrap_or(arguments.tls);
-    let text = ladder_run::example(&installed, arguments.carry, arguments.tls, upstream);
-    console::result(format_args!("{}", text.map_err(wrong)?))
+    let task = ProxyTask {
+        wire: arguments.carry,
+        listen: arguments.tls,
+        upstream: arguments.upstream_tls.unwrap_or(arguments.tls),
+        workers: arguments.workers,
+    };
+    let text = ladder_run::example(&installed, task).map_err(wrong)?;
+    console::result(format_args!("{text}"))
 }
 
-fn list(json: &JsonFlag) -> Result<(), Failure> {
+fn list(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
-    for proxy in PROXIES {
+    for proxy in catalog.iter() {
         let found = proxy.installed();
         let installed = found.as_ref().ok();
         documents.push(json!({
@@ -90,7 +128,7 @@ fn list(json: &JsonFlag) -> Result<(), Failure> {
             "program": installed.map(|found| found.program.display().to_string()),
             "version": installed.map(|found| &found.version.number),
             "tls": installed.and_then(|found| found.version.tls.as_ref()),
-            "carries": proxy.carries.iter().map(|wire| wire.name()).collect::<Vec<_>>(),
+            "carries": proxy.carried(),
             "remark": proxy.remark,
             "install": proxy.install,
         }));
@@ -99,7 +137,7 @@ fn list(json: &JsonFlag) -> Result<(), Failure> {
     json.result(&json!({ "proxies": documents }), lines.join("\n"))
 }
 
-fn describe(proxy: &Proxy, found: &Result<crate::proxies::InstalledProxy, String>) -> String {
+fn describe(proxy: &Proxy, found: &Result<InstalledProxy, String>) -> String {
     let here = match found {
         Ok(installed) => format!(
             "{} in {}",
@@ -108,7 +146,7 @@ fn describe(proxy: &Proxy, found: &Result<crate::proxies::InstalledProxy, String
         ),
         Err(why) => format!("not available: {why}"),
     };
-    let remark = match proxy.remark {
+    let remark = match proxy.remark.as_str() {
         "" => String::new(),
         remark => format!("; {remark}"),
     };

@@ -1,4 +1,4 @@
-//! Starts and watches the third-party proxies that a ladder puts between the load and its servers, one per rung.
+//! Starts and watches the proxies that a ladder puts between the load and its servers: one of a rung, or a chain.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,37 +7,39 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use plimsoll_model::ladder::SkippedRung;
-use plimsoll_model::spec::{RungRoute, RungSecurity, RungSpec};
+use plimsoll_model::spec::{CustomProxy, RungRoute, RungSecurity, RungSpec};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 
-use super::routes::{absolute, cannot_write, external_upstream_tls, join_keys, route};
+use super::routes::{ProxyTask, absolute, cannot_write, external_upstream_tls, join_keys};
 use super::servers::RungServers;
 use super::sidecars::ProxyTarget;
 use crate::console;
 use crate::failure::Failure;
 use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_address};
-use crate::proxies::{self, InstalledProxy, ProxyRoute, UpstreamTls};
+use crate::proxies::{InstalledProxy, ProxyCatalog, ProxyRoute, UpstreamTls};
 
 /// Maximum number of free ports on which a proxy is started, in case another program takes one first.
 const MAX_PORT_ATTEMPTS: u32 = 5;
 const LOG_FILE: &str = "proxy.log";
 
 /// Requested proxies that are installed on this machine, by name.
-pub(super) type AvailableProxies = BTreeMap<&'static str, InstalledProxy>;
+pub(super) type AvailableProxies = BTreeMap<String, InstalledProxy>;
 
-/// Removes rungs whose proxy is not installed, or can't carry their protocol.
+/// Removes rungs whose proxies are not installed, or can't carry their protocol. `folder` has definitions of proxies.
 ///
 /// # Errors
-/// When no rung is left.
+/// When a definition is wrong, or no rung is left.
 pub(super) fn remove_unavailable(
     rungs: &mut Vec<RungSpec>,
+    folder: Option<&Path>,
 ) -> Result<(AvailableProxies, Vec<SkippedRung>), Failure> {
+    let catalog = ProxyCatalog::load(folder)?;
     let mut available = AvailableProxies::new();
     let (mut kept, mut skipped) = (Vec::new(), Vec::new());
     for rung in std::mem::take(rungs) {
-        match find(&rung, &mut available) {
-            Ok(()) => kept.push(rung),
-            Err(reason) => skipped.push(SkippedRung {
+        match obstacle(&rung, &catalog, &mut available).map_err(Failure::error)? {
+            None => kept.push(rung),
+            Some(reason) => skipped.push(SkippedRung {
                 name: rung.name,
                 reason,
             }),
@@ -53,31 +55,64 @@ pub(super) fn remove_unavailable(
     }
 }
 
-fn find(rung: &RungSpec, available: &mut AvailableProxies) -> Result<(), String> {
-    let RungRoute::Proxy(name) = rung.route else {
-        return Ok(());
+/// Returns why a rung's proxies can't carry its calls here, and adds those that are installed to `available`.
+///
+/// # Errors
+/// When a proxy's definition is wrong.
+fn obstacle(
+    rung: &RungSpec,
+    catalog: &ProxyCatalog,
+    available: &mut AvailableProxies,
+) -> Result<Option<String>, String> {
+    let RungRoute::Proxies(names) = &rung.route else {
+        return Ok(None);
     };
-    if !available.contains_key(name) {
-        let proxy = proxies::named(name).ok_or_else(|| format!("{name} is not a known proxy"))?;
-        available.insert(name, proxy.installed()?);
+    for name in names {
+        if available.contains_key(name) {
+            continue;
+        }
+        let Some(proxy) = catalog.named(name) else {
+            return Ok(Some(format!("{name} is not a known proxy")));
+        };
+        match proxy.installed() {
+            Ok(installed) => drop(available.insert(name.clone(), installed)),
+            Err(reason) => return Ok(Some(reason)),
+        }
     }
-    let Some(installed) = available.get(name) else {
-        return Ok(());
-    };
     // The check does not depend on addresses or file names.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let set = CertificateSet::in_dir(Path::new(""));
-    let route = route(rung, (nowhere, nowhere), &set, None, PathBuf::new());
-    installed.obstacle(&route).map_or(Ok(()), Err)
+    for (installed, task) in chain(rung, names, available) {
+        let route = task.route((nowhere, nowhere), &set, None, PathBuf::new());
+        if let Some(reason) = installed.obstacle(&route)? {
+            return Ok(Some(reason));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns a rung's proxies, the one next to the load first, each with its task.
+fn chain<'a>(
+    rung: &RungSpec,
+    names: &[String],
+    available: &'a AvailableProxies,
+) -> Vec<(&'a InstalledProxy, ProxyTask)> {
+    let found: Vec<&InstalledProxy> = names
+        .iter()
+        .filter_map(|name| available.get(name))
+        .collect();
+    let tasks = ProxyTask::of(rung, &found);
+    found.into_iter().zip(tasks).collect()
 }
 
 /// The proxies of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct RungProxies {
-    by_rung: Vec<Option<RungProxy>>,
+    /// By rung, the proxy next to the server first, as they are started; empty without any.
+    by_rung: Vec<Vec<RungProxy>>,
 }
 
-/// The proxy of one rung.
+/// A proxy of one rung.
 struct RungProxy {
     rung: String,
     description: String,
@@ -101,7 +136,9 @@ enum ProxyProgram {
 impl ProxyProgram {
     fn start(&self, listen: SocketAddr, log: &Path) -> Result<ProxyProcess, ProxyStartError> {
         let mut command = match self {
-            ProxyProgram::Known(installed, route) => installed.command(route),
+            ProxyProgram::Known(installed, route) => {
+                installed.command(route).map_err(ProxyStartError::new)?
+            }
             ProxyProgram::Custom(words) => {
                 let mut words = words.iter();
                 let mut command = Command::new(words.next().map_or("", String::as_str));
@@ -137,73 +174,77 @@ impl RungProxies {
         let mut proxied = RungProxies::default();
         let mut own_set = None;
         for (nth, rung) in rungs.iter_mut().enumerate() {
-            let hop = match &rung.route {
-                RungRoute::Proxy(name) => match available.get(name) {
-                    Some(installed) => {
-                        let folder = dir.join("proxies").join(format!("{}-{name}", nth + 1));
-                        let target = ProxyTarget::of(rung)?;
-                        let set = certificates(rung, servers, &mut own_set, dir)?;
-                        let upstream = match servers.pid(nth) {
-                            None if !rung.is_passed_through()
-                                && rung.server_security() != RungSecurity::Off =>
-                            {
+            let folder = |name: &str| dir.join("proxies").join(format!("{}-{name}", nth + 1));
+            let started = match rung.route.clone() {
+                RungRoute::Proxies(names) => {
+                    let target = ProxyTarget::of(rung)?;
+                    let hops = chain(rung, &names, available);
+                    let set = certificates(rung, &hops, servers, &mut own_set, dir)?;
+                    let mut started: Vec<RungProxy> = Vec::new();
+                    for (place, (installed, task)) in hops.iter().enumerate().rev() {
+                        let name = &installed.proxy.name;
+                        let folder = match hops.len() {
+                            1 => folder(name),
+                            _ => folder(&format!("{}-{name}", place + 1)),
+                        };
+                        let is_last = started.is_empty();
+                        let upstream = started.last().map_or(target.address, |next| next.listen);
+                        let external = match servers.pid(nth) {
+                            None if is_last && task.upstream != RungSecurity::Off => {
                                 Some(external_upstream_tls(rung, &target, &folder)?)
                             }
                             _ => None,
                         };
-                        let ways = (&target, &set, upstream);
-                        let hop = start_known(rung, installed.clone(), ways, &folder)?;
-                        redirect_to_proxy(rung, &target, &set, servers, hop.listen);
-                        Some(hop)
+                        let hop = Hop {
+                            installed,
+                            task: *task,
+                            upstream,
+                            set: &set,
+                            external,
+                        };
+                        started.push(hop.start(rung, &folder)?);
                     }
-                    None => None,
-                },
-                RungRoute::Custom(own) => {
-                    let target = ProxyTarget::of(rung)?;
-                    let folder = dir.join("proxies").join(format!("{}-own", nth + 1));
-                    fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
-                    let program = ProxyProgram::Custom(own.command.clone());
-                    let log = folder.join(LOG_FILE);
-                    let (listen, described) = (own.listen, own.command.join(" "));
-                    let running = program.start(listen, &log);
-                    let running = running.map_err(|e| did_not_start(rung, &e, None, &log))?;
-                    target.redirect(rung, listen);
-                    Some(RungProxy {
-                        rung: rung.name.clone(),
-                        description: described,
-                        program,
-                        listen,
-                        log,
-                        running: Some(running),
-                        drop_reason: None,
-                        keys: Vec::new(),
-                    })
+                    if let Some(first) = started.last() {
+                        redirect_to_proxy(rung, &target, &set, servers, first.listen);
+                    }
+                    started
                 }
-                _ => None,
+                RungRoute::Custom(own) => vec![start_custom(rung, &own, &folder("own"))?],
+                _ => Vec::new(),
             };
-            proxied.by_rung.push(hop);
+            proxied.by_rung.push(started);
         }
         Ok(proxied)
     }
 
-    /// Returns each rung's proxy with its version, or the command that the plan gives for it.
+    /// Returns each rung's proxies with their versions, or the command that the plan gives for it.
     pub(super) fn described(&self) -> impl Iterator<Item = Option<String>> + '_ {
-        let described = |hop: &Option<RungProxy>| Some(hop.as_ref()?.description.clone());
-        self.by_rung.iter().map(described)
+        self.by_rung.iter().map(|hops| {
+            let all: Vec<&str> = hops
+                .iter()
+                .rev()
+                .map(|hop| hop.description.as_str())
+                .collect();
+            (!all.is_empty()).then(|| all.join(" + "))
+        })
     }
 
-    /// Returns the resources a rung's proxy has used since its start; `None` without a proxy.
+    /// Returns the resources a rung's proxies have used since their start; `None` without a proxy.
     pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
-        let hop = self.by_rung.get(rung)?.as_ref()?;
-        hop.running.as_ref()?.used()
+        let hops = self.by_rung.get(rung)?.iter();
+        let used = hops.map(|hop| hop.running.as_ref()?.used());
+        used.reduce(|a, b| Some(a?.plus(b?)))?
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut RungProxy> {
+        self.by_rung.iter_mut().flatten()
     }
 
     /// Restarts all proxies at their addresses. One that does not restart is marked as down.
     pub(super) fn restart(&mut self) {
         self.report_exits();
-        let mut all: Vec<&mut RungProxy> = self.by_rung.iter_mut().flatten().collect();
-        all.iter_mut().for_each(|hop| drop(hop.running.take()));
-        for hop in all {
+        self.all_mut().for_each(|hop| drop(hop.running.take()));
+        for hop in self.all_mut() {
             match hop.program.start(hop.listen, &hop.log) {
                 Ok(running) => hop.running = Some(running),
                 Err(error) => hop.drop_rung(error.to_string()),
@@ -214,7 +255,7 @@ impl RungProxies {
     /// Reports proxies that ended by themselves; returns whether any is down.
     pub(super) fn report_exits(&mut self) -> bool {
         let mut is_down = false;
-        for hop in self.by_rung.iter_mut().flatten() {
+        for hop in self.all_mut() {
             let death = hop.running.as_mut().map(ProxyProcess::death);
             match death {
                 Some(None) => continue,
@@ -228,15 +269,16 @@ impl RungProxies {
         is_down
     }
 
-    /// Returns whether the rung's proxy is down.
+    /// Returns whether a proxy of the rung is down.
     pub(super) fn is_down(&mut self, rung: usize) -> bool {
-        let hop = self.by_rung.get_mut(rung).and_then(Option::as_mut);
-        hop.is_some_and(|hop| hop.running.as_mut().is_none_or(|r| r.ended().is_some()))
+        let mut hops = self.by_rung.get_mut(rung).into_iter().flatten();
+        hops.any(|hop| hop.running.as_mut().is_none_or(|r| r.ended().is_some()))
     }
 
     /// Returns why a rung was dropped after its measurement had started.
     pub(super) fn exit_reason(&self, rung: usize) -> Option<&str> {
-        self.by_rung.get(rung)?.as_ref()?.drop_reason.as_deref()
+        let mut hops = self.by_rung.get(rung)?.iter();
+        hops.find_map(|hop| hop.drop_reason.as_deref())
     }
 }
 
@@ -273,9 +315,10 @@ fn did_not_start(
     )
 }
 
-/// Returns the certificates with which a proxy stands in for the server of a rung.
+/// Returns the certificates of a rung's proxies, which stand in for the server towards the load.
 fn certificates(
     rung: &RungSpec,
+    hops: &[(&InstalledProxy, ProxyTask)],
     servers: &RungServers,
     own: &mut Option<CertificateSet>,
     dir: &Path,
@@ -284,7 +327,12 @@ fn certificates(
         return Ok(set.clone());
     }
     let folder = dir.join("certs");
-    if rung.security == RungSecurity::Off || rung.is_passed_through() {
+    let last = hops.len().saturating_sub(1);
+    let needs_identity = |(nth, (_, task)): (usize, &(&InstalledProxy, ProxyTask))| {
+        // Towards a server that the ladder did not start, the plan's certificates count.
+        task.listen != RungSecurity::Off || nth < last && task.upstream != RungSecurity::Off
+    };
+    if !hops.iter().enumerate().any(needs_identity) {
         return Ok(CertificateSet::in_dir(&folder));
     }
     if let Some(set) = own {
@@ -295,50 +343,86 @@ fn certificates(
     Ok(own.insert(made).clone())
 }
 
-/// Starts a built-in proxy type at a free port.
-fn start_known(
-    rung: &RungSpec,
-    installed: InstalledProxy,
-    (target, set, upstream): (&ProxyTarget, &CertificateSet, Option<UpstreamTls>),
-    folder: &Path,
-) -> Result<RungProxy, Failure> {
-    let folder = absolute(folder);
-    fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
-    let log = folder.join(LOG_FILE);
-    let mut tries = 1;
-    loop {
-        let listen = free_address()
-            .map_err(|e| Failure::error(format_args!("ladder.via: no port is free: {e}")))?;
-        let ends = (listen, target.address);
-        let route = route(rung, ends, set, upstream.clone(), folder.clone());
-        let keys = if installed.joins_keys() {
-            join_keys(&route)?
-        } else {
-            Vec::new()
-        };
-        let file = installed.configuration_file(&route);
-        fs::write(&file, installed.configuration(&route)).map_err(|e| cannot_write(&file, &e))?;
-        let described = installed.describe();
-        let mut hop = RungProxy {
-            rung: rung.name.clone(),
-            description: described,
-            program: ProxyProgram::Known(installed.clone(), Box::new(route)),
-            listen,
-            log: log.clone(),
-            running: None,
-            drop_reason: None,
-            keys,
-        };
-        match hop.program.start(listen, &log) {
-            Ok(running) => {
-                hop.running = Some(running);
-                return Ok(hop);
+/// A proxy to be started.
+struct Hop<'a> {
+    installed: &'a InstalledProxy,
+    task: ProxyTask,
+    /// The address of the server or of the next proxy.
+    upstream: SocketAddr,
+    set: &'a CertificateSet,
+    /// The TLS of a server that the ladder did not start.
+    external: Option<UpstreamTls>,
+}
+
+impl Hop<'_> {
+    /// Starts the proxy at a free port, with its files in `folder`.
+    fn start(self, rung: &RungSpec, folder: &Path) -> Result<RungProxy, Failure> {
+        let folder = absolute(folder);
+        fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
+        let log = folder.join(LOG_FILE);
+        let installed = self.installed;
+        let mut tries = 1;
+        loop {
+            let listen = free_address()
+                .map_err(|e| Failure::error(format_args!("ladder.via: no port is free: {e}")))?;
+            let ends = (listen, self.upstream);
+            let route = (self.task).route(ends, self.set, self.external.clone(), folder.clone());
+            let keys = if installed.proxy.joined_keys {
+                join_keys(&route)?
+            } else {
+                Vec::new()
+            };
+            let file = installed.configuration_file(&route);
+            let text = installed.configuration(&route).map_err(Failure::error)?;
+            fs::write(&file, text).map_err(|e| cannot_write(&file, &e))?;
+            let mut hop = RungProxy {
+                rung: rung.name.clone(),
+                description: installed.describe(),
+                program: ProxyProgram::Known(installed.clone(), Box::new(route)),
+                listen,
+                log: log.clone(),
+                running: None,
+                drop_reason: None,
+                keys,
+            };
+            match hop.program.start(listen, &log) {
+                Ok(running) => {
+                    hop.running = Some(running);
+                    return Ok(hop);
+                }
+                // Another program took the port in the meantime.
+                Err(_) if tries < MAX_PORT_ATTEMPTS && TcpStream::connect(listen).is_ok() => {
+                    tries += 1;
+                }
+                Err(error) => return Err(did_not_start(rung, &error, Some(&file), &log)),
             }
-            // Another program took the port in the meantime.
-            Err(_) if tries < MAX_PORT_ATTEMPTS && TcpStream::connect(listen).is_ok() => tries += 1,
-            Err(error) => return Err(did_not_start(rung, &error, Some(&file), &log)),
         }
     }
+}
+
+/// Starts the proxy whose command the plan gives, and redirects the rung to it.
+fn start_custom(
+    rung: &mut RungSpec,
+    own: &CustomProxy,
+    folder: &Path,
+) -> Result<RungProxy, Failure> {
+    let target = ProxyTarget::of(rung)?;
+    fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;
+    let program = ProxyProgram::Custom(own.command.clone());
+    let log = folder.join(LOG_FILE);
+    let running = program.start(own.listen, &log);
+    let running = running.map_err(|e| did_not_start(rung, &e, None, &log))?;
+    target.redirect(rung, own.listen);
+    Ok(RungProxy {
+        rung: rung.name.clone(),
+        description: own.command.join(" "),
+        program,
+        listen: own.listen,
+        log,
+        running: Some(running),
+        drop_reason: None,
+        keys: Vec::new(),
+    })
 }
 
 /// Redirects a rung to its proxy, which presents the ladder's certificates unless it passes TLS through.

@@ -1,4 +1,4 @@
-//! Builds the route of a rung's proxy: its addresses, protocol and certificates.
+//! Builds the routes of a rung's proxies: their addresses, protocols and certificates.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,86 +20,108 @@ const SYSTEM_CAS: [&str; 3] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the route of a rung's proxy between two addresses. `upstream` is the TLS of a server that the ladder did
-/// not start.
-pub(super) fn route(
-    rung: &RungSpec,
-    (listen, server): (SocketAddr, SocketAddr),
-    set: &CertificateSet,
-    upstream: Option<UpstreamTls>,
-    dir: PathBuf,
-) -> ProxyRoute {
-    let is_passed = rung.is_passed_through();
-    let wire = if is_passed && rung.security != RungSecurity::Off {
-        WireFormat::Bytes
-    } else {
-        rung.spec.call.wire(&rung.spec)
-    };
-    let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
-        cert: absolute(cert),
-        key: absolute(key),
-        both: dir.join(name),
-    };
-    let listen_tls = (!is_passed && rung.security != RungSecurity::Off).then(|| ListenTls {
-        identity: identity(&set.server_cert, &set.server_key, "server.pem"),
-        client_ca: (rung.security == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
-    });
-    let secured = rung.server_security();
-    let of_ours = || UpstreamTls {
-        ca: Some(absolute(&set.ca_cert)),
-        identity: (secured == RungSecurity::Mutual)
-            .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
-        server_name: "localhost".to_owned(),
-    };
-    let upstream_tls =
-        (!is_passed && secured != RungSecurity::Off).then(|| upstream.unwrap_or_else(of_ours));
-    ProxyRoute {
-        wire,
-        listen,
-        upstream: server,
-        listen_tls,
-        upstream_tls,
-        dir,
+/// What a proxy is asked to do, before its addresses and files are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProxyTask {
+    pub(crate) wire: WireFormat,
+    /// The security of connections from the load, or from the proxy before.
+    pub(crate) listen: RungSecurity,
+    /// The security of connections to the server, or to the next proxy.
+    pub(crate) upstream: RungSecurity,
+    pub(crate) workers: u32,
+}
+
+impl ProxyTask {
+    /// Returns the tasks of a rung's proxies, the one next to the load first.
+    pub(super) fn of(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
+        let is_passed = rung.is_passed_through();
+        let mut wire = if is_passed && rung.security != RungSecurity::Off {
+            WireFormat::Bytes
+        } else {
+            rung.spec.call.wire(&rung.spec)
+        };
+        let at_end = |security| {
+            if is_passed {
+                RungSecurity::Off
+            } else {
+                security
+            }
+        };
+        let last = proxies.len().saturating_sub(1);
+        let mut tasks = Vec::new();
+        for (nth, proxy) in proxies.iter().enumerate() {
+            tasks.push(ProxyTask {
+                wire,
+                listen: match nth {
+                    0 => at_end(rung.security),
+                    _ => rung.between_tls,
+                },
+                upstream: match nth {
+                    _ if nth < last => rung.between_tls,
+                    _ => at_end(rung.server_security()),
+                },
+                workers: rung.proxy_workers,
+            });
+            wire = proxy.proxy.forwards(wire);
+        }
+        tasks
+    }
+
+    /// Returns the route of a proxy with this task between two addresses. Certificates are those of `set`; `external`
+    /// is the TLS of a server that the ladder did not start.
+    pub(super) fn route(
+        self,
+        (listen, upstream): (SocketAddr, SocketAddr),
+        set: &CertificateSet,
+        external: Option<UpstreamTls>,
+        dir: PathBuf,
+    ) -> ProxyRoute {
+        let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
+            cert: absolute(cert),
+            key: absolute(key),
+            both: dir.join(name),
+        };
+        let listen_tls = (self.listen != RungSecurity::Off).then(|| ListenTls {
+            identity: identity(&set.server_cert, &set.server_key, "server.pem"),
+            client_ca: (self.listen == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
+        });
+        let of_ours = || UpstreamTls {
+            ca: Some(absolute(&set.ca_cert)),
+            identity: (self.upstream == RungSecurity::Mutual)
+                .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
+            server_name: "localhost".to_owned(),
+        };
+        let upstream_tls =
+            (self.upstream != RungSecurity::Off).then(|| external.unwrap_or_else(of_ours));
+        ProxyRoute {
+            wire: self.wire,
+            listen,
+            upstream,
+            listen_tls,
+            upstream_tls,
+            workers: self.workers,
+            dir,
+        }
     }
 }
 
-/// Returns an example configuration of a proxy for `wire`, with made-up addresses and files; `plimsoll proxies`
+/// Returns an example configuration of a proxy for a task, with made-up addresses and files; `plimsoll proxies`
 /// prints it.
 ///
 /// # Errors
-/// The reason why the proxy can't carry that protocol.
-pub(crate) fn example(
-    installed: &InstalledProxy,
-    wire: WireFormat,
-    listen: RungSecurity,
-    upstream: RungSecurity,
-) -> Result<String, String> {
-    let dir = PathBuf::from("/run/proxy");
+/// The reason why the proxy can't do that.
+pub(crate) fn example(installed: &InstalledProxy, task: ProxyTask) -> Result<String, String> {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let set = CertificateSet::in_dir(Path::new("/run/certs"));
-    let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
-        cert: cert.to_owned(),
-        key: key.to_owned(),
-        both: dir.join(name),
-    };
-    let route = ProxyRoute {
-        wire,
-        listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-        upstream: SocketAddr::from(([127, 0, 0, 1], 9090)),
-        listen_tls: (listen != RungSecurity::Off).then(|| ListenTls {
-            identity: identity(&set.server_cert, &set.server_key, "server.pem"),
-            client_ca: (listen == RungSecurity::Mutual).then(|| set.ca_cert.clone()),
-        }),
-        upstream_tls: (upstream != RungSecurity::Off).then(|| UpstreamTls {
-            ca: Some(set.ca_cert.clone()),
-            identity: (upstream == RungSecurity::Mutual)
-                .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
-            server_name: "localhost".to_owned(),
-        }),
-        dir: dir.clone(),
-    };
-    match installed.obstacle(&route) {
+    let route = task.route(
+        (at(8080), at(9090)),
+        &set,
+        None,
+        PathBuf::from("/run/proxy"),
+    );
+    match installed.obstacle(&route)? {
         Some(obstacle) => Err(obstacle),
-        None => Ok(installed.configuration(&route)),
+        None => installed.configuration(&route),
     }
 }
 

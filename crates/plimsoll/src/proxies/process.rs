@@ -72,6 +72,12 @@ impl ProcessUsage {
 #[derive(Debug)]
 pub(crate) struct ProxyStartError(String);
 
+impl ProxyStartError {
+    pub(crate) fn new(reason: String) -> ProxyStartError {
+        ProxyStartError(reason)
+    }
+}
+
 impl std::fmt::Display for ProxyStartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

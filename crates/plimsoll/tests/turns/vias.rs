@@ -317,3 +317,48 @@ fn proxies_are_listed_with_their_configurations() {
     let wrong = place.run(&["proxies", "--config", "squid"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// A chain of two proxies, as in a service mesh: mutual TLS between them, plaintext or TLS at its ends. One of them is
+/// defined in a folder of the user's.
+#[test]
+fn chains_carry_calls_through_every_proxy() {
+    let place = Place::new();
+    let definition = place.expect(0, &["proxies", "--definition", "haproxy"]);
+    fs::create_dir(place.path("proxies")).unwrap();
+    let mine = definition.replacen("\"HAProxy\"", "\"Mine\"", 1);
+    fs::write(place.path("proxies/mine.toml"), mine).unwrap();
+    for (name, call, server) in CALLS {
+        let ladder = format!(
+            "batch = 5\nserve = [\"{server}\"]\nproxies = \"proxies\"\n\
+             rungs = [\n{{ tls = \"off\", via = \"mine+nginx\" }},\n{{ via = \"nginx+mine\", tls = \"mutual\" }},\n\
+             {{ tls = \"off\", via = \"mine+mine\", between_tls = \"off\", proxy_workers = 2 }},\n\
+             {{ via = \"nginx+mine+nginx\", tls = \"server\", upstream_tls = \"off\" }},\n]"
+        );
+        write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
+        let (out, record) = run_ladder_plan(&place, name, &[]);
+        assert_eq!((record.rungs.len(), record.skipped.len()), (4, 0), "{out}");
+        assert_all_ok(&place, name, &record, 50);
+        let described = record.rungs[0].proxy.as_deref().unwrap();
+        let (first, second) = described.split_once(" + ").unwrap();
+        assert!(
+            first.starts_with("Mine 2") && second.starts_with("NGINX 1"),
+            "{described}"
+        );
+        let config =
+            |file: &str| fs::read_to_string(place.path(name).join("proxies").join(file)).unwrap();
+        // The first speaks mutual TLS to the second, and plaintext at its other end.
+        let near = config("1-1-mine/haproxy.cfg");
+        assert!(
+            !near.contains("bind 127.0.0.1:0 ssl") && near.contains(" crt "),
+            "{near}"
+        );
+        let far = config("1-2-nginx/nginx.conf");
+        assert!(
+            far.contains("ssl_verify_client on;") && !far.contains("_ssl_certificate "),
+            "{far}"
+        );
+        assert!(config("3-1-mine/haproxy.cfg").contains("nbthread 2"));
+    }
+    let err = stderr_of(&place.run(&["ladder", "grpc.toml", "--proxies", "nowhere"]));
+    assert!(err.contains("`mine` is unknown"), "{err}");
+}

@@ -149,6 +149,49 @@ fn sidecars_are_an_axis() {
 }
 
 #[test]
+fn proxies_of_a_folder_form_chains() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["near", "far"] {
+        std::fs::write(folder.path().join(format!("{name}.toml")), "").unwrap();
+    }
+    let rungs_of = |axes: &str| {
+        rungs(&format!(
+            "proxies = {:?}\n{axes}",
+            folder.path().to_str().unwrap()
+        ))
+    };
+    let found = rungs_of(
+        "via = [\"direct\", \"near + far\"]\nbetween_tls = [\"off\"]\nproxy_workers = [2]",
+    )
+    .unwrap();
+    let chain = ["near", "far"].map(str::to_owned).to_vec();
+    assert_eq!(found[1].route, RungRoute::Proxies(chain));
+    assert_eq!(
+        (found[1].between_tls, found[1].proxy_workers),
+        (RungSecurity::Off, 2)
+    );
+    for (axes, expected) in [
+        ("via = [\"near\", \"nearer\"]", "`nearer` is unknown"),
+        (
+            "via = [\"near\", \"near+direct\"]",
+            "`direct` is not a proxy",
+        ),
+        ("via = [\"near\", \"near+\"]", "`` is unknown"),
+        (
+            "via = [\"near\", \"far+far+far+far+far+far+far+far+far\"]",
+            "has 9 proxies",
+        ),
+        (
+            "via = [\"near\", \"far\"]\nproxy_workers = [0]",
+            "write 1 to 64",
+        ),
+    ] {
+        let wrong = rungs_of(axes).unwrap_err().to_string();
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
+
+#[test]
 fn invalid_axes_are_reported() {
     let error_of = |ladder: &str| {
         let problem = rungs(ladder).unwrap_err();

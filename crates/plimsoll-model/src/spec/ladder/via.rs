@@ -1,6 +1,8 @@
-//! The proxies between the load and the server of a rung: the axes `via` and `upstream_tls`.
+//! The proxies between the load and the server of a rung: the axes `via`, `upstream_tls`, `between_tls` and
+//! `proxy_workers`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -20,8 +22,8 @@ pub enum RungRoute {
     OneSidecar,
     /// Two sidecars, with mutual TLS between them.
     TwoSidecars,
-    /// A proxy with a registered name ([`register_proxies`]).
-    Proxy(&'static str),
+    /// Proxies by their names, the one next to the load first.
+    Proxies(Vec<String>),
     /// A proxy started by a command of the plan.
     Custom(CustomProxy),
 }
@@ -60,10 +62,15 @@ pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
     PROXY_NAMES.get_or_init(|| names.into_iter().collect());
 }
 
-/// Parses a value of the axis `via`.
+/// Maximum number of proxies of a chain.
+const MAX_CHAIN_LENGTH: usize = 8;
+/// Maximum number of workers of a proxy.
+pub(super) const MAX_PROXY_WORKERS: u32 = 64;
+
+/// Parses a value of the axis `via`. Names of proxies are checked by [`check_names`].
 ///
 /// # Errors
-/// Where the value is neither a known name nor a table of a command and two addresses.
+/// Where a table is not one of a command and two addresses, or a chain is too long.
 pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
         let own = CustomProxy::deserialize(table.clone()).map_err(|e| {
@@ -83,14 +90,60 @@ pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
         }
         return Ok(RungRoute::Custom(own));
     }
-    let mut known = vec!["direct", "one sidecar", "two sidecars"];
-    known.extend(PROXY_NAMES.get().into_iter().flatten());
-    Ok(match one_of(text, &known, |name| name)? {
+    Ok(match text {
         "direct" => RungRoute::Direct,
         "one sidecar" => RungRoute::OneSidecar,
         "two sidecars" => RungRoute::TwoSidecars,
-        proxy => RungRoute::Proxy(proxy),
+        chain => {
+            let names: Vec<String> = chain
+                .split('+')
+                .map(|name| name.trim().to_owned())
+                .collect();
+            if names.len() > MAX_CHAIN_LENGTH {
+                return Err(format!(
+                    "`{chain}` has {} proxies: a chain has {MAX_CHAIN_LENGTH} at most",
+                    names.len()
+                ));
+            }
+            RungRoute::Proxies(names)
+        }
     })
+}
+
+/// Checks that the proxies of all rungs are registered or defined by a file in `folder`.
+///
+/// # Errors
+/// The first name that is not; lists those that are.
+pub(super) fn check_names<'a>(
+    rungs: impl Iterator<Item = &'a RungSpec>,
+    folder: Option<&Path>,
+) -> Result<(), String> {
+    let registered = PROXY_NAMES.get().into_iter().flatten().copied();
+    let known: Vec<&str> = ["direct", "one sidecar", "two sidecars"]
+        .into_iter()
+        .chain(registered)
+        .collect();
+    for rung in rungs {
+        let RungRoute::Proxies(names) = &rung.route else {
+            continue;
+        };
+        for name in names {
+            let file = folder.map(|folder| folder.join(format!("{name}.toml")));
+            if file.as_ref().is_some_and(|file| file.is_file())
+                || known[3..].contains(&name.as_str())
+            {
+                continue;
+            }
+            one_of(name, &known, |name| name).map_err(|message| match file {
+                Some(file) => format!("{message}, or write {}", file.display()),
+                None => message,
+            })?;
+            return Err(format!(
+                "`{name}` is not a proxy, and chains consist of proxies: nginx+envoy"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the name of a custom proxy: its program.
@@ -103,7 +156,7 @@ pub(super) fn command_name(own: &Table) -> String {
 impl RungSpec {
     /// Returns whether there is a proxy with connections of its own to the server.
     pub fn has_proxy(&self) -> bool {
-        matches!(self.route, RungRoute::Proxy(_) | RungRoute::Custom(_))
+        matches!(self.route, RungRoute::Proxies(_) | RungRoute::Custom(_))
     }
 
     /// Returns whether the load's TLS ends at the server although there is a proxy.
