@@ -110,6 +110,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/bolt.py
 	bench/tick.py
 	bench/sidecar.py
+	bench/tax.py
 	bench/streams.py
 	bench/varying.py
 	bench/sessions.py

@@ -19,6 +19,7 @@ use crate::statistics::paired::{PairedDifference, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
 use crate::{document, input};
 
+pub mod composition;
 mod consistency;
 mod gate;
 mod price;

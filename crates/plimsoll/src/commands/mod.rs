@@ -14,6 +14,7 @@ pub(crate) mod ladder;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
+pub(crate) mod price;
 pub(crate) mod proxies;
 mod query;
 pub(crate) mod redirects;
@@ -219,6 +220,7 @@ pub(crate) enum ParsedCommand {
     Relay(relay::RelayArguments),
     Stack(stack::StackArguments),
     Proxies(proxies::ProxiesArguments),
+    Price(price::PriceArguments),
     Certs(certs::CertsArguments),
     Payload(payload::PayloadArguments),
     Completions(completions::CompletionsArguments),
@@ -284,6 +286,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
         CommandDefinition::of("relay", ParsedCommand::Relay),
         CommandDefinition::of("stack", ParsedCommand::Stack),
         CommandDefinition::of("proxies", ParsedCommand::Proxies),
+        CommandDefinition::of("price", ParsedCommand::Price),
         CommandDefinition::of("certs", ParsedCommand::Certs),
         CommandDefinition::of("payload", ParsedCommand::Payload),
         CommandDefinition::of("completions", ParsedCommand::Completions),
@@ -455,6 +458,7 @@ fn run_command(
         ParsedCommand::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
         ParsedCommand::Check(arguments) => check::execute(&arguments, environment),
         ParsedCommand::Proxies(arguments) => proxies::execute(&arguments),
+        ParsedCommand::Price(arguments) => price::execute(&arguments),
         ParsedCommand::Certs(arguments) => certs::execute(&arguments),
         ParsedCommand::Payload(arguments) => payload::execute(&arguments),
         ParsedCommand::Completions(arguments) => completions::execute(&arguments),

@@ -362,3 +362,73 @@ fn chains_carry_calls_through_every_proxy() {
     let err = stderr_of(&place.run(&["ladder", "grpc.toml", "--proxies", "nowhere"]));
     assert!(err.contains("`mine` is unknown"), "{err}");
 }
+
+/// The prices of single layers, and what a chain of them is predicted to add.
+#[test]
+fn prices_of_layers_predict_chains() {
+    let place = Place::new();
+    let load = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"4s\"\n";
+    let ladder = "batch = 4\nserve = [\"score\"]\nrungs = [\n{ tls = \"off\" },\n{ tls = \"mutual\" },\n\
+                  { tls = \"off\", via = \"haproxy\" },\n{ tls = \"off\", via = \"nginx\" },\n]";
+    write(&place, "prices.toml", CALLS[2].1, load, ladder);
+    run_ladder_plan(&place, "prices", &[]);
+    let layers = place.expect_json(0, &["price", "prices", "--json"]);
+    let layers = layers["predictions"].as_array().unwrap();
+    let names: Vec<&str> = layers
+        .iter()
+        .map(|one| one["chain"][0].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["mtls", "haproxy", "nginx"]);
+    let added = |prediction: &serde_json::Value, metric: &str| {
+        let metrics = prediction["metrics"].as_array().unwrap();
+        let cost = metrics
+            .iter()
+            .find(|cost| cost["metric"] == metric)
+            .unwrap();
+        ["added", "low", "high"].map(|key| cost[key].as_f64().unwrap())
+    };
+    let chain = [
+        "price",
+        "prices",
+        "--chain",
+        "haproxy,mtls,nginx",
+        "--rate",
+        "1000/s",
+        "--json",
+    ];
+    let predicted = &place.expect_json(0, &chain)["predictions"][0];
+    for metric in ["p50", "client_cpu", "sidecar_cpu"] {
+        let sum: f64 = layers.iter().map(|layer| added(layer, metric)[0]).sum();
+        let [whole, low, high] = added(predicted, metric);
+        assert!((whole - sum).abs() < 1e-6, "{metric}: {whole} {sum}");
+        assert!(low <= whole && whole <= high, "{metric}: {low} {high}");
+    }
+    let proxies = added(predicted, "sidecar_cpu")[0];
+    let cores = predicted["cores"].as_array().unwrap();
+    let needed = cores.iter().find(|need| need["user"] == "proxies").unwrap();
+    assert!((needed["cores"].as_f64().unwrap() - proxies / 1000.0).abs() < 1e-9);
+    let text = place.expect(
+        0,
+        &[
+            "price",
+            "prices",
+            "--chain",
+            "haproxy,nginx",
+            "--rate",
+            "1000/s",
+        ],
+    );
+    for part in [
+        "haproxy + nginx, added to tls off (predicted from 2 prices",
+        "proxies need",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let unknown = place.run(&["price", "prices", "--chain", "envoy"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let err = stderr_of(&unknown);
+    assert!(
+        err.contains("`envoy` is not a layer of this list: it has mtls, haproxy, nginx"),
+        "{err}"
+    );
+}

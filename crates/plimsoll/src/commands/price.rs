@@ -1,0 +1,188 @@
+//! `plimsoll price`: predicts what a chain of layers adds, from a ladder that measured each of them by itself.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::ladder::composition::{
+    COMPOSITION_SHARE, PredictedCost, PriceError, PriceList,
+};
+use plimsoll_model::ladder::{LadderMetric, LadderRecord};
+use plimsoll_model::quantity::signed_time;
+use plimsoll_model::units::Rate;
+use serde_json::{Value, json};
+
+use crate::documents::JsonFlag;
+use crate::failure::{Exit, Failure};
+
+/// Predict what a chain of layers adds to a call, from a ladder that measured each layer by itself.
+///
+/// The ladder's first rung is the bare link, and each other rung adds one layer to it: TLS, mutual TLS, a proxy. The
+/// layers of a chain add up in time (p50) and in CPU, within an interval that contains the errors of the prices and what
+/// sums are known to miss. Percentiles above the median do not add up, so none is predicted.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: the prices, measured once
+  plimsoll ladder plans/price-list.toml --out prices
+Example: what TLS to an Envoy, and mutual TLS from there to another one, adds to each of 2,000 calls/s
+  plimsoll price prices --chain tls,envoy,mtls,envoy --rate 2000/s")]
+pub(crate) struct PriceArguments {
+    /// The directory of the ladder.
+    #[arg(value_name = "LADDER")]
+    ladder: PathBuf,
+
+    /// The layers from the load to the server, as the ladder's rungs call them. Without it, lists the layers.
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    chain: Vec<String>,
+
+    /// Calls per second, for the cores that client, server and proxies need.
+    #[arg(long, value_name = "RATE", requires = "chain")]
+    rate: Option<Rate>,
+
+    #[command(flatten)]
+    json: JsonFlag,
+}
+
+pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
+    let record = LadderRecord::load(&arguments.ladder).map_err(Failure::error)?;
+    let list = PriceList::of(&record);
+    let names = arguments.chain.iter().map(|name| name.trim().to_owned());
+    let chains: Vec<Vec<String>> = if arguments.chain.is_empty() {
+        let layers = list.layers().into_iter();
+        layers.map(|layer| vec![layer.names[0].clone()]).collect()
+    } else {
+        vec![names.collect()]
+    };
+    let mut lines = Vec::new();
+    let mut documents = Vec::new();
+    for chain in &chains {
+        let costs = list.predict(chain).map_err(|e| refusal(&e, arguments))?;
+        documents.push(document(&list, chain, &costs, arguments.rate));
+        lines.extend(describe(&list, chain, &costs, arguments.rate));
+    }
+    let whole = json!({ "base": list.base(), "predictions": documents });
+    arguments.json.result(&whole, lines.join("\n"))?;
+    Ok(Exit::Done)
+}
+
+fn refusal(error: &PriceError, arguments: &PriceArguments) -> Failure {
+    let ladder = arguments.ladder.display();
+    match error {
+        PriceError::UnknownLayer { .. } => Failure::usage(
+            format_args!("--chain: {error}"),
+            &format!(
+                "measure a ladder with a rung of that layer alone, or see the layers: plimsoll price {ladder}"
+            ),
+        ),
+        PriceError::TooFewRounds => Failure::error_with_help(
+            format_args!("{ladder}: {error}"),
+            "plimsoll ladder PLAN --resolution 2us measures until differences are resolved",
+        ),
+    }
+}
+
+/// CPU metrics with the name of what uses it.
+const CPU_USERS: [(LadderMetric, &str); 3] = [
+    (LadderMetric::ClientCpu, "client"),
+    (LadderMetric::ServerCpu, "server"),
+    (LadderMetric::SidecarCpu, "proxies"),
+];
+
+/// Cores that one end needs: estimate, and the interval's ends.
+struct Cores {
+    user: &'static str,
+    estimate: f64,
+    low: f64,
+    high: f64,
+}
+
+fn cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<Cores> {
+    let of = |(metric, user): (LadderMetric, &'static str)| {
+        let cost = costs.iter().find(|cost| cost.metric == metric)?;
+        let base = match metric {
+            LadderMetric::SidecarCpu => 0.0,
+            _ => list.base_value(metric)?,
+        };
+        // Microseconds of CPU a call, times calls a second.
+        let cores = |added: f64| ((base + added) * rate.0 / 1e6).max(0.0);
+        Some(Cores {
+            user,
+            estimate: cores(cost.estimate),
+            low: cores(cost.low),
+            high: cores(cost.high),
+        })
+    };
+    CPU_USERS.into_iter().filter_map(of).collect()
+}
+
+fn describe(
+    list: &PriceList,
+    chain: &[String],
+    costs: &[PredictedCost],
+    rate: Option<Rate>,
+) -> Vec<String> {
+    let how = match chain.len() {
+        1 => "measured".to_owned(),
+        _ => format!(
+            "predicted from {} prices and {:.0} % of their sum for what sums miss",
+            chain.len(),
+            COMPOSITION_SHARE * 100.0
+        ),
+    };
+    let mut lines = vec![format!(
+        "{}, added to {} ({how}):",
+        chain.join(" + "),
+        list.base()
+    )];
+    for cost in costs {
+        lines.push(format!(
+            "  {:<18} {} ({} … {})",
+            cost.metric.name(),
+            signed_time(cost.estimate),
+            signed_time(cost.low),
+            signed_time(cost.high)
+        ));
+    }
+    if let Some(rate) = rate {
+        for Cores {
+            user,
+            estimate,
+            low,
+            high,
+        } in cores(list, costs, rate)
+        {
+            lines.push(format!(
+                "  at {rate}, {user} need {estimate:.2} cores ({low:.2} … {high:.2})"
+            ));
+        }
+    }
+    lines
+}
+
+fn document(
+    list: &PriceList,
+    chain: &[String],
+    costs: &[PredictedCost],
+    rate: Option<Rate>,
+) -> Value {
+    let added: Vec<Value> = costs
+        .iter()
+        .map(|cost| {
+            let layers = chain.iter().zip(&cost.layers).map(|(name, price)| {
+                json!({ "layer": name, "added": price.shift, "low": price.low, "high": price.high })
+            });
+            json!({
+                "metric": cost.metric.key(),
+                "added": cost.estimate,
+                "low": cost.low,
+                "high": cost.high,
+                "layers": layers.collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let cores: Vec<Value> = rate
+        .map_or_else(Vec::new, |rate| cores(list, costs, rate))
+        .iter()
+        .map(|need| json!({ "user": need.user, "cores": need.estimate, "low": need.low, "high": need.high }))
+        .collect();
+    json!({ "chain": chain, "metrics": added, "rate": rate.map(|rate| rate.0), "cores": cores })
+}
