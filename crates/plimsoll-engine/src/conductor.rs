@@ -261,7 +261,7 @@ fn run_workers(
     work: impl Fn(Clock, WorkerShare, WorkerHandle) + Clone + Send + 'static,
 ) -> Result<RunCompletion, EngineError> {
     let addresses = resolve(&plan.target)?;
-    let server = server_of(plan.watch, &addresses);
+    let server = server_of(&plan.watch, &addresses);
     let shard = role.shard();
     let workers = worker_count(plan, shape.max_workers, shard, &addresses);
     let clock = match &role {

@@ -6,6 +6,7 @@
 pub mod address;
 mod addresses;
 pub mod awake;
+pub mod cgroup;
 pub mod clock;
 mod conductor;
 pub mod cores;

@@ -1,6 +1,7 @@
-//! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's.
+//! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's, or of
+//! its control group.
 //!
-//! The conductor reads them from /proc once per interval. Workers read only CPU clocks, and only if their load
+//! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only if their load
 //! alternates with others in batches.
 //!
 //! Long because each resource is read, compared and tested in one place.
@@ -24,6 +25,7 @@ use procfs::net::{TcpState, UnixState};
 use procfs::process::Process;
 
 use crate::address::Address;
+use crate::cgroup::Cgroup;
 
 /// CPU time that processes have used, and resources that they hold now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,14 +62,27 @@ impl ProcessResources {
 #[derive(Clone, Debug)]
 pub struct WatchedProcesses {
     pids: Vec<i32>,
+    /// The group that has them, and whose usage counts in place of theirs.
+    group: Option<Cgroup>,
 }
 
 impl WatchedProcesses {
+    fn of(pids: Vec<i32>) -> WatchedProcesses {
+        WatchedProcesses { pids, group: None }
+    }
+
+    /// Returns the processes of a control group, whose own CPU time and memory count, with those of processes that have
+    /// ended or are yet to begin.
+    pub fn in_group(group: Cgroup) -> WatchedProcesses {
+        WatchedProcesses {
+            pids: group.pids(),
+            group: Some(group),
+        }
+    }
+
     /// Returns this process, without its descendants.
     pub fn own() -> WatchedProcesses {
-        WatchedProcesses {
-            pids: vec![i32::try_from(std::process::id()).unwrap_or(0)],
-        }
+        WatchedProcesses::of(vec![i32::try_from(std::process::id()).unwrap_or(0)])
     }
 
     /// Returns the process and its current descendants.
@@ -85,7 +100,7 @@ impl WatchedProcesses {
             pids.extend(children.map(|(child, _)| *child));
             next += 1;
         }
-        WatchedProcesses { pids }
+        WatchedProcesses::of(pids)
     }
 
     /// Returns the current descendants of this process, without itself.
@@ -115,7 +130,7 @@ impl WatchedProcesses {
                 pids.push(pid);
             }
         }
-        (!pids.is_empty()).then_some(WatchedProcesses { pids })
+        (!pids.is_empty()).then(|| WatchedProcesses::of(pids))
     }
 
     /// Returns the process ids, whether or not they still run.
@@ -125,11 +140,32 @@ impl WatchedProcesses {
 
     /// Returns the sum of their usage; `None` if none of them exists any more.
     pub fn usage(&self) -> Option<ProcessResources> {
-        self.pids
-            .iter()
-            .filter_map(|pid| usage_of(*pid))
-            .reduce(ProcessResources::plus)
+        match &self.group {
+            Some(group) => usage_of_group(group),
+            None => sum_of(&self.pids),
+        }
     }
+}
+
+fn sum_of(pids: &[i32]) -> Option<ProcessResources> {
+    pids.iter()
+        .filter_map(|pid| usage_of(*pid))
+        .reduce(ProcessResources::plus)
+}
+
+/// Returns what a group has used. Descriptors and threads are those of its present processes, and so is memory where the
+/// kernel does not account for it by group.
+fn usage_of_group(group: &Cgroup) -> Option<ProcessResources> {
+    let used = group.usage()?;
+    let present = sum_of(&group.pids()).unwrap_or_default();
+    Some(ProcessResources {
+        cpu_ns: used.cpu_us * 1000,
+        // Only their ratio is used.
+        user_ticks: used.user_us,
+        system_ticks: used.system_us,
+        rss_bytes: used.memory_bytes.unwrap_or(present.rss_bytes),
+        ..present
+    })
 }
 
 /// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next.
@@ -243,8 +279,8 @@ fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
 }
 
 /// Returns the server processes that the plan asks to measure, if they can be found.
-pub fn server_of(watch: WatchedProcess, target: &[Address]) -> Option<WatchedProcesses> {
-    match watch {
+pub fn server_of(watch: &WatchedProcess, target: &[Address]) -> Option<WatchedProcesses> {
+    match *watch {
         WatchedProcess::TargetPort => WatchedProcesses::listening_on(target),
         WatchedProcess::Port(port) => {
             let hosts = target.iter().map(Address::ip);
@@ -253,6 +289,10 @@ pub fn server_of(watch: WatchedProcess, target: &[Address]) -> Option<WatchedPro
             WatchedProcesses::listening_on(&at_port.collect::<Vec<_>>())
         }
         WatchedProcess::Pid(pid) => Some(WatchedProcesses::pid(pid)),
+        WatchedProcess::Group(ref name) => {
+            let group = Cgroup::find(name).ok()?;
+            Some(WatchedProcesses::in_group(group))
+        }
         WatchedProcess::Started => Some(WatchedProcesses::started()),
         WatchedProcess::Nothing => None,
     }

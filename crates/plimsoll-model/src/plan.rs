@@ -483,7 +483,7 @@ pub enum LinkEnd {
 }
 
 /// The server process whose CPU, memory and descriptors are read every interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WatchedProcess {
     /// The process that listens on the target's port, if it is on this machine.
     #[default]
@@ -492,6 +492,8 @@ pub enum WatchedProcess {
     Port(u16),
     /// The process with this id.
     Pid(u32),
+    /// The processes of a control group, by its path, the name of a unit or the id of a container.
+    Group(String),
     /// All processes that this one started before the load.
     Started,
     /// No process.

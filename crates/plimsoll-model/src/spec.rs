@@ -501,6 +501,9 @@ pub struct WatchSpec {
     pub pid: Option<u32>,
     /// The process that listens on this port of this machine.
     pub port: Option<u16>,
+    /// The control group (version 2) of a container or a unit of this machine: its path, a unit's name such as `nginx`,
+    /// or a container's id.
+    pub cgroup: Option<String>,
     /// Watch nothing.
     pub off: Option<bool>,
 }

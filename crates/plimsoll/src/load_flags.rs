@@ -81,7 +81,8 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "PID", help_heading = "Run")]
     pid: Option<u32>,
 
-    /// Watch the process that listens on this port of this machine, or "off".
+    /// Watch the process that listens on this port of this machine, the control group of a unit or container
+    /// (cgroup:nginx), or "off".
     #[arg(
         long,
         value_name = "PORT",
@@ -125,11 +126,14 @@ impl LoadFlags {
         match self.watch.as_deref() {
             None => {}
             Some("off") => watch.off = Some(true),
+            Some(group) if group.starts_with("cgroup:") => {
+                watch.cgroup = group.strip_prefix("cgroup:").map(str::to_owned);
+            }
             Some(port) => {
                 watch.port = Some(port.parse().map_err(|_| {
                     Failure::usage(
                         format_args!("--watch: `{port}` is not a port"),
-                        "give the port that the server listens on, or off; --pid takes a process id",
+                        "give the port that the server listens on, cgroup:NAME or off; --pid takes a process id",
                     )
                 })?);
             }

@@ -6,6 +6,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use plimsoll_engine::cgroup::Cgroup;
 use plimsoll_engine::resources::WatchedProcesses;
 use plimsoll_model::Plan;
 use plimsoll_model::input;
@@ -86,18 +87,24 @@ pub(crate) fn plan(
     })
 }
 
-/// Returns `plan` if the process that it watches exists.
+/// Returns `plan` if the process or the control group that it watches exists.
 fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
-    match plan.watch {
-        WatchedProcess::Pid(pid) if WatchedProcesses::pid(pid).usage().is_none() => {
+    let problem = match &plan.watch {
+        WatchedProcess::Pid(pid) if WatchedProcesses::pid(*pid).usage().is_none() => {
             let problem = format!("there is no process {pid}, or this user may not inspect it");
-            let problem = Problem::new("watch.pid", problem);
-            Err(vec![problem.help(
+            Problem::new("watch.pid", problem).help(
                 "give the id of a running process of your own (pgrep NAME finds it), or leave it out",
-            )])
+            )
         }
-        _ => Ok(plan),
-    }
+        WatchedProcess::Group(name) => match Cgroup::find(name) {
+            Ok(_) => return Ok(plan),
+            Err(error) => Problem::new("watch.cgroup", error.to_string()).help(
+                "give its path (systemd-cgls prints them), the name of a unit, or the id of a container",
+            ),
+        },
+        _ => return Ok(plan),
+    };
+    Err(vec![problem])
 }
 
 /// Calls `work` with the context that resolves values of flags.

@@ -269,17 +269,22 @@ impl Problems {
         let Some(watch) = &spec.watch else {
             return WatchedProcess::default();
         };
-        match (watch.pid, watch.port, watch.off.unwrap_or(false)) {
-            (None, None, false) => WatchedProcess::default(),
-            (Some(0), None, false) => {
+        let is_off = watch.off.unwrap_or(false);
+        match (watch.pid, watch.port, &watch.cgroup, is_off) {
+            (None, None, None, false) => WatchedProcess::default(),
+            (None, None, Some(name), false) => WatchedProcess::Group(name.clone()),
+            (Some(0), None, None, false) => {
                 self.add("watch.pid", "0 is not a process: use its id, or off = true");
                 WatchedProcess::Nothing
             }
-            (Some(pid), None, false) => WatchedProcess::Pid(pid),
-            (None, Some(port), false) => WatchedProcess::Port(port),
-            (None, None, true) => WatchedProcess::Nothing,
+            (Some(pid), None, None, false) => WatchedProcess::Pid(pid),
+            (None, Some(port), None, false) => WatchedProcess::Port(port),
+            (None, None, None, true) => WatchedProcess::Nothing,
             _ => {
-                self.add("watch", "more than one of `pid`, `port` and `off`: use one");
+                self.add(
+                    "watch",
+                    "more than one of `pid`, `port`, `cgroup` and `off`: use one",
+                );
                 WatchedProcess::Nothing
             }
         }

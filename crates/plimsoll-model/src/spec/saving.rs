@@ -199,20 +199,18 @@ fn tls_spec(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
 }
 
 fn watch_spec(plan: &Plan) -> WatchSpec {
-    let (port, pid, off) = match plan.watch {
+    let mut watch = WatchSpec::default();
+    match &plan.watch {
         // The process is found by the socket again.
-        WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {
-            (None, None, None)
-        }
+        WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {}
         // A later run of this plan has not started the process itself.
-        WatchedProcess::TargetPort | WatchedProcess::Started => {
-            (Some(plan.target.port), None, None)
-        }
-        WatchedProcess::Port(port) => (Some(port), None, None),
-        WatchedProcess::Pid(pid) => (None, Some(pid), None),
-        WatchedProcess::Nothing => (None, None, Some(true)),
-    };
-    WatchSpec { pid, port, off }
+        WatchedProcess::TargetPort | WatchedProcess::Started => watch.port = Some(plan.target.port),
+        WatchedProcess::Port(port) => watch.port = Some(*port),
+        WatchedProcess::Pid(pid) => watch.pid = Some(*pid),
+        WatchedProcess::Group(name) => watch.cgroup = Some(name.clone()),
+        WatchedProcess::Nothing => watch.off = Some(true),
+    }
+    watch
 }
 
 /// Returns `PLIMSOLL_METADATA_AUTHORIZATION` for `authorization`.

@@ -74,7 +74,8 @@ impl GatewayProcess {
     /// Waits until one of the gateway's counters or gauges is `least` or more.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
         let reached = async || self.counter(counter).await >= least;
-        wait_for(&format!("{counter} is below {least}"), reached).await;
+        let not_yet = format!("{counter} is below {least}");
+        wait_for(self.address, &not_yet, reached).await;
     }
 
     pub(crate) async fn stop(mut self) -> Metrics {
@@ -161,14 +162,14 @@ impl Stack {
     /// Waits until the backend has begun this many runs since its start.
     pub(crate) async fn wait_for_runs(&self, least: u64) {
         let reached = async || self.runs().await >= least;
-        wait_for("runs have not begun", reached).await;
+        wait_for(self.api, "runs have not begun", reached).await;
     }
 
     /// Waits until every run has reached the bus completely. A client may have its last token
     /// before that, and the backend posts unconfirmed frames again.
     pub(crate) async fn settled(&self) {
         let reached = async || self.counter("runs_going_on").await == 0;
-        wait_for("runs are still in progress", reached).await;
+        wait_for(self.api, "runs are still in progress", reached).await;
     }
 
     pub(crate) async fn run(&self, session: &str) -> u16 {
@@ -178,18 +179,24 @@ impl Stack {
 
 /// Reads a counter or gauge from a metrics page.
 async fn read_metric(at: SocketAddr, name: &str) -> u64 {
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let (_, _, page) = http(at, request).await;
+    let page = metrics_page(at).await;
     let rest = page.split(&format!("\n{name} ")).nth(1);
     let value = rest.and_then(|rest| rest.lines().next()?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// Waits for a condition that becomes true sooner or later on any machine.
-async fn wait_for(not_yet: &str, reached: impl AsyncFn() -> bool) {
+async fn metrics_page(at: SocketAddr) -> String {
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    http(at, request).await.2
+}
+
+/// Waits for a condition that becomes true sooner or later on any machine. If it does not, prints the metrics at `at`.
+async fn wait_for(at: SocketAddr, not_yet: &str, reached: impl AsyncFn() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !reached().await {
-        assert!(Instant::now() < limit, "{not_yet}");
+        if Instant::now() >= limit {
+            panic!("{not_yet}:\n{}", metrics_page(at).await);
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
     let addresses = plimsoll_engine::resolve(&plan.target)?;
-    let server = server_of(plan.watch, &addresses);
+    let server = server_of(&plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());
     let (whole, clock, start) = match place {
         RunRole::Standalone => (Shard::WHOLE_RUN, Clock::new(), None),
