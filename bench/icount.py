@@ -8,6 +8,7 @@ file, which also names the compiler, because another one generates other code.
 
     bench/icount.py             fails if a call takes over 3 % more than recorded
     bench/icount.py --bless     records the current figures
+    bench/icount.py --build     only compiles the program
 
 `make icount` calls it. CARGO and CARGO_FLAGS are those of the Makefile.
 """
@@ -58,7 +59,11 @@ def instructions(program, case, calls):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bless", action="store_true", help="record what calls take now")
+    parser.add_argument("--build", action="store_true", help="only compile the program")
     options = parser.parse_args()
+    if options.build:
+        build()
+        return
     if not shutil.which("valgrind"):
         sys.exit("icount: missing: valgrind. Install Debian's package of that name.")
     program = build()

@@ -3,6 +3,7 @@
 #
 #   fuzz/run.sh 10 [TARGET…]
 #   SEED=1 fuzz/run.sh 10            the same inputs each time, so that only a change of the code fails it
+#   fuzz/run.sh build                only compiles them
 #
 # Stable Rust suffices: the sanitizer-coverage pass is part of LLVM, and a crate links libFuzzer.
 # Inputs in regressions/, which once caused crashes, are replayed first. A run starts with the inputs
@@ -11,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-seconds=${1:?"usage: fuzz/run.sh SECONDS [TARGET...]"}
+seconds=${1:?"usage: fuzz/run.sh SECONDS|build [TARGET...]"}
 shift
 [ $# -gt 0 ] || set -- h2_driver canned_server hpack_decode http1_messages tls_records \
     tls_handshakes websocket_frames websocket_deflate api_answers bolt_driver hessian_decode \
@@ -26,6 +27,7 @@ export CARGO_TARGET_DIR RUSTFLAGS
 host=$(rustc -vV | sed -n 's/^host: //p')
 read -ra cargo_flags <<<"${CARGO_FLAGS:-}"
 cargo build --quiet --release --target "$host" --bins "${cargo_flags[@]}"
+[ "$seconds" != build ] || exit 0
 
 # Replays the regressions of one target, then fuzzes it.
 fuzz() {
