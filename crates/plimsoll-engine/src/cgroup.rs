@@ -33,7 +33,7 @@ pub enum CgroupError {
     Missing {
         /// The name, as typed.
         name: String,
-        /// Where groups are.
+        /// The folder that has all groups.
         mount: PathBuf,
     },
     /// Several groups have this name.

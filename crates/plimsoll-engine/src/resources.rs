@@ -1,16 +1,12 @@
 //! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's, or of
 //! its control group.
 //!
-//! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only if their load
-//! alternates with others in batches.
-//!
-//! Long because each resource is read, compared and tested in one place.
+//! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only if
+//! their load alternates with others in batches.
+
+mod watched;
 
 use std::cell::Cell;
-use std::collections::HashSet;
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -18,14 +14,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
-use plimsoll_model::plan::{BatchSchedule, UnixSocket, WatchedProcess};
+use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::record::{BatchStart, BatchTotals};
 use plimsoll_model::run::ResourceUsage;
-use procfs::net::{TcpState, UnixState};
-use procfs::process::Process;
 
-use crate::address::Address;
-use crate::cgroup::Cgroup;
+pub use watched::{WatchedProcesses, server_of};
 
 /// CPU time that processes have used, and resources that they hold now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,116 +49,6 @@ impl ProcessResources {
             threads: self.threads + other.threads,
         }
     }
-}
-
-/// One or more processes that are measured together, such as the workers of a server that share a port.
-#[derive(Clone, Debug)]
-pub struct WatchedProcesses {
-    pids: Vec<i32>,
-    /// The group that has them, and whose usage counts in place of theirs.
-    group: Option<Cgroup>,
-}
-
-impl WatchedProcesses {
-    fn of(pids: Vec<i32>) -> WatchedProcesses {
-        WatchedProcesses { pids, group: None }
-    }
-
-    /// Returns the processes of a control group, whose own CPU time and memory count, with those of processes that have
-    /// ended or are yet to begin.
-    pub fn in_group(group: Cgroup) -> WatchedProcesses {
-        WatchedProcesses {
-            pids: group.pids(),
-            group: Some(group),
-        }
-    }
-
-    /// Returns this process, without its descendants.
-    pub fn own() -> WatchedProcesses {
-        WatchedProcesses::of(vec![i32::try_from(std::process::id()).unwrap_or(0)])
-    }
-
-    /// Returns the process and its current descendants.
-    pub fn pid(pid: u32) -> WatchedProcesses {
-        let mut pids: Vec<i32> = i32::try_from(pid).into_iter().collect();
-        let parents: Vec<(i32, i32)> = procfs::process::all_processes()
-            .into_iter()
-            .flatten()
-            .filter_map(|process| process.ok()?.stat().ok())
-            .map(|stat| (stat.pid, stat.ppid))
-            .collect();
-        let mut next = 0;
-        while let Some(parent) = pids.get(next).copied() {
-            let children = parents.iter().filter(|(_, of)| *of == parent);
-            pids.extend(children.map(|(child, _)| *child));
-            next += 1;
-        }
-        WatchedProcesses::of(pids)
-    }
-
-    /// Returns the current descendants of this process, without itself.
-    pub fn started() -> WatchedProcesses {
-        let mut watched = WatchedProcesses::pid(std::process::id());
-        let own = WatchedProcesses::own();
-        watched.pids.retain(|pid| !own.pids.contains(pid));
-        watched
-    }
-
-    /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that
-    /// this user may inspect.
-    pub fn listening_on(addresses: &[Address]) -> Option<WatchedProcesses> {
-        let sockets = listening_sockets(addresses);
-        if sockets.is_empty() {
-            return None;
-        }
-        let mut pids = Vec::new();
-        for entry in fs::read_dir("/proc").ok()?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            if let Some(pid) = pid
-                && holds_any_socket(&entry.path().join("fd"), &sockets)
-            {
-                pids.push(pid);
-            }
-        }
-        (!pids.is_empty()).then(|| WatchedProcesses::of(pids))
-    }
-
-    /// Returns the process ids, whether or not they still run.
-    pub fn pids(&self) -> &[i32] {
-        &self.pids
-    }
-
-    /// Returns the sum of their usage; `None` if none of them exists any more.
-    pub fn usage(&self) -> Option<ProcessResources> {
-        match &self.group {
-            Some(group) => usage_of_group(group),
-            None => sum_of(&self.pids),
-        }
-    }
-}
-
-fn sum_of(pids: &[i32]) -> Option<ProcessResources> {
-    pids.iter()
-        .filter_map(|pid| usage_of(*pid))
-        .reduce(ProcessResources::plus)
-}
-
-/// Returns what a group has used. Descriptors and threads are those of its present processes, and so is memory where the
-/// kernel does not account for it by group.
-fn usage_of_group(group: &Cgroup) -> Option<ProcessResources> {
-    let used = group.usage()?;
-    let present = sum_of(&group.pids()).unwrap_or_default();
-    Some(ProcessResources {
-        cpu_ns: used.cpu_us * 1000,
-        // Only their ratio is used.
-        user_ticks: used.user_us,
-        system_ticks: used.system_us,
-        rss_bytes: used.memory_bytes.unwrap_or(present.rss_bytes),
-        ..present
-    })
 }
 
 /// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next.
@@ -278,102 +161,6 @@ fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
     system as f64 / (user + system).max(1) as f64
 }
 
-/// Returns the server processes that the plan asks to measure, if they can be found.
-pub fn server_of(watch: &WatchedProcess, target: &[Address]) -> Option<WatchedProcesses> {
-    match *watch {
-        WatchedProcess::TargetPort => WatchedProcesses::listening_on(target),
-        WatchedProcess::Port(port) => {
-            let hosts = target.iter().map(Address::ip);
-            let hosts = hosts.map(|ip| ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-            let at_port = hosts.map(|ip| Address::Tcp(SocketAddr::new(ip, port)));
-            WatchedProcesses::listening_on(&at_port.collect::<Vec<_>>())
-        }
-        WatchedProcess::Pid(pid) => Some(WatchedProcesses::pid(pid)),
-        WatchedProcess::Group(ref name) => {
-            let group = Cgroup::find(name).ok()?;
-            Some(WatchedProcesses::in_group(group))
-        }
-        WatchedProcess::Started => Some(WatchedProcesses::started()),
-        WatchedProcess::Nothing => None,
-    }
-}
-
-fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
-    let takes = |local: SocketAddr, address: &SocketAddr| {
-        local.port() == address.port()
-            && (local.ip().is_unspecified() || same_host(local.ip(), address.ip()))
-    };
-    let (mut tcp, mut unix) = (Vec::new(), Vec::new());
-    for address in addresses {
-        match address {
-            Address::Tcp(address) => tcp.push(*address),
-            Address::Unix(socket) => unix.extend(possible_names(socket)),
-        }
-    }
-    let entries = [procfs::net::tcp(), procfs::net::tcp6()];
-    let networked = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| {
-            entry.state == TcpState::Listen
-                && tcp
-                    .iter()
-                    .any(|address| takes(entry.local_address, address))
-        })
-        .map(|entry| entry.inode);
-    let local = procfs::net::unix()
-        .into_iter()
-        .flatten()
-        // Accepted sockets have their listener's name too, but are connected.
-        .filter(|entry| matches!(entry.state, UnixState::UNCONNECTED))
-        .filter(|entry| entry.path.as_ref().is_some_and(|path| unix.contains(path)))
-        .map(|entry| entry.inode);
-    networked.chain(local).collect()
-}
-
-/// Returns the names under which the kernel may list a socket: it keeps the path that the server used, which
-/// may differ from ours.
-fn possible_names(socket: &UnixSocket) -> Vec<PathBuf> {
-    match socket {
-        UnixSocket::Abstract(name) => vec![format!("@{name}").into()],
-        UnixSocket::Path(path) => {
-            let whole = std::path::absolute(path).ok();
-            let real = path.canonicalize().ok();
-            [Some(path.clone()), whole, real]
-                .into_iter()
-                .flatten()
-                .collect()
-        }
-    }
-}
-
-/// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be read and
-/// are skipped. Each descriptor takes only one `readlink`, since a busy machine has tens of thousands.
-fn holds_any_socket(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
-    let Ok(entries) = fs::read_dir(descriptors) else {
-        return false;
-    };
-    entries.flatten().any(|entry| {
-        let Ok(target) = fs::read_link(entry.path()) else {
-            return false;
-        };
-        target
-            .to_str()
-            .and_then(|name| {
-                name.strip_prefix("socket:[")?
-                    .strip_suffix(']')?
-                    .parse()
-                    .ok()
-            })
-            .is_some_and(|inode| sockets.contains(&inode))
-    })
-}
-
-fn same_host(a: IpAddr, b: IpAddr) -> bool {
-    a.to_canonical() == b.to_canonical()
-}
-
 /// Returns the CPU time that the calling thread has used, which never decreases. If a sandbox refuses the
 /// thread's clock, the kernel's accounting gives it in microseconds. If that is refused as well, the last
 /// reading is returned and a warning is logged once.
@@ -414,49 +201,10 @@ fn read_thread_cpu(
     }
 }
 
-fn usage_of(pid: i32) -> Option<ProcessResources> {
-    let process = Process::new(pid).ok()?;
-    let stat = process.stat().ok()?;
-    let clock = clock_getcpuclockid(Pid::from_raw(pid)).ok()?;
-    let used = clock.now().ok()?;
-    Some(ProcessResources {
-        cpu_ns: u64::try_from(Duration::from(used).as_nanos()).ok()?,
-        user_ticks: stat.utime,
-        system_ticks: stat.stime,
-        rss_bytes: stat.rss * procfs::page_size(),
-        descriptors: process.fd_count().unwrap_or(0) as u64,
-        threads: u64::try_from(stat.num_threads).unwrap_or(0),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
-
-    #[test]
-    fn process_is_found_by_listening_port() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let watched = WatchedProcesses::listening_on(&[address.into()]).unwrap();
-        assert_eq!(watched.pids(), WatchedProcesses::own().pids());
-        let usage = watched.usage().unwrap();
-        assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
-        drop(listener);
-        assert!(WatchedProcesses::listening_on(&[address.into()]).is_none());
-    }
-
-    #[test]
-    fn process_is_found_by_unix_socket() {
-        let path = std::env::temp_dir().join(format!("plimsoll-{}.sock", std::process::id()));
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let address = [Address::Unix(UnixSocket::Path(path.clone()))];
-        let found = WatchedProcesses::listening_on(&address);
-        fs::remove_file(&path).unwrap();
-        assert_eq!(found.unwrap().pids(), WatchedProcesses::own().pids());
-        drop(listener);
-        assert!(WatchedProcesses::listening_on(&address).is_none());
-    }
+    use std::fs;
 
     #[test]
     fn meter_counts_initial_usage_and_microseconds() {
@@ -494,30 +242,6 @@ mod tests {
         );
         let neither = read_thread_cpu(refused, || Err(nix::Error::EINVAL));
         assert_eq!(neither, Err(nix::Error::EINVAL));
-    }
-
-    #[test]
-    fn watched_process_includes_children() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
-        let watched = WatchedProcesses::pid(std::process::id());
-        let started = WatchedProcesses::started();
-        assert!(!started.pids().contains(&WatchedProcesses::own().pids()[0]));
-        assert!(started.pids().contains(&(child.id() as i32)));
-        child.kill().unwrap();
-        let pid = i32::try_from(child.wait().map(|_| child.id()).unwrap()).unwrap();
-        assert_eq!(
-            watched.pids().first(),
-            WatchedProcesses::own().pids().first()
-        );
-        assert!(watched.pids().contains(&pid), "{watched:?}");
-    }
-
-    #[test]
-    fn exited_process_has_no_usage() {
-        assert!(WatchedProcesses::pid(i32::MAX as u32).usage().is_none());
     }
 
     #[test]

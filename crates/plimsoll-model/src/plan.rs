@@ -2,14 +2,13 @@
 //!
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what the user typed) and never changes afterwards. It holds the
 //! paths of secrets, never their contents.
-//!
-//! Long because a plan is one value, with each of its fields explained.
 
 mod arrivals;
 mod call;
 mod proxy;
 mod tls;
 mod tokens;
+mod watch;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,6 +29,7 @@ pub use tls::{
     TlsVersion,
 };
 pub use tokens::TokenCounter;
+pub use watch::WatchedProcess;
 
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
@@ -480,24 +480,6 @@ pub enum LinkEnd {
     Client,
     /// The end that answers them.
     Server,
-}
-
-/// The server process whose CPU, memory and descriptors are read every interval.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum WatchedProcess {
-    /// The process that listens on the target's port, if it is on this machine.
-    #[default]
-    TargetPort,
-    /// The process that listens on this port of this machine.
-    Port(u16),
-    /// The process with this id.
-    Pid(u32),
-    /// The processes of a control group, by its path, the name of a unit or the id of a container.
-    Group(String),
-    /// All processes that this one started before the load.
-    Started,
-    /// No process.
-    Nothing,
 }
 
 #[cfg(test)]

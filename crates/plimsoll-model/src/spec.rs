@@ -8,8 +8,6 @@
 //! paragraphs are for plans alone.
 //!
 //! Paths in a spec are relative to the current directory.
-//!
-//! Long because it lists the keys of a plan with their descriptions, which are published.
 
 mod apply;
 mod arrivals;
@@ -41,6 +39,7 @@ mod spacing;
 mod steps;
 mod target;
 mod tls;
+mod watch;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -83,6 +82,7 @@ pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
 pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
+pub use watch::WatchSpec;
 pub use wire::WireFormat;
 
 /// A plan as typed.
@@ -491,19 +491,4 @@ impl std::str::FromStr for StepSpec {
             },
         })
     }
-}
-
-/// The server process to watch. Default: the one that listens on the target's port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WatchSpec {
-    /// The process with this id.
-    pub pid: Option<u32>,
-    /// The process that listens on this port of this machine.
-    pub port: Option<u16>,
-    /// The control group (version 2) of a container or a unit of this machine: its path, a unit's name such as `nginx`,
-    /// or a container's id.
-    pub cgroup: Option<String>,
-    /// Watch nothing.
-    pub off: Option<bool>,
 }

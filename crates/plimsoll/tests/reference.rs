@@ -110,7 +110,7 @@ const SECTIONS: [(&str, &str, &str); 29] = [
         "plimsoll-protocols/src/plugin/options.rs",
         "PluginOptions",
     ),
-    ("watch", "plimsoll-model/src/spec.rs", "WatchSpec"),
+    ("watch", "plimsoll-model/src/spec/watch.rs", "WatchSpec"),
     ("find", "plimsoll-model/src/spec/find.rs", "FindSpec"),
     ("ladder", "plimsoll-model/src/spec/ladder.rs", "LadderSpec"),
     (

@@ -113,6 +113,11 @@ impl<'a> PriceList<'a> {
         }
         let predicted: Vec<PredictedCost> = ADDITIVE_METRICS
             .into_iter()
+            // Without any proxy, there is no CPU time of proxies.
+            .filter(|metric| {
+                let is_measured = |rung: &usize| self.record.rungs[*rung].median(*metric).is_some();
+                rungs.iter().any(is_measured)
+            })
             .filter_map(|metric| {
                 let prices = rungs.iter().map(|rung| self.price(*rung, metric));
                 Some(compose(metric, prices.collect::<Option<_>>()?))

@@ -1,7 +1,6 @@
 //! `[ladder]`: the variants of a plan, one for each combination of its axes.
-//!
-//! Long because each key of `[ladder]` is explained where it is defined.
 
+mod rung;
 mod via;
 
 use std::collections::BTreeMap;
@@ -16,9 +15,9 @@ use super::problem::{one_of, reword};
 use super::target::{is_secured, scheme_of, schemes_like, section_of};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
-use crate::named::named;
 use crate::units::Period;
 
+pub use rung::{RungNetwork, RungSecurity, TlsLibrary};
 pub use via::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
@@ -131,53 +130,6 @@ pub struct RungTable {
     pub settings: BTreeMap<String, Value>,
 }
 
-named! {
-    /// The security of a rung's connections.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum RungSecurity by name {
-        /// Plaintext.
-        Off "off",
-        /// TLS with a server certificate.
-        Server "server",
-        /// TLS with certificates of both ends.
-        Mutual "mutual",
-    }
-}
-
-impl RungSecurity {
-    fn of(spec: &Spec) -> RungSecurity {
-        match (&spec.tls, spec.target.as_deref()) {
-            (Some(tls), _) if tls.cert.is_some() => RungSecurity::Mutual,
-            (Some(_), _) => RungSecurity::Server,
-            (None, Some(url)) if is_secured(url) => RungSecurity::Server,
-            _ => RungSecurity::Off,
-        }
-    }
-}
-
-named! {
-    /// The network between the load and a server of this program.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum RungNetwork by name {
-        /// The loopback device.
-        Localhost "localhost",
-        /// A network namespace for the server, connected by a pair of virtual Ethernet devices.
-        Namespaces "namespaces",
-    }
-}
-
-named! {
-    /// The TLS implementation of a rung's server, where the ladder starts it.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum TlsLibrary by name {
-        /// The one of this program's own server.
-        #[default]
-        Rustls "rustls",
-        /// The `openssl` on PATH: its `s_server`, in place of this program's server.
-        OpenSsl "openssl",
-    }
-}
-
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
@@ -237,7 +189,7 @@ impl Spec {
         let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
-            security: RungSecurity::of(self),
+            security: security_of(self),
             network: RungNetwork::Localhost,
             route: RungRoute::Direct,
             upstream_tls: None,
@@ -332,40 +284,6 @@ impl Spec {
 }
 
 impl RungSpec {
-    /// Checks the limits of `s_server`: it sends files, one connection after another, one file on each.
-    fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
-        let words = self.serve.as_ref().or(ladder.serve.as_ref());
-        let serves = words.and_then(|words| words.first());
-        let Some((path, size)) = self.spec.file() else {
-            return Err(format!("openssl serves files: it needs [call.{}]", files()));
-        };
-        let made = made_by_server(path);
-        if serves.is_none_or(|word| word != "files") {
-            return Err(
-                "openssl replaces Plimsoll's own file server: write serve = [\"files\"]".to_owned(),
-            );
-        }
-        if self.security == RungSecurity::Off {
-            return Err(format!(
-                "rung \"{}\" is plaintext: write tls = \"server\" or \"mutual\"",
-                self.name
-            ));
-        }
-        if made.is_none() || made != size {
-            return Err(
-                "openssl serves only files generated for it: write size = [\"1KiB\"] in [ladder], or the like"
-                    .to_owned(),
-            );
-        }
-        if self.spec.load.reuse.as_deref() != Some("never") {
-            return Err(
-                "openssl closes each connection after a file: write connection = [\"new\"], [\"resumed\"] or both"
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
     /// Returns one of the listed rungs. Its target is applied first, since it determines the security: a plaintext one
     /// ignores the plan's `[tls]`.
     fn resolve_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
@@ -375,7 +293,7 @@ impl RungSpec {
             if !rung.spec.target.as_deref().is_some_and(is_secured) {
                 rung.spec.tls = None;
             }
-            rung.security = RungSecurity::of(&rung.spec);
+            rung.security = security_of(&rung.spec);
         }
         for (axis, value) in &table.settings {
             rung = match (axis.as_str(), value) {
@@ -403,7 +321,7 @@ impl RungSpec {
             rung.spec = with_key(&rung.spec, &format!("tls.{key}"), value)
                 .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
         }
-        rung.security = RungSecurity::of(&rung.spec).max(RungSecurity::Server);
+        rung.security = security_of(&rung.spec).max(RungSecurity::Server);
         Ok(rung)
     }
 
@@ -506,6 +424,16 @@ impl RungSpec {
         };
         rung.settings.insert(axis.to_owned(), text);
         Ok(rung)
+    }
+}
+
+/// Returns the security of a plan's connections, from its target and TLS settings.
+fn security_of(spec: &Spec) -> RungSecurity {
+    match (&spec.tls, spec.target.as_deref()) {
+        (Some(tls), _) if tls.cert.is_some() => RungSecurity::Mutual,
+        (Some(_), _) => RungSecurity::Server,
+        (None, Some(url)) if is_secured(url) => RungSecurity::Server,
+        _ => RungSecurity::Off,
     }
 }
 

@@ -9,10 +9,8 @@ use super::target::{
     goes_with, how_to_write, is_bare_socket, parse_target_for, path_of, scheme_of, schemes_for,
     section_of, takes_path,
 };
-use super::{Spec, give_addresses, protocol};
-use crate::plan::{
-    ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan, WatchedProcess,
-};
+use super::{Spec, WatchSpec, give_addresses, protocol};
+use crate::plan::{ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan};
 use crate::redaction;
 
 #[cfg(test)]
@@ -50,7 +48,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     problems.check_server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec, surroundings);
     let objectives = problems.objectives(spec, load.as_ref());
-    let watch = problems.watch(spec);
+    let watch = WatchSpec::resolve(spec.watch.as_ref(), &mut problems);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);
     if i64::try_from(seed).is_err() {
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
@@ -263,31 +261,6 @@ impl Problems {
             );
         }
         (protocol.resolve)(section, spec, self, surroundings)
-    }
-
-    fn watch(&mut self, spec: &Spec) -> WatchedProcess {
-        let Some(watch) = &spec.watch else {
-            return WatchedProcess::default();
-        };
-        let is_off = watch.off.unwrap_or(false);
-        match (watch.pid, watch.port, &watch.cgroup, is_off) {
-            (None, None, None, false) => WatchedProcess::default(),
-            (None, None, Some(name), false) => WatchedProcess::Group(name.clone()),
-            (Some(0), None, None, false) => {
-                self.add("watch.pid", "0 is not a process: use its id, or off = true");
-                WatchedProcess::Nothing
-            }
-            (Some(pid), None, None, false) => WatchedProcess::Pid(pid),
-            (None, Some(port), None, false) => WatchedProcess::Port(port),
-            (None, None, None, true) => WatchedProcess::Nothing,
-            _ => {
-                self.add(
-                    "watch",
-                    "more than one of `pid`, `port`, `cgroup` and `off`: use one",
-                );
-                WatchedProcess::Nothing
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::protocol::CallProtocol;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
-    TlsSuite, TlsVersion, WatchedProcess,
+    TlsSuite, TlsVersion,
 };
 use crate::recording::Recording;
 use crate::redaction::{self, is_secret_name};
@@ -67,7 +67,7 @@ impl Spec {
             .map(|tls| tls_spec(self.tls.as_ref(), tls));
         spec.fill_in_call(plan);
         spec.fill_in_load(plan);
-        spec.watch = Some(watch_spec(plan));
+        spec.watch = Some(WatchSpec::saved(plan));
         spec.hide_queries();
         spec
     }
@@ -196,21 +196,6 @@ fn tls_spec(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
         chain: Some(plan.chain_check.name().into()),
         ..typed.cloned().unwrap_or_default()
     }
-}
-
-fn watch_spec(plan: &Plan) -> WatchSpec {
-    let mut watch = WatchSpec::default();
-    match &plan.watch {
-        // The process is found by the socket again.
-        WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {}
-        // A later run of this plan has not started the process itself.
-        WatchedProcess::TargetPort | WatchedProcess::Started => watch.port = Some(plan.target.port),
-        WatchedProcess::Port(port) => watch.port = Some(*port),
-        WatchedProcess::Pid(pid) => watch.pid = Some(*pid),
-        WatchedProcess::Group(name) => watch.cgroup = Some(name.clone()),
-        WatchedProcess::Nothing => watch.off = Some(true),
-    }
-    watch
 }
 
 /// Returns `PLIMSOLL_METADATA_AUTHORIZATION` for `authorization`.

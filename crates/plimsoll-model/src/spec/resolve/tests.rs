@@ -9,7 +9,7 @@ use super::super::{StepSpec, read, set_spans};
 use super::*;
 use crate::plan::{
     ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,
-    Statistic, Target, TimeMetric, TlsPlan, TlsSuite, TlsVersion,
+    Statistic, Target, TimeMetric, TlsPlan, TlsSuite, TlsVersion, WatchedProcess,
 };
 use crate::schedule::Schedule;
 
@@ -415,25 +415,6 @@ fn objectives_and_watch_are_resolved() {
         ])
     );
     assert_eq!(plan.watch, WatchedProcess::Port(99));
-}
-
-#[test]
-fn watched_control_group_is_resolved_and_saved() {
-    let text = |watch: &str| {
-        format!(
-            "target = \"grpc://a:1\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1\n[watch]\n{watch}\n"
-        )
-    };
-    let typed = read(&text("cgroup = \"nginx\"")).expect("readable");
-    let resolved = resolve(&typed, &FakeContext).expect("right");
-    assert_eq!(resolved.watch, WatchedProcess::Group("nginx".to_owned()));
-    let saved = typed.filled_in(&resolved).to_toml().expect("writable");
-    assert!(saved.contains("cgroup = \"nginx\""), "{saved}");
-    let both = wrong(&text("cgroup = \"nginx\"\nport = 99"));
-    assert!(
-        both[0].contains("more than one of `pid`, `port`, `cgroup` and `off`"),
-        "{both:?}"
-    );
 }
 
 #[test]

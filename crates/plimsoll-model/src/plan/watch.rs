@@ -1,0 +1,19 @@
+//! The server process that a run watches.
+
+/// The server process whose CPU, memory and descriptors are read every interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WatchedProcess {
+    /// The process that listens on the target's port, if it is on this machine.
+    #[default]
+    TargetPort,
+    /// The process that listens on this port of this machine.
+    Port(u16),
+    /// The process with this id.
+    Pid(u32),
+    /// The processes of a control group, by its path, the name of a unit or the id of a container.
+    Group(String),
+    /// All processes that this one started before the load.
+    Started,
+    /// No process.
+    Nothing,
+}
