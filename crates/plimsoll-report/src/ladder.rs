@@ -115,7 +115,8 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
 /// Returns the objectives that slices missed, and the verdict on all of them; empty where the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
-    sentences.extend(ladder.rungs.iter().flat_map(unmet));
+    let unmet = ladder.rungs.iter().flat_map(unmet);
+    sentences.extend(unmet.map(|(_, sentence)| sentence));
     sentences.extend(ladder.gated().iter().map(|gated| passage(ladder, gated)));
     sentences
 }
@@ -162,7 +163,8 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
     )
 }
 
-fn unmet(rung: &Rung) -> Vec<String> {
+/// Returns the objectives that slices of the rung did not meet, each with its verdict.
+pub(crate) fn unmet(rung: &Rung) -> Vec<(ObjectiveVerdict, String)> {
     let all = || rung.slices.iter().flat_map(|s| &s.objectives);
     let mut seen: Vec<(&str, ObjectiveVerdict)> = Vec::new();
     for judged in all().filter(|j| j.verdict != ObjectiveVerdict::Met) {
@@ -177,13 +179,14 @@ fn unmet(rung: &Rung) -> Vec<String> {
             .map(|j| j.measured.as_str())
             .collect();
         let word = verdict.words();
-        format!(
+        let text = format!(
             "{}: {objective} {word} in {} of {} ({})",
             rung.name,
             measured.len(),
             plural(rung.slices.len() as u64, "slice"),
             measured.first().unwrap_or(&"–")
-        )
+        );
+        (verdict, text)
     };
     seen.into_iter().map(sentence).collect()
 }
@@ -312,11 +315,16 @@ pub(crate) struct RungAddition {
     pub(crate) rows: Vec<(String, String)>,
 }
 
-/// Returns the additions of all pairs that are compared.
-pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
+/// Returns the metrics whose differences are shown, in the order of their tables.
+pub(crate) fn compared_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
     let groups = groups(ladder);
     let metrics = groups.iter().flat_map(MetricGroup::metrics);
-    let metrics: Vec<LadderMetric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
+    metrics.filter(|m| is_compared(ladder, *m)).collect()
+}
+
+/// Returns the additions of all pairs that are compared.
+pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
+    let metrics = compared_metrics(ladder);
     let pairs = LadderRecord::pairs(ladder.rungs.len());
     let of_pair = |(of, to): (usize, usize)| RungAddition {
         upper: ladder.rungs[of].name.clone(),

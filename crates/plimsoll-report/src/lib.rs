@@ -2,7 +2,7 @@
 //!
 //! Everything here is a pure function of run directories: [`terminal`] for people, [`json`] for programs, [`lines`]
 //! for the line-per-request files of other load generators, [`aiperf`] in the format of AIPerf, [`bencher`] in that of
-//! Bencher, [`data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures, decides
+//! Bencher, [`comment`] for pull requests, [`data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures, decides
 //! or opens a socket; the binary prints what these functions return.
 
 #![warn(missing_docs)]
@@ -12,6 +12,7 @@ pub mod aiperf;
 mod answer;
 pub mod bencher;
 pub mod closing;
+pub mod comment;
 pub mod compare;
 pub mod data;
 mod ends;

@@ -270,7 +270,7 @@ pub fn comparison(c: &Comparison) -> String {
 }
 
 /// Escapes text for a table cell, so that it has no meaning in Markdown or HTML.
-fn cell(text: &str) -> String {
+pub(crate) fn cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
