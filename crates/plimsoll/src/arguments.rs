@@ -311,7 +311,7 @@ mod tests {
         fn check(command: &Command, path: &str) -> usize {
             let has = |long: &str| command.get_arguments().any(|a| a.get_long() == Some(long));
             let loads = has("connections");
-            for document in ["json", "junit", "markdown", "html"] {
+            for document in ["json", "junit", "markdown", "comment", "html"] {
                 assert!(!loads || has(document), "{path} --{document}");
             }
             let subs = command.get_subcommands();

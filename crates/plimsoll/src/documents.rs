@@ -1,6 +1,6 @@
-//! Writes documents for other programs: JUnit XML, Markdown, an HTML page, JSON. All measuring commands have the same
-//! flags for them and write them when they end; `report` writes them from run directories later. In a GitHub Actions
-//! job the Markdown is also appended to the job summary.
+//! Writes documents for other programs: JUnit XML, Markdown, a comment for a pull request, an HTML page, JSON. All
+//! measuring commands have the same flags for them and write them when they end; `report` writes them from run
+//! directories later. In a GitHub Actions job the Markdown is also appended to the job summary.
 //!
 //! All are generated from run directories, so a document shows what `report` would show.
 
@@ -19,7 +19,7 @@ use plimsoll_model::output;
 use plimsoll_model::run::{self, Run, RunError};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_report::html::{self, RunView};
-use plimsoll_report::{json, junit, markdown};
+use plimsoll_report::{comment, json, junit, markdown};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -44,6 +44,10 @@ pub(crate) struct DocumentFlags {
     /// Write a summary in Markdown ("-": stdout).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     markdown: Option<PathBuf>,
+
+    /// Write a comment for a pull request ("-": stdout).
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    comment: Option<PathBuf>,
 
     /// Write a page in HTML ("-": stdout). It needs no network.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -158,6 +162,7 @@ impl DocumentFlags {
         let all = [
             ("--junit", &self.junit),
             ("--markdown", &self.markdown),
+            ("--comment", &self.comment),
             ("--html", &self.html),
         ];
         all.into_iter()
@@ -195,6 +200,14 @@ impl DocumentFlags {
         Ok(())
     }
 
+    /// Returns where a reader of the comment finds everything: the directories, and the other documents.
+    fn places(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
+        let others = self.files().filter(|(flag, _)| *flag != "--comment");
+        let others = others.filter(|(_, file)| !is_stdout(file));
+        let others = others.map(|(_, file)| file.to_owned());
+        dirs.iter().cloned().chain(others).collect()
+    }
+
     /// Returns whether any document file is requested.
     pub(crate) fn writes_any(&self) -> bool {
         self.files().next().is_some()
@@ -220,6 +233,7 @@ impl DocumentFlags {
             let text = match flag {
                 "--junit" => contents.junit(),
                 "--markdown" => contents.markdown(overhead_over),
+                "--comment" => contents.comment(&self.places(dirs)),
                 _ => page(dirs, overhead_over)?,
             };
             write_text(flag, file, text)?;
@@ -351,6 +365,16 @@ impl ReportContents {
             ReportContents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
             ReportContents::Search(_, record) => markdown::search(record),
             ReportContents::Ladder(_, record) => markdown::ladder(record),
+        }
+    }
+
+    /// Returns the comment for a pull request. `places`: where a reader finds everything.
+    fn comment(&self, places: &[PathBuf]) -> String {
+        match self {
+            ReportContents::Runs(runs) => comment::runs(runs, places),
+            ReportContents::Lanes(record, runs) => comment::lanes(record, runs, places),
+            ReportContents::Search(_, record) => comment::search(record, places),
+            ReportContents::Ladder(_, record) => comment::ladder(record, places),
         }
     }
 

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_report::compare::{Comparison, ComparisonRow, RunGroup, compare};
-use plimsoll_report::{html, markdown, terminal};
+use plimsoll_report::{comment, html, markdown, terminal};
 use serde_json::{Value, json};
 
 use crate::console;
-use crate::documents::JsonFlag;
-use crate::documents::{load, print_json, views, write_text};
+use crate::documents::{JsonFlag, is_stdout, load, print_json, views, write_text};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 
@@ -54,6 +53,10 @@ pub(crate) struct CompareArguments {
     /// Write the comparison in Markdown ("-": stdout).
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+
+    /// Write a comment for a pull request ("-": stdout).
+    #[arg(long, value_name = "FILE")]
+    comment: Option<PathBuf>,
 
     /// Measure two services now, side by side in one run, instead of comparing runs: the same as
     /// `plimsoll ladder A B`, with its flags.
@@ -98,7 +101,12 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
             html::comparison(&comparison, &views(a)?, &views(b)?),
         )?;
     }
-    if arguments.html.is_some() || arguments.markdown.is_some() {
+    if let Some(file) = &arguments.comment {
+        let pages = arguments.html.iter().chain(&arguments.markdown);
+        let pages: Vec<PathBuf> = pages.filter(|file| !is_stdout(file)).cloned().collect();
+        write_text("--comment", file, comment::comparison(&comparison, &pages))?;
+    }
+    if arguments.html.is_some() || arguments.markdown.is_some() || arguments.comment.is_some() {
         return Ok(Exit::Done);
     }
     if arguments.json.json {
