@@ -85,6 +85,7 @@ def main() -> int:
     # An earlier step's.
     junit.unlink(missing_ok=True)
     documents = ["--junit", str(junit), "--html", str(folder / "report.html")]
+    documents += ["--comment", str(folder / "comment.md")]
     # Several plans have a directory each, in runs/.
     out = ["--out", str(run)] if len(plans) < 2 else []
     command = [plimsoll, *words, *plans, *documents, *out, *shlex.split(given("FLAGS"))]

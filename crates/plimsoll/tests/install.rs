@@ -236,7 +236,7 @@ fn action_runs_plan_and_compares_with_base() {
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("::notice title=Compared"), "{printed}");
     assert!(!printed.contains("::error"), "{printed}");
-    for file in ["junit.xml", "report.html", "compare.html"] {
+    for file in ["junit.xml", "comment.md", "report.html", "compare.html"] {
         assert!(place.path("load-test").join(file).is_file(), "{file}");
     }
     let summary = place.read("summary.md");
