@@ -53,11 +53,7 @@ const fn page(file: &'static str, shorter: &'static [(&'static str, &'static str
 }
 
 const PAGES: &[Page] = &[
-    Page {
-        file: "docs/tutorial.md",
-        in_clone: false,
-        shorter: &[("--duration 20s", "--duration 3s")],
-    },
+    page("docs/tutorial.md", &[("--duration 20s", "--duration 3s")]),
     page("docs/install.md", &[]),
     Page {
         file: "docs/coming-from.md",
@@ -77,13 +73,13 @@ const PAGES: &[Page] = &[
     page("docs/assay.md", SHORT_DURATION),
     page("docs/environment.md", &[]),
     page("docs/exports.md", SHORT_DURATION),
+    page("docs/ci.md", &[]),
     page("docs/fetch.md", SHORT_DURATION),
     page("docs/gateway.md", &[]),
-    Page {
-        file: "docs/hold.md",
-        in_clone: false,
-        shorter: &[("--connections 18000 --for 10s", "--connections 50 --for 1s")],
-    },
+    page(
+        "docs/hold.md",
+        &[("--connections 18000 --for 10s", "--connections 50 --for 1s")],
+    ),
     page("docs/hostile.md", &[]),
     page("docs/journeys.md", &[]),
     Page {
@@ -503,6 +499,7 @@ followed! {
     grpc: "docs/grpc.md",
     environment: "docs/environment.md",
     exports: "docs/exports.md",
+    continuous_integration: "docs/ci.md",
     fetch: "docs/fetch.md",
     gateway: "docs/gateway.md",
     hold: "docs/hold.md",
