@@ -383,13 +383,21 @@ impl ReportContents {
     /// # Errors
     /// When stdout can't be written.
     pub(crate) fn print_json(&self, overhead_over: Option<Duration>) -> Result<(), Failure> {
+        print_json(&self.document(overhead_over)?)
+    }
+
+    /// Returns the contents as JSON. `overhead_over` is as for `print_json`.
+    ///
+    /// # Errors
+    /// When a record can't be serialised.
+    pub(crate) fn document(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
         let document = match self {
             ReportContents::Search(dir, record) => json::search(record, dir),
             ReportContents::Ladder(dir, record) => json::ladder(record, dir),
             ReportContents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
             ReportContents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
         };
-        print_json(&document.map_err(Failure::error)?)
+        document.map_err(Failure::error)
     }
 }
 

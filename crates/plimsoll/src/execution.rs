@@ -403,10 +403,14 @@ pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
 
 /// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`, with a number appended if that exists.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
+    new_dir(Path::new("runs"), name)
+}
+
+/// Returns the path of a new directory in `runs`, the folder of all runs.
+pub(crate) fn new_dir(runs: &Path, name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let base = format!("{stamp}-{}", slug(name));
     let base = base.trim_end_matches('-');
-    let runs = Path::new("runs");
     let mut dir = runs.join(base);
     for n in 2..1000 {
         if !dir.exists() {

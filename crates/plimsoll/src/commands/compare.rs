@@ -74,23 +74,12 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
             "type it: plimsoll compare --live old=URL new=URL, with the flags of `plimsoll ladder`",
         ));
     }
-    let runs = |single: &Option<PathBuf>, several: &[PathBuf]| {
-        single
-            .iter()
-            .chain(several)
-            .map(|dir| load(dir))
-            .collect::<Result<Vec<Run>, Failure>>()
+    let dirs = |single: &Option<PathBuf>, several: &[PathBuf]| -> Vec<PathBuf> {
+        single.iter().chain(several).cloned().collect()
     };
-    let a = runs(&arguments.a, &arguments.baseline)?;
-    let b = runs(&arguments.b, &arguments.candidate)?;
-    check_distinct(&a)?;
-    check_distinct(&b)?;
-    let comparison = compare(&a, &b).ok_or_else(|| {
-        Failure::usage(
-            "nothing to compare",
-            "give two runs, or --baseline and --candidate",
-        )
-    })?;
+    let a = dirs(&arguments.a, &arguments.baseline);
+    let b = dirs(&arguments.b, &arguments.candidate);
+    let (comparison, [a, b]) = load_and_compare(&a, &b)?;
     if let Some(file) = &arguments.markdown {
         write_text("--markdown", file, markdown::comparison(&comparison))?;
     }
@@ -120,6 +109,30 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Reads the runs of both sides and compares them.
+///
+/// # Errors
+/// When a run can't be read, is given twice, or a side has none.
+pub(crate) fn load_and_compare(
+    a: &[PathBuf],
+    b: &[PathBuf],
+) -> Result<(Comparison, [Vec<Run>; 2]), Failure> {
+    let runs = |dirs: &[PathBuf]| {
+        let runs = dirs.iter().map(|dir| load(dir));
+        runs.collect::<Result<Vec<Run>, Failure>>()
+    };
+    let (a, b) = (runs(a)?, runs(b)?);
+    check_distinct(&a)?;
+    check_distinct(&b)?;
+    let comparison = compare(&a, &b).ok_or_else(|| {
+        Failure::usage(
+            "nothing to compare",
+            "give two runs, or --baseline and --candidate",
+        )
+    })?;
+    Ok((comparison, [a, b]))
+}
+
 /// Rejects a run that is given twice: the statistical test assumes independent runs.
 fn check_distinct(side: &[Run]) -> Result<(), Failure> {
     let mut known = HashSet::new();
@@ -136,7 +149,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
 }
 
 /// Returns the comparison as JSON. Times are in µs.
-fn document(comparison: &Comparison) -> Value {
+pub(crate) fn document(comparison: &Comparison) -> Value {
     let side = |side: &RunGroup| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });
     json!({
         "a": side(&comparison.a),

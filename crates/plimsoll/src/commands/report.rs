@@ -167,37 +167,45 @@ fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<()
         overhead_over,
         ..presentation::options()
     };
+    let (text, answer) = render(contents, &options);
+    let end = closing::closing(&text, answer, &options);
+    console::result(text + &end)
+}
+
+/// Returns the tables, and the lines that answer what was asked: the verdict and the first sentences.
+pub(crate) fn render(
+    contents: &ReportContents,
+    options: &terminal::TerminalOptions,
+) -> (String, Vec<String>) {
     let each = |runs: &[Run]| {
-        let tables = runs.iter().map(|run| terminal::render(run, &options));
+        let tables = runs.iter().map(|run| terminal::render(run, options));
         tables.collect::<Vec<String>>().join("\n")
     };
-    let (text, answer) = match contents {
+    match contents {
         ReportContents::Lanes(record, runs) => (
-            lanes::render(record, runs, &options) + "\n" + &each(runs),
-            closing::of_lanes(record, runs, &options),
+            lanes::render(record, runs, options) + "\n" + &each(runs),
+            closing::of_lanes(record, runs, options),
         ),
         ReportContents::Search(_, record) => (
-            search::render(record, &options),
-            closing::of_search(record, &options),
+            search::render(record, options),
+            closing::of_search(record, options),
         ),
         ReportContents::Ladder(_, record) if record.limits.is_some() => {
-            (sweep::render(record, &options), Vec::new())
+            (sweep::render(record, options), Vec::new())
         }
         ReportContents::Ladder(_, record) => (
-            ladder::render(record, &options),
-            closing::of_ladder(record, &options),
+            ladder::render(record, options),
+            closing::of_ladder(record, options),
         ),
         // Only a single run gets a closing answer; of several runs, each table has its answer at the top.
         ReportContents::Runs(runs) => (
             each(runs),
             match &runs[..] {
-                [run] => closing::of_run(run, &options),
+                [run] => closing::of_run(run, options),
                 _ => Vec::new(),
             },
         ),
-    };
-    let end = closing::closing(&text, answer, &options);
-    console::result(text + &end)
+    }
 }
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {

@@ -141,7 +141,7 @@ fn record_file(dir: &Path) -> Option<PathBuf> {
 
 /// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
 /// measurement are left out.
-fn found(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
     fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if record_file(dir).is_some() {
             found.push(dir.to_owned());
