@@ -14,6 +14,7 @@ use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 use crate::credentials::PlanCode;
 use crate::dotenv;
 use crate::failure::Failure;
+use crate::load_limits::LoadLimits;
 
 /// The part of every command's help about variables.
 pub(crate) const VARIABLES_HELP: &str = "\
@@ -41,7 +42,7 @@ directory. These variables work as well, with bare numbers:
                                --reconnect-pause-most, in seconds
   JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
 Precedence: flag, PLIMSOLL_…, these names, .env, .env.loadtest.
-No file can set variables that run commands, load code or write secrets.
+No file can set variables that run commands, load code, write secrets or lift limits.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 90 inconclusive
 (with objectives), 99 an objective was missed, 130 interrupted.";
@@ -95,9 +96,9 @@ const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 /// Maximum size of an env file, bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Variables of flags that run code or write secrets to a file. Env files can't set them, because whoever put a file
-/// into the current directory need not be the one who runs the command.
-const FORBIDDEN_IN_FILES: [(&str, &str); 5] = [
+/// Variables of flags that run code, write secrets to a file, or limit what others may do. Env files can't set them,
+/// because whoever put a file into the current directory need not be the one who runs the command.
+const FORBIDDEN_IN_FILES: [(&str, &str); 11] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
     ("PLIMSOLL_PROGRAM", "it names a program"),
@@ -109,7 +110,16 @@ const FORBIDDEN_IN_FILES: [(&str, &str); 5] = [
         "SSLKEYLOGFILE",
         "it writes the secrets of connections to a file",
     ),
+    ("PLIMSOLL_ALLOW", RAISES_LIMIT),
+    ("PLIMSOLL_ALLOW_ENV", RAISES_LIMIT),
+    ("PLIMSOLL_ALLOW_PLAN_CODE", RAISES_LIMIT),
+    ("PLIMSOLL_MAX_CONNECTIONS", RAISES_LIMIT),
+    ("PLIMSOLL_MAX_DURATION", RAISES_LIMIT),
+    ("PLIMSOLL_MAX_RATE", RAISES_LIMIT),
 ];
+
+/// Why an env file may not set a limit of `plimsoll mcp`.
+const RAISES_LIMIT: &str = "it limits what clients of `plimsoll mcp` may do";
 
 /// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +138,8 @@ pub(crate) struct Environment {
     rejected: Vec<RejectedVariable>,
     /// Whether commands that plans name are run.
     pub(crate) plan_code: PlanCode,
+    /// Limits on the loads of this process; `None`: its user set none.
+    pub(crate) limits: Option<LoadLimits>,
 }
 
 impl Environment {

@@ -94,6 +94,7 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     let LadderRequest { flags, process, .. } = asked;
     let outline = LadderOutline::of(spec, asked)?;
+    outline.check_limits(asked)?;
     if flags.dry_run {
         outline.show(&flags.documents)?;
         return Ok(Exit::Done);

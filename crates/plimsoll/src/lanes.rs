@@ -58,6 +58,10 @@ impl LaneSet {
             index += lane.weight;
             lanes.push((lane, plan));
         }
+        if let Some(limits) = &environment.limits {
+            let plans: Vec<&Plan> = lanes.iter().map(|(_, plan)| plan).collect();
+            limits.check_connections(&plans)?;
+        }
         let name = spec.name.clone().unwrap_or_else(|| "lanes".to_owned());
         Ok(Some(LaneSet { name, lanes }))
     }

@@ -28,6 +28,7 @@ mod launching;
 mod listening;
 mod live;
 mod load_flags;
+mod load_limits;
 mod logging;
 mod multiprocess;
 mod origins;
@@ -54,6 +55,7 @@ mod version;
 use std::process::ExitCode;
 
 use failure::{Exit, Failure};
+use load_limits::LoadLimits;
 use plimsoll_engine::defect;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -86,6 +88,7 @@ fn run() -> Result<Exit, Failure> {
         console::set_quiet();
     }
     environment.plan_code = cli.command.plan_code();
+    environment.limits = LoadLimits::of_process()?;
     environment.refusals().for_each(console::confirmation);
     // Log connections and decisions with --verbose, frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {

@@ -73,9 +73,18 @@ pub(crate) fn plan(
     environment: &Environment,
     source: &PlanSource<'_>,
 ) -> Result<Plan, Failure> {
+    if let Some(limits) = &environment.limits {
+        // Some of them are not read through the context.
+        for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
+            limits.check_file(&key, &path)?;
+        }
+    }
     let world = SystemContext::new(environment, spec);
     let resolved = spec::resolve(spec, &world).and_then(watchable);
-    resolved.map_err(|mut found| {
+    if let Some(refusal) = world.refusal.take() {
+        return Err(refusal);
+    }
+    let plan = resolved.map_err(|mut found| {
         // Without the server's answer the other problems may be wrong.
         if let Some(lost) = world.query_failure.take() {
             return lost;
@@ -84,7 +93,14 @@ pub(crate) fn plan(
             spec::set_spans(text, &mut found);
         }
         problems::failure(found, source)
-    })
+    })?;
+    if let Some(limits) = &environment.limits {
+        limits.check(&plan)?;
+        if environment.plan_code != PlanCode::Skipped {
+            limits.check_traffic()?;
+        }
+    }
+    Ok(plan)
 }
 
 /// Returns `plan` if the process or the control group that it watches exists.
@@ -122,6 +138,8 @@ struct SystemContext<'a> {
     spec: &'a Spec,
     /// Failure to reach a server that had to be queried.
     query_failure: RefCell<Option<Failure>>,
+    /// Why the plan is refused by this process's limits.
+    refusal: RefCell<Option<Failure>>,
 }
 
 impl<'a> SystemContext<'a> {
@@ -130,24 +148,85 @@ impl<'a> SystemContext<'a> {
             environment,
             spec,
             query_failure: RefCell::new(None),
+            refusal: RefCell::new(None),
         }
+    }
+
+    /// Returns whether the plan's code may run; if the limits forbid it, remembers that the plan is refused.
+    fn permits_code(&self, what: &str) -> bool {
+        let limits = self.environment.limits.as_ref();
+        self.accept(limits.map_or(Ok(()), |limits| limits.check_code(what)))
+    }
+
+    /// Returns whether the server may be asked now. A plan that is only shown sends nothing if there are limits.
+    fn permits_query(&self) -> bool {
+        let Some(limits) = &self.environment.limits else {
+            return true;
+        };
+        let is_shown = self.environment.plan_code == PlanCode::Skipped;
+        if is_shown || limits.is_read_only {
+            return self.accept(Err(Failure::usage(
+                "the plan asks its server for the description of the service, and nothing is sent here",
+                "name the description in the plan: proto or descriptor_set in [call.grpc]",
+            )));
+        }
+        let url = self.spec.target.as_deref().unwrap_or_default();
+        let Ok((mut target, _)) = spec::parse_target(url) else {
+            return true;
+        };
+        let entries = self.spec.load.resolve.as_deref().unwrap_or_default();
+        // Problems of these keys are reported where the plan is resolved.
+        let has_addresses = spec::give_addresses(entries, &mut [&mut target]).is_ok();
+        let proxy = self.spec.load.proxy.as_deref();
+        target.proxy = proxy.and_then(|typed| spec::proxy(typed, self).ok());
+        has_addresses && self.accept(limits.check_target(&target))
+    }
+
+    /// # Errors
+    /// When the limits keep the plan from reading this file.
+    fn permit_file(&self, path: &Path) -> io::Result<()> {
+        let limits = self.environment.limits.as_ref();
+        let checked = limits.map_or(Ok(()), |limits| {
+            limits.check_file("a file of the plan", path)
+        });
+        if self.accept(checked) {
+            return Ok(());
+        }
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn accept(&self, checked: Result<(), Failure>) -> bool {
+        let is_ok = checked.is_ok();
+        if let Err(refusal) = checked {
+            *self.refusal.borrow_mut() = Some(refusal);
+        }
+        is_ok
     }
 }
 
 impl ResolveContext for SystemContext<'_> {
     fn variable(&self, name: &str) -> Option<String> {
+        let limits = self.environment.limits.as_ref();
+        if !self.accept(limits.map_or(Ok(()), |limits| limits.check_variable(name))) {
+            return None;
+        }
         self.environment.value(name)
     }
 
     fn printed(&self, command: &str) -> Result<String, String> {
+        if !self.permits_code("the plan runs a command") {
+            return Err("the command is not run".to_owned());
+        }
         self.environment.plan_code.printed(command)
     }
 
     fn may_run_code(&self) -> bool {
-        self.environment.plan_code != PlanCode::Skipped
+        self.permits_code("the plan loads a plugin")
+            && self.environment.plan_code != PlanCode::Skipped
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
+        self.permit_file(path)?;
         if path == Path::new("-") {
             // A plan may be resolved several times, but stdin can be read only once.
             static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
@@ -159,10 +238,13 @@ impl ResolveContext for SystemContext<'_> {
     }
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.permit_file(path)?;
         input::read(path)
     }
 
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+        (self.permit_file(&request.file))
+            .map_err(|e| format!("{}: {e}", request.file.display()))?;
         // A plan may be resolved several times, and the file may grow in between.
         static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
         let mut known = READ_RECORDINGS
@@ -180,6 +262,9 @@ impl ResolveContext for SystemContext<'_> {
     }
 
     fn ask(&self, question: &mut dyn Any) {
+        if !self.permits_query() {
+            return;
+        }
         // Problems of the proxy are reported where the plan is resolved.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());

@@ -8,12 +8,13 @@ use plimsoll_model::redaction::QUERY_VARIABLE;
 use crate::commands;
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::load_limits::LIMITS_VARIABLE;
 use crate::stopping::END_WITH_INPUT;
 
 const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
 /// Variables that belong to no flag.
-const NON_FLAG_VARIABLES: [&str; 2] = ["PLIMSOLL_FAULT", END_WITH_INPUT];
+const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", END_WITH_INPUT, LIMITS_VARIABLE];
 
 /// Prefix of variables with secret metadata values of plans.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";

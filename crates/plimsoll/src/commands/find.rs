@@ -106,11 +106,17 @@ pub(crate) fn execute(
     let source = PlanSource::of(&arguments.plan, &text);
     arguments.apply(&mut spec, &process.origins)?;
     let start_per_s = normalise_load(&mut spec);
+    if let Some(limits) = &process.environment.limits {
+        limits.fill_in_search(spec.find.get_or_insert_default());
+    }
     let plan = planning::plan(&spec, &process.environment, &source)?;
     check(&plan)?;
     let goal = spec
         .goal(&plan, start_per_s)
         .map_err(|problem| problems::failure(vec![problem], &source))?;
+    if let Some(limits) = &process.environment.limits {
+        limits.check_search(&goal)?;
+    }
     if arguments.dry_run {
         let filled_in = spec.filled_in(&plan);
         presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;

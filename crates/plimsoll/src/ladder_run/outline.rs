@@ -115,6 +115,34 @@ impl LadderOutline {
         })
     }
 
+    /// # Errors
+    /// When the rungs exceed a limit of this process.
+    pub(super) fn check_limits(&self, asked: &LadderRequest<'_>) -> Result<(), Failure> {
+        let Some(limits) = &asked.process.environment.limits else {
+            return Ok(());
+        };
+        let starts_servers = |options: &LadderSpec| options.serve.is_some();
+        let is_served = self.spec.ladder.as_ref().is_some_and(starts_servers);
+        if is_served || self.rungs.iter().any(|rung| rung.serve.is_some()) {
+            limits.check_code("the ladder starts servers (ladder.serve)")?;
+        }
+        if self
+            .rungs
+            .iter()
+            .any(|rung| rung.route != RungRoute::Direct)
+        {
+            limits.check_code("the ladder starts proxies (ladder.via)")?;
+        }
+        limits.check_length("the ladder's load", self.duration())?;
+        if is_served {
+            // Rungs have no target before their servers are up; each plan is checked then.
+            return Ok(());
+        }
+        let plans = self.rungs.iter().map(|rung| asked.plan(&rung.spec));
+        let plans = plans.collect::<Result<Vec<Plan>, Failure>>()?;
+        limits.check_connections(&plans.iter().collect::<Vec<_>>())
+    }
+
     /// Prints the outline instead of running it.
     ///
     /// # Errors
@@ -141,9 +169,30 @@ impl LadderOutline {
         self.rungs.iter().zip(&self.rounds).map(of).sum()
     }
 
-    /// Writes rounds, slices and warm-ups in sentences, one line per number of rounds if links differ in it. Returns
-    /// the total duration.
-    fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
+    /// Returns the longest warm-up of a rung.
+    fn longest_warmup(&self) -> Duration {
+        let warmups = self.rungs.iter().filter_map(|rung| rung.spec.load.warmup);
+        warmups.map(|warmup| warmup.0).max().unwrap_or_default()
+    }
+
+    /// Returns the longest duration of all load.
+    fn duration(&self) -> Duration {
+        let longest = self.longest_warmup();
+        let rungs = match &self.interleaving {
+            Ok(Interleaving {
+                time_slots: Some(_),
+                ..
+            }) => longest + self.length,
+            Ok(turning) => (longest * turning.replicates + self.length) * turning.segments,
+            Err(_) => self.slices_duration(),
+        };
+        let n = self.rungs.len();
+        let rounds = parts::round_count(n, self.metrics());
+        rungs + parts::PART_SLICE * (n * rounds * self.parts.len()) as u32
+    }
+
+    /// Writes rounds, slices and warm-ups in sentences, one line per number of rounds if links differ in it.
+    fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let rounds = self.rounds[0];
         if self.rounds.iter().all(|n| *n == rounds) {
@@ -158,8 +207,7 @@ impl LadderOutline {
             for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
                 write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
             }
-            writeln!(f)?;
-            return Ok(self.slices_duration());
+            return writeln!(f);
         }
         let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
         for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
@@ -180,7 +228,7 @@ impl LadderOutline {
                 names.join("; ")
             )?;
         }
-        Ok(self.slices_duration())
+        Ok(())
     }
 
     /// Returns the load of a slice that shard 0 has announced.
@@ -214,16 +262,12 @@ impl fmt::Display for LadderOutline {
             "configurations"
         };
         writeln!(f, "a {} of {n} {unit}: {}", self.kind, names.join("; "))?;
-        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-        let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
-        let mut all = match &self.interleaving {
+        let longest = self.longest_warmup();
+        match &self.interleaving {
             Ok(Interleaving {
                 time_slots: Some(turns),
                 ..
-            }) => {
-                time_slots::show(*turns, longest, f)?;
-                longest + self.length
-            }
+            }) => time_slots::show(*turns, longest, f)?,
             Ok(turning) => {
                 write!(
                     f,
@@ -244,15 +288,14 @@ impl fmt::Display for LadderOutline {
                 }
                 let each = if turning.replicates > 1 { "each " } else { "" };
                 writeln!(f, ", {each}after a warm-up of {}", planned(longest))?;
-                (longest * turning.replicates + self.length) * turning.segments
             }
             Err(why) => {
                 if self.kind != LADDER_KIND {
                     writeln!(f, "in slices, one rung after the other: {why}")?;
                 }
-                self.show_slices(f)?
+                self.show_slices(f)?;
             }
-        };
+        }
         for part in &self.parts {
             let rounds = parts::round_count(n, self.metrics());
             writeln!(
@@ -261,7 +304,6 @@ impl fmt::Display for LadderOutline {
                 part.words(),
                 planned(parts::PART_SLICE)
             )?;
-            all += parts::PART_SLICE * (n * rounds) as u32;
         }
         for gate in &self.gates {
             writeln!(f, "fails if {gate} is exceeded")?;
@@ -269,7 +311,9 @@ impl fmt::Display for LadderOutline {
         write!(
             f,
             "{} of load at most, plus the time to start and connect",
-            planned(Duration::from_secs(all.as_secs_f64().ceil() as u64))
+            planned(Duration::from_secs(
+                self.duration().as_secs_f64().ceil() as u64
+            ))
         )
     }
 }
