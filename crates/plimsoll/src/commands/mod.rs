@@ -12,6 +12,7 @@ pub(crate) mod import;
 pub(crate) mod kubernetes;
 pub(crate) mod ladder;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod merge;
 pub(crate) mod payload;
 pub(crate) mod price;
@@ -213,6 +214,7 @@ pub(crate) enum ParsedCommand {
     Merge(merge::MergeArguments),
     Watch(watch::WatchArguments),
     View(view::ViewArguments),
+    Mcp(mcp::McpArguments),
     Slurm(slurm::SlurmArguments),
     Kubernetes(kubernetes::KubernetesArguments),
     Check(check::CheckArguments),
@@ -279,6 +281,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
         CommandDefinition::of("merge", ParsedCommand::Merge),
         CommandDefinition::of("watch", ParsedCommand::Watch),
         CommandDefinition::of("view", ParsedCommand::View),
+        CommandDefinition::of("mcp", ParsedCommand::Mcp),
         CommandDefinition::of("slurm", ParsedCommand::Slurm),
         CommandDefinition::of("kubernetes", ParsedCommand::Kubernetes),
         CommandDefinition::of("check", ParsedCommand::Check),
@@ -451,6 +454,7 @@ fn run_command(
         ParsedCommand::Import(arguments) => import::execute(&arguments),
         ParsedCommand::Merge(arguments) => merge::execute(&arguments, made),
         ParsedCommand::View(arguments) => view::execute(&arguments),
+        ParsedCommand::Mcp(arguments) => mcp::execute(&arguments),
         ParsedCommand::Watch(arguments) => watch::execute(&arguments, &process()?),
         ParsedCommand::Serve(arguments) => serve::execute(arguments, environment),
         ParsedCommand::Relay(arguments) => relay::execute(&arguments, environment),

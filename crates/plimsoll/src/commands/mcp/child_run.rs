@@ -1,0 +1,162 @@
+//! Runs this program as a child process, whose loads keep the server's limits.
+//!
+//! Invariant: no child outlives its tool call. A call that is cancelled, or whose future is dropped, stops it: first by
+//! the end of its standard input, which is like one SIGINT, and after [`STOP_GRACE`] by SIGKILL.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure::Failure;
+use crate::load_limits::{LIMITS_VARIABLE, LoadLimits};
+use crate::{stopping, threads};
+
+/// How often a running child is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time for a stopped child to write what it measured.
+const STOP_GRACE: Duration = Duration::from_secs(15);
+
+/// Maximum number of lines of stderr that are kept; they say why a child failed.
+const MAX_KEPT_LINES: usize = 100;
+
+/// How a child ended.
+pub(super) struct ChildEnd {
+    /// The exit code; `None`: a signal ended it.
+    pub(super) code: Option<i32>,
+    /// What it printed as its result.
+    pub(super) stdout: String,
+    /// Its last messages.
+    pub(super) messages: Vec<String>,
+}
+
+/// What a child does next.
+pub(super) enum ChildEvent {
+    /// It printed a line of progress.
+    Line(String),
+    End(ChildEnd),
+}
+
+/// A child that runs; dropping it stops the child.
+pub(super) struct ChildRun {
+    lines: mpsc::UnboundedReceiver<String>,
+    end: oneshot::Receiver<io::Result<ChildEnd>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl ChildRun {
+    /// Starts this program with the arguments `words`.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub(super) fn start(words: &[String], limits: &LoadLimits) -> Result<ChildRun, Failure> {
+        let failed =
+            |e: io::Error| Failure::error(format_args!("can't start a child process: {e}"));
+        let limits = serde_json::to_string(limits).map_err(Failure::error)?;
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command
+            .args(words)
+            .env(LIMITS_VARIABLE, limits)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = stopping::stop_with_parent(&mut command)
+            .spawn()
+            .map_err(failed)?;
+        let (line_sender, lines) = mpsc::unbounded_channel();
+        let (end_sender, end) = oneshot::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        threads::start("child's end", move || {
+            let printed = thread::spawn(move || read_all(out));
+            let messages = thread::spawn(move || read_lines(err, &line_sender));
+            let ended = wait(child, &stopped).map(|status| ChildEnd {
+                code: status.code(),
+                stdout: printed.join().unwrap_or_default(),
+                messages: messages.join().unwrap_or_default(),
+            });
+            // Nobody waits for the end of a call that was dropped.
+            let _ = end_sender.send(ended);
+        })?;
+        Ok(ChildRun { lines, end, stop })
+    }
+
+    /// Asks the child to stop and to write what it has measured.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the child's next line or its end. No event is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// When it can't be waited for.
+    pub(super) async fn next(&mut self) -> Result<ChildEvent, Failure> {
+        let ended = tokio::select! {
+            biased;
+            Some(line) = self.lines.recv() => return Ok(ChildEvent::Line(line)),
+            ended = &mut self.end => ended,
+        };
+        match ended {
+            Ok(Ok(end)) => Ok(ChildEvent::End(end)),
+            Ok(Err(e)) => Err(Failure::error(format_args!(
+                "can't wait for the child process: {e}"
+            ))),
+            Err(_) => Err(Failure::error("the child process is not watched any more")),
+        }
+    }
+}
+
+impl Drop for ChildRun {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Waits for `child`, and stops it when `stop` is set.
+fn wait(mut child: Child, stop: &AtomicBool) -> io::Result<std::process::ExitStatus> {
+    let clock = Clock::new();
+    let mut kill_at = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::Relaxed) {
+            drop(child.stdin.take());
+            let at = *kill_at.get_or_insert_with(|| clock.now() + STOP_GRACE);
+            if clock.now() >= at {
+                child.kill()?;
+            }
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn read_all(from: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        // What was read before an error is used.
+        let _ = from.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Passes each line on as it comes; returns the last ones.
+fn read_lines(from: Option<impl Read>, sender: &mpsc::UnboundedSender<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let lines = from.map(BufReader::new).into_iter();
+    for line in lines.flat_map(BufRead::lines).map_while(Result::ok) {
+        if kept.len() == MAX_KEPT_LINES {
+            kept.remove(0);
+        }
+        kept.push(line.clone());
+        // A call that was dropped does not listen.
+        let _ = sender.send(line);
+    }
+    kept
+}

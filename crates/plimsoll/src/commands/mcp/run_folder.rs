@@ -1,0 +1,256 @@
+//! The folder of runs: the only place from which runs are read, and where new ones are written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_report::terminal::TerminalOptions;
+use serde_json::{Map, Value, json};
+
+use crate::commands::view::run_index;
+use crate::commands::{compare, report};
+use crate::documents::ReportContents;
+use crate::execution;
+use crate::failure::Failure;
+
+/// Columns of texts. Clients wrap lines themselves.
+const TEXT_WIDTH: usize = 10_000;
+
+/// Columns of tables.
+const TABLE_WIDTH: usize = 100;
+
+/// Number of runs that are listed where the client does not say.
+const DEFAULT_LISTED_RUNS: usize = 20;
+
+/// The name that stands for the newest run.
+const LATEST: &str = "LATEST";
+
+/// Keys of a run in short answers.
+const SHORT_RUN_KEYS: [&str; 5] = ["name", "directory", "state", "verdict", "objectives"];
+
+/// A folder of runs.
+#[derive(Clone, Debug)]
+pub(super) struct RunFolder {
+    /// The folder as an absolute path without symbolic links.
+    dir: PathBuf,
+}
+
+impl RunFolder {
+    /// Opens the folder, and creates it if it is missing.
+    ///
+    /// # Errors
+    /// When it can't be created, or is not a folder.
+    pub(super) fn open(dir: &Path) -> Result<RunFolder, Failure> {
+        let opened = fs::create_dir_all(dir).and_then(|()| dir.canonicalize());
+        let dir = opened.map_err(|e| {
+            Failure::error_with_help(
+                format_args!("--runs: can't use {}: {e}", dir.display()),
+                "give a folder that this user may write to",
+            )
+        })?;
+        Ok(RunFolder { dir })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the path of a new run directory.
+    pub(super) fn new_run(&self, name: &str) -> PathBuf {
+        execution::new_dir(&self.dir, name)
+    }
+
+    /// Returns the directory that a client names: an absolute path, or one within the folder.
+    ///
+    /// # Errors
+    /// When it is not in the folder. The error is the same whether or not it exists elsewhere.
+    fn resolve(&self, typed: &str) -> Result<PathBuf, Failure> {
+        let wrong = || {
+            Failure::usage(
+                format_args!("there is no run `{typed}` in {}", self.dir.display()),
+                "list_runs lists the runs that can be read; --runs of the server names their folder",
+            )
+        };
+        let within = self.dir.join(typed);
+        if typed == LATEST {
+            return newest_first(&self.dir).into_iter().next().ok_or_else(wrong);
+        }
+        // A path may also be given as commands print it, relative to where the server was started.
+        let candidates = [within, PathBuf::from(typed)];
+        let found = candidates.iter().find_map(|path| {
+            let path = path.canonicalize().ok()?;
+            path.starts_with(&self.dir).then_some(path)
+        });
+        found.ok_or_else(wrong)
+    }
+
+    /// Returns the document that `plimsoll report --json` prints.
+    ///
+    /// # Errors
+    /// When the run can't be read.
+    pub(super) fn document(&self, run: &str) -> Result<Value, Failure> {
+        ReportContents::of(&[self.resolve(run)?])?.document(None)
+    }
+
+    /// Returns the short answer on a directory: what the report says first, the verdict and the objectives.
+    ///
+    /// # Errors
+    /// When the run can't be read.
+    pub(super) fn summary(dir: &Path) -> Result<Value, Failure> {
+        let contents = ReportContents::of(&[dir.to_owned()])?;
+        let (_, answer) = report::render(&contents, &options(TEXT_WIDTH));
+        let mut document = contents.document(None)?;
+        let mut short = Map::new();
+        short.insert("directory".to_owned(), json!(dir));
+        short.insert("answer".to_owned(), json!(answer));
+        let runs = document["runs"].as_array().map(Vec::as_slice);
+        let runs: Vec<Value> = runs.unwrap_or_default().iter().map(short_run).collect();
+        if let [run] = &runs[..] {
+            for key in ["verdict", "objectives", "state", "name", "total"] {
+                short.insert(key.to_owned(), run[key].clone());
+            }
+        } else if !runs.is_empty() {
+            short.insert("runs".to_owned(), Value::Array(runs));
+        }
+        for key in ["search", "ladder", "sweep", "lanes"] {
+            if let Some(record) = document.get_mut(key) {
+                short.insert(key.to_owned(), short_record(record.take()));
+            }
+        }
+        Ok(Value::Object(short))
+    }
+
+    /// Returns what the report of a run says: its verdict, why figures stand or don't, and what to do.
+    ///
+    /// # Errors
+    /// When the run can't be read.
+    pub(super) fn explanation(&self, run: &str) -> Result<Value, Failure> {
+        let dir = self.resolve(run)?;
+        let mut explained = RunFolder::summary(&dir)?;
+        let (tables, _) = report::render(&ReportContents::of(&[dir])?, &options(TABLE_WIDTH));
+        let meaning = match explained["verdict"].as_str() {
+            Some("pass") => "every objective was met",
+            Some("fail") => "at least one objective was missed, and the generator is not the cause",
+            Some(_) => "no objective was missed for certain, and at least one can't be judged",
+            None => {
+                "there is no verdict on a single run: the answer and the report say what was found"
+            }
+        };
+        explained["meaning"] = json!(meaning);
+        explained["report"] = json!(tables);
+        Ok(explained)
+    }
+
+    /// Returns the newest runs in the folder or in a folder below it.
+    ///
+    /// # Errors
+    /// When the folder is not there.
+    pub(super) fn list(
+        &self,
+        folder: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<Value, Failure> {
+        let folder = match folder {
+            None => self.dir.clone(),
+            Some(typed) => self.resolve(typed)?,
+        };
+        let mut found = newest_first(&folder);
+        let all = found.len();
+        found.truncate(limit.unwrap_or(DEFAULT_LISTED_RUNS));
+        let runs: Vec<Value> = found
+            .iter()
+            .map(|dir| match RunFolder::summary(dir) {
+                Ok(summary) => summary,
+                Err(failure) => json!({ "directory": dir, "unreadable": failure.to_string() }),
+            })
+            .collect();
+        Ok(json!({ "folder": folder, "found": all, "runs": runs }))
+    }
+
+    /// Returns the comparison that `plimsoll compare --json` prints, with its tables.
+    ///
+    /// # Errors
+    /// When a run can't be read or is given twice.
+    pub(super) fn comparison(&self, a: &[String], b: &[String]) -> Result<Value, Failure> {
+        let resolve = |runs: &[String]| {
+            let runs = runs.iter().map(|run| self.resolve(run));
+            runs.collect::<Result<Vec<PathBuf>, Failure>>()
+        };
+        let (comparison, _) = compare::load_and_compare(&resolve(a)?, &resolve(b)?)?;
+        let mut document = compare::document(&comparison);
+        let tables =
+            plimsoll_report::terminal::render_comparison(&comparison, &options(TABLE_WIDTH));
+        document["report"] = json!(tables);
+        Ok(document)
+    }
+}
+
+/// Returns the run directories in `folder`, whose names begin with the time of the run.
+fn newest_first(folder: &Path) -> Vec<PathBuf> {
+    let mut found = run_index::found(folder);
+    found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+    found
+}
+
+fn options(width: usize) -> TerminalOptions {
+    TerminalOptions {
+        width,
+        ..TerminalOptions::default()
+    }
+}
+
+/// Returns the keys of a run that answer what was asked, with the totals and their intervals.
+fn short_run(run: &Value) -> Value {
+    let keys = SHORT_RUN_KEYS.into_iter();
+    let mut short: Map<String, Value> =
+        keys.map(|key| (key.to_owned(), run[key].clone())).collect();
+    short.insert("total".to_owned(), run["summary"]["total"].clone());
+    Value::Object(short)
+}
+
+/// Leaves out the single trials and slices of a search or a ladder, which `read_run` returns.
+fn short_record(mut record: Value) -> Value {
+    if let Some(record) = record.as_object_mut() {
+        record.remove("trials");
+        for rung in record
+            .get_mut("rungs")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(rung) = rung.as_object_mut() {
+                rung.retain(|key, _| {
+                    ["name", "settings", "server_tls", "proxy"].contains(&key.as_str())
+                });
+            }
+        }
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_outside_folder_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let (inside, outside) = (place.path().join("runs"), place.path().join("secret"));
+        fs::create_dir_all(inside.join("one")).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
+        let folder = RunFolder::open(&inside).unwrap();
+        assert_eq!(folder.resolve("one").unwrap(), folder.dir().join("one"));
+        let absolute = inside.join("one").display().to_string();
+        assert_eq!(folder.resolve(&absolute).unwrap(), folder.dir().join("one"));
+        for typed in [
+            "../secret",
+            "link",
+            "none",
+            "/etc",
+            &outside.display().to_string(),
+        ] {
+            let failure = folder.resolve(typed).unwrap_err().to_string();
+            assert!(failure.contains("there is no run"), "{failure}");
+        }
+    }
+}

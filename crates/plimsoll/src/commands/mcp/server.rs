@@ -1,0 +1,376 @@
+//! Answers the requests of one client.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+use plimsoll_model::spec;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::arguments::{
+    CheckPlanArguments, CompareRunsArguments, FindArguments, ListRunsArguments, PlanPurpose,
+    PlanSource, RunArguments, RunPlanArguments,
+};
+use super::child_run::{ChildEnd, ChildEvent, ChildRun};
+use super::run_folder::RunFolder;
+use super::tools::ToolName;
+use crate::failure::{Exit, Failure};
+use crate::load_limits::LoadLimits;
+
+/// What clients are told about the server.
+const INSTRUCTIONS: &str = "\
+Plimsoll measures the latency of network services under load. Check a plan before you run it. Report figures with \
+their intervals, and the verdict as it is: `inconclusive` is neither a pass nor a failure. One load runs at a time; \
+a further one waits. The limits on targets, rates, durations and connections are set by the person who started this \
+server, and errors name the flag that would change them.";
+
+/// The beginning of the message with which a command fails.
+const ERROR_PREFIX: &str = "Error: ";
+
+/// Time beyond the longest load for connecting, calls in flight at the end, and a ladder's servers. A load that takes
+/// longer is stopped.
+const LOAD_OVERHEAD: Duration = Duration::from_secs(60);
+
+/// The server of one client.
+#[derive(Clone)]
+pub(super) struct McpServer {
+    state: Arc<ServerState>,
+}
+
+struct ServerState {
+    limits: LoadLimits,
+    runs: RunFolder,
+    /// Held by the load that runs: loads at the same time would disturb each other's measurements.
+    load: Mutex<()>,
+}
+
+/// A plan as a child process reads it.
+struct PlanFile {
+    path: PathBuf,
+    /// The name in the plan, if it has one.
+    name: Option<String>,
+    /// Keeps a plan that was sent as text until the child has ended.
+    _temporary: Option<tempfile::NamedTempFile>,
+}
+
+impl McpServer {
+    pub(super) fn new(limits: LoadLimits, runs: RunFolder) -> Result<McpServer, Failure> {
+        // Fail now rather than at the first call.
+        std::env::current_exe()
+            .map_err(|e| Failure::error(format_args!("can't find this program's file: {e}")))?;
+        Ok(McpServer {
+            state: Arc::new(ServerState {
+                limits,
+                runs,
+                load: Mutex::new(()),
+            }),
+        })
+    }
+
+    async fn answer(
+        &self,
+        tool: ToolName,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, Failure> {
+        match tool {
+            ToolName::CheckPlan => self.check_plan(&read(tool, arguments)?, context).await,
+            ToolName::RunPlan => {
+                let arguments: RunPlanArguments = read(tool, arguments)?;
+                let flags = arguments.overrides.flags();
+                self.load(PlanPurpose::Run, &arguments.plan, flags, context)
+                    .await
+            }
+            ToolName::FindLoadLine => {
+                let arguments: FindArguments = read(tool, arguments)?;
+                self.load(
+                    PlanPurpose::Find,
+                    &arguments.plan,
+                    arguments.flags(),
+                    context,
+                )
+                .await
+            }
+            ToolName::RunLadder => {
+                let arguments: RunPlanArguments = read(tool, arguments)?;
+                let flags = arguments.overrides.flags();
+                self.load(PlanPurpose::Ladder, &arguments.plan, flags, context)
+                    .await
+            }
+            ToolName::CompareRuns => {
+                let arguments: CompareRunsArguments = read(tool, arguments)?;
+                self.read_files(move |runs| {
+                    runs.comparison(&arguments.baseline, &arguments.candidate)
+                })
+                .await
+            }
+            ToolName::ReadRun => {
+                let arguments: RunArguments = read(tool, arguments)?;
+                self.read_files(move |runs| runs.document(&arguments.run))
+                    .await
+            }
+            ToolName::ListRuns => {
+                let arguments: ListRunsArguments = read(tool, arguments)?;
+                self.read_files(move |runs| runs.list(arguments.folder.as_deref(), arguments.limit))
+                    .await
+            }
+            ToolName::ExplainVerdict => {
+                let arguments: RunArguments = read(tool, arguments)?;
+                self.read_files(move |runs| runs.explanation(&arguments.run))
+                    .await
+            }
+        }
+    }
+
+    /// Reads runs on a thread where files may block.
+    async fn read_files(
+        &self,
+        work: impl FnOnce(&RunFolder) -> Result<Value, Failure> + Send + 'static,
+    ) -> Result<Value, Failure> {
+        let runs = self.state.runs.clone();
+        let read = tokio::task::spawn_blocking(move || work(&runs)).await;
+        read.map_err(Failure::error)?
+    }
+
+    async fn check_plan(
+        &self,
+        arguments: &CheckPlanArguments,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, Failure> {
+        let plan = self.plan_file(&arguments.plan)?;
+        let command = arguments.purpose.command();
+        let mut words = words(command, &plan.path, arguments.overrides.flags());
+        words.extend(["--dry-run", "--quiet"].map(str::to_owned));
+        let end = self.run_child(&words, context).await?;
+        if end.code != Some(0) {
+            return Err(child_failure(&end));
+        }
+        Ok(json!({ "command": command, "would_run": end.stdout }))
+    }
+
+    /// Runs a plan in a child process, and answers from the directory that it wrote.
+    async fn load(
+        &self,
+        purpose: PlanPurpose,
+        plan: &PlanSource,
+        flags: Vec<String>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, Failure> {
+        self.state.limits.check_traffic()?;
+        let plan = self.plan_file(plan)?;
+        let _turn = tokio::select! {
+            turn = self.state.load.lock() => turn,
+            () = context.ct.cancelled() => return Err(cancelled()),
+        };
+        let name = plan.name.as_deref().unwrap_or(purpose.command());
+        let dir = self.state.runs.new_run(name);
+        let mut words = words(purpose.command(), &plan.path, flags);
+        words.push(format!("--out={}", dir.display()));
+        words.extend(["--json", "--progress=lines"].map(str::to_owned));
+        let end = self.run_child(&words, context).await?;
+        if context.ct.is_cancelled() {
+            return Err(cancelled());
+        }
+        let Ok(mut summary) = RunFolder::summary(&dir) else {
+            return Err(child_failure(&end));
+        };
+        summary["exit"] = json!({ "code": end.code, "means": meaning(end.code) });
+        if end
+            .messages
+            .iter()
+            .any(|line| line.starts_with(ERROR_PREFIX))
+        {
+            summary["error"] = json!(child_failure(&end).to_string());
+        }
+        Ok(summary)
+    }
+
+    /// Runs a child to its end, and reports its progress if the client asked for that.
+    async fn run_child(
+        &self,
+        words: &[String],
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ChildEnd, Failure> {
+        let clock = Clock::new();
+        let began = clock.now();
+        let token = context.meta.get_progress_token();
+        let mut child = ChildRun::start(words, &self.state.limits)?;
+        let longest = tokio::time::sleep(self.state.limits.max_duration + LOAD_OVERHEAD);
+        tokio::pin!(longest);
+        let mut is_stopped = false;
+        loop {
+            tokio::select! {
+                event = child.next() => match event? {
+                    ChildEvent::End(end) => return Ok(end),
+                    ChildEvent::Line(line) => {
+                        let Some(token) = &token else { continue };
+                        let passed = clock.now().duration_since(began).as_secs_f64();
+                        let progress = ProgressNotificationParam::new(token.clone(), passed);
+                        // A client that is gone ends the service by itself.
+                        let _ = context.peer.notify_progress(progress.with_message(line)).await;
+                    }
+                },
+                () = context.ct.cancelled(), if !is_stopped => {
+                    child.stop();
+                    is_stopped = true;
+                }
+                () = &mut longest, if !is_stopped => {
+                    child.stop();
+                    is_stopped = true;
+                }
+            }
+        }
+    }
+
+    /// Returns the file of a plan; text is written to a temporary one.
+    fn plan_file(&self, plan: &PlanSource) -> Result<PlanFile, Failure> {
+        let (path, text, temporary) = match (&plan.text, &plan.path) {
+            (Some(text), None) => {
+                let written = tempfile::Builder::new()
+                    .prefix("plan-")
+                    .suffix(".toml")
+                    .tempfile()
+                    .and_then(|file| std::fs::write(file.path(), text).map(|()| file));
+                let file = written
+                    .map_err(|e| Failure::error(format_args!("can't write the plan: {e}")))?;
+                (file.path().to_owned(), text.clone(), Some(file))
+            }
+            (None, Some(typed)) => {
+                let path = Path::new(typed);
+                self.state.limits.check_file("plan.path", path)?;
+                // Problems of the file are reported by the child.
+                let text = plimsoll_model::input::read_to_string(path).unwrap_or_default();
+                (
+                    std::path::absolute(path).map_err(Failure::error)?,
+                    text,
+                    None,
+                )
+            }
+            (Some(_), Some(_)) => {
+                return Err(Failure::usage(
+                    "plan: both text and path are given",
+                    "give one of the two",
+                ));
+            }
+            (None, None) => {
+                return Err(Failure::usage(
+                    "plan: neither text nor path is given",
+                    "give the text of a plan, or the path of a plan file",
+                ));
+            }
+        };
+        Ok(PlanFile {
+            path,
+            name: spec::read(&text).ok().and_then(|spec| spec.name),
+            _temporary: temporary,
+        })
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("plimsoll", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = ToolName::ALL.into_iter();
+        // A server without traffic offers nothing that makes any.
+        let offered = tools.filter(|tool| !(self.state.limits.is_read_only && tool.makes_load()));
+        Ok(ListToolsResult::with_all_items(
+            offered.map(ToolName::definition).collect(),
+        ))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = ToolName::from_name(&request.name) else {
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool `{}`", request.name),
+                None,
+            ));
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let result = match self.answer(tool, arguments, &context).await {
+            Ok(value) => CallToolResult::structured(value),
+            Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_string())]),
+        };
+        Ok(result.into())
+    }
+}
+
+/// Reads the arguments of a tool.
+///
+/// # Errors
+/// The argument that is unknown or has the wrong type.
+fn read<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A, Failure> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|e| {
+        Failure::usage(
+            format_args!("{}: {e}", tool.name()),
+            "tools/list has the schema of its arguments",
+        )
+    })
+}
+
+/// Returns the beginning of a child's command line. The plan comes last of the operands, after flags in one word each.
+fn words(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
+    let mut words = vec![command.to_owned(), plan.display().to_string()];
+    words.extend(flags);
+    words
+}
+
+fn cancelled() -> Failure {
+    Failure::error("cancelled by the client: the load was stopped")
+}
+
+/// Returns the error of a child that left no result: its last message.
+fn child_failure(end: &ChildEnd) -> Failure {
+    let start = end
+        .messages
+        .iter()
+        .rposition(|line| line.starts_with(ERROR_PREFIX));
+    let lines = &end.messages[start.unwrap_or(0)..];
+    let said = lines.join("\n");
+    let said = said.strip_prefix(ERROR_PREFIX).unwrap_or(&said);
+    if said.is_empty() {
+        return Failure::error(format_args!(
+            "the load left no result: {}",
+            meaning(end.code)
+        ));
+    }
+    Failure::error(said)
+}
+
+/// Returns what an exit code of this program means.
+fn meaning(code: Option<i32>) -> &'static str {
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    match code.map(Exit::from_code) {
+        Some(Exit::Done) => "done; no objective was missed",
+        Some(Exit::ObjectiveMissed) => "an objective was missed",
+        Some(Exit::Invalid) => "inconclusive: objectives could not be judged",
+        Some(Exit::Error) => "something failed, or not one call succeeded",
+        Some(Exit::Usage) => "the plan is invalid, or a limit refuses it",
+        Some(Exit::Interrupted) => "interrupted: what was measured until then was kept",
+        Some(Exit::Defect) => "a defect of this program",
+        None => "killed",
+    }
+}
