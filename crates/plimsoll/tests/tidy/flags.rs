@@ -63,6 +63,23 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         "crates/plimsoll/src/commands/serve/",
         &["--tickets-from-input"],
     ),
+    (
+        "crates/plimsoll/src/commands/mcp/",
+        &[
+            "--budget",
+            "--connections",
+            "--dry-run",
+            "--duration",
+            "--json",
+            "--most",
+            "--objective",
+            "--out",
+            "--precision",
+            "--rate",
+            "--target",
+            "--warmup",
+        ],
+    ),
     // Flags of whichever command is started next.
     (
         "crates/plimsoll/src/commands/certs.rs",
