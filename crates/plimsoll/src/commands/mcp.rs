@@ -4,7 +4,7 @@
 //! from the run directory that the child wrote. Stdout belongs to the protocol: this process prints nothing else there.
 
 mod arguments;
-mod child_run;
+mod child_process;
 mod run_folder;
 mod server;
 mod tools;

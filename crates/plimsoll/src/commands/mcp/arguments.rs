@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(crate = "rmcp::schemars")]
-pub(super) struct PlanSource {
+pub(super) struct PlanArgument {
     /// The text of a plan (TOML), such as `target = "http://127.0.0.1:8080/"` and sections [load] and [objective].
     pub(super) text: Option<String>,
     /// The path of a plan file in the folder in which the server was started.
@@ -60,7 +60,7 @@ impl LoadOverrides {
 #[schemars(crate = "rmcp::schemars")]
 pub(super) struct CheckPlanArguments {
     /// The plan to check.
-    pub(super) plan: PlanSource,
+    pub(super) plan: PlanArgument,
     /// What the plan would be used for. Default: run.
     #[serde(default)]
     pub(super) purpose: PlanPurpose,
@@ -100,7 +100,7 @@ impl PlanPurpose {
 #[schemars(crate = "rmcp::schemars")]
 pub(super) struct RunPlanArguments {
     /// The plan to run.
-    pub(super) plan: PlanSource,
+    pub(super) plan: PlanArgument,
     /// Keys of the plan to replace.
     #[serde(default)]
     pub(super) overrides: LoadOverrides,
@@ -110,9 +110,9 @@ pub(super) struct RunPlanArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-pub(super) struct FindArguments {
+pub(super) struct FindLoadLineArguments {
     /// The plan whose load line is searched for; it needs an objective.
-    pub(super) plan: PlanSource,
+    pub(super) plan: PlanArgument,
     /// Keys of the plan to replace.
     #[serde(default)]
     pub(super) overrides: LoadOverrides,
@@ -127,7 +127,7 @@ pub(super) struct FindArguments {
     pub(super) precision: Option<String>,
 }
 
-impl FindArguments {
+impl FindLoadLineArguments {
     /// Returns the flags of the search, after those of the load.
     pub(super) fn flags(&self) -> Vec<String> {
         let own = [
@@ -145,7 +145,7 @@ impl FindArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-pub(super) struct RunArguments {
+pub(super) struct ReadRunArguments {
     /// A run directory of the server's folder, as other tools return it; LATEST is the newest.
     pub(super) run: String,
 }

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::arguments::{
-    CheckPlanArguments, CompareRunsArguments, FindArguments, ListRunsArguments, PlanPurpose,
-    PlanSource, RunArguments, RunPlanArguments,
+    CheckPlanArguments, CompareRunsArguments, FindLoadLineArguments, ListRunsArguments,
+    PlanArgument, PlanPurpose, ReadRunArguments, RunPlanArguments,
 };
-use super::child_run::{ChildEnd, ChildEvent, ChildRun};
+use super::child_process::{ChildEnd, ChildEvent, ChildProcess};
 use super::run_folder::RunFolder;
 use super::tools::ToolName;
 use crate::failure::{Exit, Failure};
@@ -92,7 +92,7 @@ impl McpServer {
                     .await
             }
             ToolName::FindLoadLine => {
-                let arguments: FindArguments = read(tool, arguments)?;
+                let arguments: FindLoadLineArguments = read(tool, arguments)?;
                 self.load(
                     PlanPurpose::Find,
                     &arguments.plan,
@@ -115,7 +115,7 @@ impl McpServer {
                 .await
             }
             ToolName::ReadRun => {
-                let arguments: RunArguments = read(tool, arguments)?;
+                let arguments: ReadRunArguments = read(tool, arguments)?;
                 self.read_files(move |runs| runs.document(&arguments.run))
                     .await
             }
@@ -125,7 +125,7 @@ impl McpServer {
                     .await
             }
             ToolName::ExplainVerdict => {
-                let arguments: RunArguments = read(tool, arguments)?;
+                let arguments: ReadRunArguments = read(tool, arguments)?;
                 self.read_files(move |runs| runs.explanation(&arguments.run))
                     .await
             }
@@ -162,14 +162,14 @@ impl McpServer {
     async fn load(
         &self,
         purpose: PlanPurpose,
-        plan: &PlanSource,
+        plan: &PlanArgument,
         flags: Vec<String>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
         self.state.limits.check_traffic()?;
         let plan = self.plan_file(plan)?;
-        let _turn = tokio::select! {
-            turn = self.state.load.lock() => turn,
+        let _running = tokio::select! {
+            guard = self.state.load.lock() => guard,
             () = context.ct.cancelled() => return Err(cancelled()),
         };
         let name = plan.name.as_deref().unwrap_or(purpose.command());
@@ -204,7 +204,7 @@ impl McpServer {
         let clock = Clock::new();
         let began = clock.now();
         let token = context.meta.get_progress_token();
-        let mut child = ChildRun::start(words, &self.state.limits)?;
+        let mut child = ChildProcess::start(words, &self.state.limits)?;
         let longest = tokio::time::sleep(self.state.limits.max_duration + LOAD_OVERHEAD);
         tokio::pin!(longest);
         let mut is_stopped = false;
@@ -233,7 +233,7 @@ impl McpServer {
     }
 
     /// Returns the file of a plan; text is written to a temporary one.
-    fn plan_file(&self, plan: &PlanSource) -> Result<PlanFile, Failure> {
+    fn plan_file(&self, plan: &PlanArgument) -> Result<PlanFile, Failure> {
         let (path, text, temporary) = match (&plan.text, &plan.path) {
             (Some(text), None) => {
                 let written = tempfile::Builder::new()

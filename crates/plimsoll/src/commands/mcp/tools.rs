@@ -4,8 +4,8 @@ use rmcp::model::{Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
 
 use super::arguments::{
-    CheckPlanArguments, CompareRunsArguments, FindArguments, ListRunsArguments, RunArguments,
-    RunPlanArguments,
+    CheckPlanArguments, CompareRunsArguments, FindLoadLineArguments, ListRunsArguments,
+    ReadRunArguments, RunPlanArguments,
 };
 /// A tool of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl ToolName {
                  objectives, each with its interval, the totals, and the run directory. Takes as long as the plan's \
                  warm-up and duration.",
             ),
-            ToolName::FindLoadLine => self.describe::<FindArguments>(
+            ToolName::FindLoadLine => self.describe::<FindLoadLineArguments>(
                 "Search for the load line: the highest rate at which the plan's objectives are met. Returns it with its \
                  bounds, and what limited it.",
             ),
@@ -83,13 +83,13 @@ impl ToolName {
                 "Compare two runs, or two groups of runs of the same test. With fewer than about six runs a side a \
                  difference is shown without a verdict, because it may be chance.",
             ),
-            ToolName::ReadRun => self.describe::<RunArguments>(
+            ToolName::ReadRun => self.describe::<ReadRunArguments>(
                 "Read a run, a search or a ladder: everything that `plimsoll report --json` prints.",
             ),
             ToolName::ListRuns => self.describe::<ListRunsArguments>(
                 "List the newest runs with their answers, verdicts and objectives.",
             ),
-            ToolName::ExplainVerdict => self.describe::<RunArguments>(
+            ToolName::ExplainVerdict => self.describe::<ReadRunArguments>(
                 "Explain a run's verdict with the words of its report: what it means, which figures stand, and what to \
                  do next.",
             ),

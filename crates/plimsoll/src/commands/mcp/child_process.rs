@@ -44,18 +44,18 @@ pub(super) enum ChildEvent {
 }
 
 /// A child that runs; dropping it stops the child.
-pub(super) struct ChildRun {
+pub(super) struct ChildProcess {
     lines: mpsc::UnboundedReceiver<String>,
     end: oneshot::Receiver<io::Result<ChildEnd>>,
     stop: Arc<AtomicBool>,
 }
 
-impl ChildRun {
+impl ChildProcess {
     /// Starts this program with the arguments `words`.
     ///
     /// # Errors
     /// When it can't be started.
-    pub(super) fn start(words: &[String], limits: &LoadLimits) -> Result<ChildRun, Failure> {
+    pub(super) fn start(words: &[String], limits: &LoadLimits) -> Result<ChildProcess, Failure> {
         let failed =
             |e: io::Error| Failure::error(format_args!("can't start a child process: {e}"));
         let limits = serde_json::to_string(limits).map_err(Failure::error)?;
@@ -84,7 +84,7 @@ impl ChildRun {
             // Nobody waits for the end of a call that was dropped.
             let _ = end_sender.send(ended);
         })?;
-        Ok(ChildRun { lines, end, stop })
+        Ok(ChildProcess { lines, end, stop })
     }
 
     /// Asks the child to stop and to write what it has measured.
@@ -112,7 +112,7 @@ impl ChildRun {
     }
 }
 
-impl Drop for ChildRun {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.stop();
     }
