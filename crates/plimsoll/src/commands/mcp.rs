@@ -23,9 +23,9 @@ use crate::stopping;
 use run_folder::RunFolder;
 use server::McpServer;
 
-/// Offer measurements to a client of the Model Context Protocol (MCP), over stdin and stdout.
+/// Offer measurements to a client of the Model Context Protocol (MCP).
 ///
-/// The client can check and run plans, and read, list and compare runs. The flags limit what it may load: by default
+/// Requests come on stdin, and answers go to stdout. The client can check and run plans, and read, list and compare runs. The flags limit what it may load: by default
 /// loopback addresses alone.
 #[derive(Debug, Args)]
 #[command(before_help = "\

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
 
-/// Predict what a chain of layers adds to a call, from a ladder that measured each layer by itself.
+/// Predict what a chain of layers adds to a call, from the prices of each.
 ///
 /// The ladder's first rung is the bare link, and each other rung adds one layer to it: TLS, mutual TLS, a proxy. The
 /// layers of a chain add up in time (p50) and in CPU, within an interval that contains the errors of the prices and what

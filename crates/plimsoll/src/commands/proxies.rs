@@ -12,8 +12,9 @@ use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, ProxyTask};
 use crate::proxies::{InstalledProxy, Proxy, ProxyCatalog, shipped_definition, shipped_names};
 
-/// List the proxies that a ladder can put between load and server, or print the configuration or the definition of
-/// one.
+/// List the proxies that a ladder can put between load and server.
+///
+/// With --config, prints the configuration of one; with --definition, the file that Plimsoll makes configurations of.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the proxies of this machine, and how to get the others

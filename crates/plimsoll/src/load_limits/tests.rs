@@ -122,7 +122,7 @@ fn given_addresses_and_proxies_are_targets() {
 fn second_target_of_sessions_is_checked() {
     let text = |socket: &str| {
         format!(
-            "target = \"http://127.0.0.1:8000\"\n[call.session]\nsocket = \"{socket}\"\n[load]\n{SMALL_LOAD}\n"
+            "target = \"session://127.0.0.1:8000\"\n[call.session]\nsocket = \"{socket}\"\n[load]\n{SMALL_LOAD}\n"
         )
     };
     let slow = LoadLimits {
@@ -155,7 +155,7 @@ fn rate_beyond_limit_is_refused() {
     for load in [
         "rate = \"1001/s\"\nduration = \"1s\"",
         "rate = { from = \"1/s\", to = \"1001/s\", over = \"1s\" }\nduration = \"1s\"",
-        "steps = [{ duration = \"1s\", rate = \"1/s\" }, { duration = \"1s\", rate = \"2000/s\" }]",
+        "steps = [{ for = \"1s\", rate = \"1/s\" }, { for = \"1s\", rate = \"2000/s\" }]",
     ] {
         let refusal = refusal_of_load(load).expect(load);
         assert!(refusal.contains("--max-rate"), "{refusal}");

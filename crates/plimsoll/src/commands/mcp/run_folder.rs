@@ -203,7 +203,7 @@ fn short_run(run: &Value) -> Value {
     let keys = SHORT_RUN_KEYS.into_iter();
     let mut short: Map<String, Value> =
         keys.map(|key| (key.to_owned(), run[key].clone())).collect();
-    short.insert("total".to_owned(), run["summary"]["total"].clone());
+    short.insert("total".to_owned(), run["total"].clone());
     Value::Object(short)
 }
 
