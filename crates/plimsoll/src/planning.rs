@@ -167,7 +167,7 @@ impl<'a> SystemContext<'a> {
         if is_shown || limits.is_read_only {
             return self.accept(Err(Failure::usage(
                 "the plan asks its server for the description of the service, and nothing is sent here",
-                "name the description in the plan: proto or descriptor_set in [call.grpc]",
+                "name the files that describe it in the plan: proto or descriptor_set",
             )));
         }
         let url = self.spec.target.as_deref().unwrap_or_default();
