@@ -80,7 +80,7 @@ fn wrong_definitions_name_file_key_and_line() {
         failure.to_string()
     };
     for (from, to, expected) in [
-        ("title = ", "titel = ", "unknown field `titel`"),
+        ("title = ", "heading = ", "unknown field `heading`"),
         ("title = \"HAProxy\"\n", "", "missing field `title`"),
         (
             "\"gRPC\"",
@@ -106,7 +106,7 @@ fn wrong_definitions_name_file_key_and_line() {
 #[test]
 fn unknown_names_in_templates_are_reported_with_their_line() {
     let (_, whole) = SHIPPED[0];
-    let text = whole.replacen("{{ workers }}", "{{ wrokers }}", 1);
+    let text = whole.replacen("{{ workers }}", "{{ threads }}", 1);
     let proxy = Arc::new(Proxy::parse("mine", &text, "mine.toml").unwrap());
     let installed = installed(&proxy, "2.6.1", "");
     let task = tasks().next().unwrap();
