@@ -110,17 +110,19 @@ mod tests {
         .with_normalizer(Some(NFC.into()))
         .with_pre_tokenizer(Some(ByteLevel::new(false, true, true).into()))
         .build()
-        .unwrap();
+        .expect("a complete tokenizer");
         let sentences = std::iter::repeat_n(TEXT, 10);
-        tokenizer.train(&mut trainer, sentences).unwrap();
+        tokenizer.train(&mut trainer, sentences).expect("trained");
         let cut = TruncationParams {
             max_length: 2,
             ..TruncationParams::default()
         };
-        tokenizer.with_truncation(Some(cut)).unwrap();
+        tokenizer
+            .with_truncation(Some(cut))
+            .expect("a valid truncation");
         tokenizer.with_padding(Some(PaddingParams::default()));
         let path = folder.join(format!("{vocabulary}.json"));
-        tokenizer.save(&path, false).unwrap();
+        tokenizer.save(&path, false).expect("written");
         path
     }
 

@@ -24,7 +24,7 @@ fn write_tokenizer(place: &Place, vocabulary: &str) {
             "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
             "model": {{"type": "WordLevel", "vocab": {{{vocabulary}}}, "unk_token": "[UNK]"}}}}"#
     );
-    fs::write(place.path("tokenizer.json"), file).unwrap();
+    fs::write(place.path("tokenizer.json"), file).expect("written");
 }
 
 #[cfg(feature = "tokenizers")]
