@@ -192,12 +192,9 @@ release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
 
 # Documents the libraries with private items, for readers of the source. The binary's comments are its help texts.
-# With the features of `make check` and an option for targets of tests (there are few examples), cargo uses what
-# `make check` has compiled of the dependencies.
 .PHONY: doc
 doc: ## the API documentation, warnings as errors
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --examples --no-deps --document-private-items \
-		--features $(TEST_FEATURES),plimsoll-protocols/icount
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items
 
 DENY = .peers/bin/cargo-deny
 DENY_VERSION = 0.20.2
