@@ -202,7 +202,7 @@ fn bundled_plans_run() {
                 &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
                 100,
             ),
-            "score-ladder" | "score-hops" | "score-find" => (
+            "score-ladder" | "score-hops" | "score-find" | "price-list" => (
                 score.tls(),
                 &[
                     "--ca",
