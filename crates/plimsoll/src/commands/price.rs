@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll_model::ladder::composition::{
     COMPOSITION_SHARE, PredictedCost, PriceError, PriceList,
 };
-use plimsoll_model::ladder::{LadderMetric, LadderRecord};
+use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung};
 use plimsoll_model::quantity::signed_time;
 use plimsoll_model::units::Rate;
 use serde_json::{Value, json};
@@ -58,6 +58,13 @@ pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
         let costs = list.predict(chain).map_err(|e| refusal(&e, arguments))?;
         documents.push(document(&list, chain, &costs, arguments.rate));
         lines.extend(describe(&list, chain, &costs, arguments.rate));
+        let unbounded = unbounded_metrics(&record, &list, chain, &costs);
+        lines.extend(unbounded.into_iter().map(|metric| {
+            format!(
+                "  {:<18} no bounds from so few replicates: measure the ladder for longer",
+                metric.name()
+            )
+        }));
     }
     let whole = json!({ "base": list.base(), "predictions": documents });
     arguments.json.result(&whole, lines.join("\n"))?;
@@ -86,6 +93,27 @@ const CPU_USERS: [(LadderMetric, &str); 3] = [
     (LadderMetric::ServerCpu, "server"),
     (LadderMetric::SidecarCpu, "proxies"),
 ];
+
+/// Returns the metrics that were measured of a layer of the chain, but too seldom to have bounds.
+fn unbounded_metrics(
+    record: &LadderRecord,
+    list: &PriceList,
+    chain: &[String],
+    costs: &[PredictedCost],
+) -> Vec<LadderMetric> {
+    let layers = list.layers();
+    let used = |rung: &&Rung| {
+        let layer = layers.iter().find(|layer| layer.names.contains(&rung.name));
+        layer.is_some_and(|layer| chain.iter().any(|name| layer.names.contains(name)))
+    };
+    let rungs: Vec<&Rung> = record.rungs.iter().skip(1).filter(used).collect();
+    let cpu = CPU_USERS.into_iter().map(|(metric, _)| metric);
+    std::iter::once(LadderMetric::P50)
+        .chain(cpu)
+        .filter(|metric| costs.iter().all(|cost| cost.metric != *metric))
+        .filter(|metric| rungs.iter().any(|rung| rung.median(*metric).is_some()))
+        .collect()
+}
 
 /// Cores that one end needs: estimate, and the interval's ends.
 struct Cores {
@@ -185,4 +213,38 @@ fn document(
         .map(|need| json!({ "user": need.user, "cores": need.estimate, "low": need.low, "high": need.high }))
         .collect();
     json!({ "chain": chain, "metrics": added, "rate": rate.map(|rate| rate.0), "cores": cores })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::ladder::SliceResult;
+
+    /// CPU time of the proxy is known of the first three slices alone.
+    #[test]
+    fn metric_without_bounds_is_named() {
+        let rung = |via: &str, p50_us: f64, has_proxy: bool| {
+            let slice = |nth: u32| SliceResult {
+                p50_us: Some(p50_us + f64::from(nth % 3)),
+                sidecar_cpu_us_per_call: (has_proxy && nth < 3).then_some(40.0),
+                ..SliceResult::default()
+            };
+            Rung {
+                name: format!("via {via}"),
+                settings: [("via".to_owned(), via.to_owned())].into(),
+                slices: (0..30).map(slice).collect(),
+                ..Rung::default()
+            }
+        };
+        let record = LadderRecord {
+            rungs: vec![rung("direct", 100.0, false), rung("nginx", 150.0, true)],
+            ..LadderRecord::default()
+        };
+        let list = PriceList::of(&record);
+        let chain = ["nginx".to_owned()];
+        let costs = list.predict(&chain).unwrap();
+        assert_eq!(costs.len(), 1, "{costs:?}");
+        let unbounded = unbounded_metrics(&record, &list, &chain, &costs);
+        assert_eq!(unbounded, [LadderMetric::SidecarCpu]);
+    }
 }
