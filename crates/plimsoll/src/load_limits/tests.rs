@@ -100,7 +100,7 @@ fn allowed_target_may_have_one_port() {
         "http://10.0.0.2:5/",
         "http://[fd00::1]:8081/",
         "http+unix:/run/b.sock:/",
-        // With a list, loopback addresses have to be on it.
+        // A list replaces the default, so loopback addresses have to be on it, too.
         "http://127.0.0.1:80/",
     ] {
         assert!(!is_allowed(&allowed, target, SMALL_LOAD), "{target}");
