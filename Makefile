@@ -58,12 +58,12 @@ test: ## everything: install what is missing, all tests
 test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, files of Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py peers $(FUZZ_SECONDS)
 
-# Parts that are compiled with other flags than the tests. They are independent of each other, and one at a time leaves
-# a processor to others.
+# Parts that are compiled with other flags than the tests. `make test-peers` compiles the fuzz targets beside its tests in
+# any case; nothing runs beside `make icount`, so its program comes first.
 .PHONY: ahead
 ahead: ## compiles what `make test-peers` and `make icount` need besides the tests
-	@CARGO_FLAGS="$(CARGO_FLAGS)" fuzz/run.sh build
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" bench/icount.py --build
+	@CARGO_FLAGS="$(CARGO_FLAGS)" fuzz/run.sh build
 
 .PHONY: test-release
 test-release: ## panics put in on purpose, in a release build (8 minutes to build)
