@@ -10,6 +10,8 @@ mod lost;
 mod running_totals;
 mod table;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Count;
@@ -54,6 +56,26 @@ pub struct MeasuredCalls {
     pub memory: Option<MemorySummary>,
     /// How much of the load was sent, and when; `None`: not known, or not an open loop.
     pub delivery: Option<DeliverySummary>,
+}
+
+impl MeasuredCalls {
+    /// Returns the calls of the step with this name, with the lateness of all calls; `None`: there is no such step.
+    fn of_step(&self, name: &str) -> Option<MeasuredCalls> {
+        let step = self.record.steps.iter().find(|step| step.name == name)?;
+        let record = StageRecord {
+            due: step.due,
+            outcomes: step.outcomes.clone(),
+            response: step.response.clone(),
+            service: step.service.clone(),
+            pacing: self.record.pacing.clone(),
+            delayed: self.record.delayed.clone(),
+            ..StageRecord::default()
+        };
+        Some(MeasuredCalls {
+            record,
+            ..MeasuredCalls::default()
+        })
+    }
 }
 
 /// Input of the judgement: all calls that are not warm-up, and those of each stage.
@@ -107,6 +129,15 @@ impl ObjectiveInputs {
         }
     }
 
+    /// Returns the calls by which `objective` is judged; `None`: nothing was measured of its stage or step.
+    fn of_objective(&self, objective: &Objective) -> Option<Cow<'_, MeasuredCalls>> {
+        let part = self.of_stage(objective.stage.as_deref())?;
+        Some(match &objective.step {
+            None => Cow::Borrowed(part),
+            Some(step) => Cow::Owned(part.of_step(step)?),
+        })
+    }
+
     /// Returns the calls of `stage`; `None`: nothing was measured of it.
     fn of_stage(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
         match stage {
@@ -133,11 +164,14 @@ pub fn judge(
     objectives
         .iter()
         .map(|objective| {
-            let evidence = match measured.of_stage(objective.stage.as_deref()) {
-                Some(part) => find(objective, part, &measured.circumstances),
+            let evidence = match measured.of_objective(objective) {
+                Some(part) => find(objective, &part, &measured.circumstances),
                 None => Evaluation {
                     check: LimitCheck::TooFew,
-                    text: "no calls in this stage".to_owned(),
+                    text: match objective.step {
+                        None => "no calls in this stage".to_owned(),
+                        Some(_) => "no calls of this step".to_owned(),
+                    },
                     interval: None,
                 },
             };
@@ -265,6 +299,14 @@ fn find(
             let all = record.ok() + FailureCounts::of(record).all();
             let sure = FailureCounts::of(record).certain_count(record, circumstances);
             sure as f64 > objective.limit * all as f64
+        }
+        Metric::FailedUsers => {
+            // Each failure that may be the generator's can have made one user fail.
+            let failures = FailureCounts::of(record);
+            let excused = failures.all() - failures.certain_count(record, circumstances);
+            let failed = record.measures.of(Count::UsersFailed);
+            let sure = failed.saturating_sub(excused) as f64;
+            sure > objective.limit * ended_users(record) as f64
         }
         Metric::Rate => {
             let held_back = 1.0 + blame::max_rate_loss(record);
@@ -421,6 +463,17 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
             (share, text)
         }
+        Metric::FailedUsers => {
+            let (failed, all) = (
+                record.measures.of(Count::UsersFailed),
+                ended_users(record),
+            );
+            let share = (all > 0).then(|| failed as f64 / all as f64);
+            let text = share.map_or("no user ended".to_owned(), |share| {
+                format!("{:.4}% of {all} users", share * 100.0)
+            });
+            (share, text)
+        }
         Metric::Rate => {
             let text = part.achieved_per_s.map_or("not known".to_owned(), |rate| {
                 Rate((rate * 10.0).round() / 10.0).to_string()
@@ -455,6 +508,11 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             (share, text)
         }
     }
+}
+
+/// Returns the users who ended, successfully or not.
+fn ended_users(record: &StageRecord) -> u64 {
+    record.measures.of(Count::UsersOk) + record.measures.of(Count::UsersFailed)
 }
 
 /// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few.

@@ -404,9 +404,11 @@ pub struct Objective {
     pub metric: Metric,
     /// The stage whose calls are judged; `None`: all calls that are not warm-up.
     pub stage: Option<String>,
+    /// The step of a journey whose calls are judged; `None`: all calls.
+    pub step: Option<String>,
     /// Whether the limit is an upper one.
     pub is_upper: bool,
-    /// The limit: nanoseconds for times, a share (0–1) for errors, calls per second for rates, bytes for memory.
+    /// The limit: nanoseconds for times, a share (0–1) for errors and users, calls per second for rates, bytes for memory.
     pub limit: f64,
     /// The objective as typed.
     pub text: String,
@@ -419,6 +421,8 @@ pub enum Metric {
     Time(TimeMetric, Statistic),
     /// Share of calls that did not end ok.
     Errors,
+    /// Share of users who stopped after a failed call.
+    FailedUsers,
     /// Achieved calls per second.
     Rate,
     /// The load's [fidelity](crate::run::DeliverySummary::fidelity).

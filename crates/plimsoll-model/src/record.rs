@@ -85,6 +85,9 @@ pub struct StageRecord {
     /// The slowest calls, where requests carry trace ids.
     #[serde(default, skip_serializing_if = "SlowestCalls::is_empty")]
     pub slowest: SlowestCalls,
+    /// The most calls that a user made on a journey that succeeded; 0: there was none, or it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub longest_journey: u64,
     /// Payload bytes of requests.
     pub bytes_sent: u64,
     /// Payload bytes of answers.
@@ -279,6 +282,7 @@ impl StageRecord {
             self.count_at(address, counts);
         }
         self.slowest.merge(&other.slowest);
+        self.longest_journey = self.longest_journey.max(other.longest_journey);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         for (_, of, of_mut) in TIMES_BY_KEY {

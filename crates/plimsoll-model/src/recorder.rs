@@ -122,6 +122,13 @@ impl Recorder {
         self.step(sample.stage, step, names).call(sample);
     }
 
+    /// Records a user whose journey of so many `calls` succeeded, `ns` nanoseconds after the user was due.
+    pub fn journey(&mut self, stage: u8, ns: u64, calls: u64) {
+        let record = self.current.stage_mut(stage);
+        record.measures.record(TimeMeasure::Journey, ns);
+        record.longest_journey = record.longest_journey.max(calls);
+    }
+
     fn step(&mut self, stage: u8, step: usize, names: &[String]) -> &mut StepRecord {
         let steps = &mut self.current.stage_mut(stage).steps;
         if steps.is_empty() {

@@ -78,6 +78,7 @@ pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of
 pub use resolve_entries::give_addresses;
 pub use saving::secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
+pub use steps::step_name;
 pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
@@ -114,7 +115,7 @@ pub struct Spec {
     /// How the load arrives.
     pub load: LoadSpec,
     /// The limits that the target must meet: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
-    /// `"p99 at step 2" = "< 20ms"`.
+    /// `"p99 at step 2" = "< 20ms"`. A step of a journey has its own in `[steps.objective]`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
     /// The server process to watch.
@@ -131,9 +132,8 @@ pub struct Spec {
 impl Spec {
     /// Returns the objectives that can be parsed.
     pub fn objectives(&self) -> Vec<crate::plan::Objective> {
-        self.objective
-            .iter()
-            .filter_map(|(metric, limit)| objective::parse(metric, limit).ok())
+        objective::written(self)
+            .filter_map(|written| written.parse().ok())
             .collect()
     }
 

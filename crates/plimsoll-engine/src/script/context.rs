@@ -194,6 +194,11 @@ impl ScriptContext<'_> {
         self.recorder.time(self.stage, measure, ns);
     }
 
+    /// Records a user whose journey of so many `calls` succeeded, `ns` nanoseconds after the user was due.
+    pub fn journey(&mut self, ns: u64, calls: u64) {
+        self.recorder.journey(self.stage, ns, calls);
+    }
+
     /// Records the message of a failure.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         self.recorder.detail(outcome, text);

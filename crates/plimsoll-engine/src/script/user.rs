@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::measure::Count;
 use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Time};
@@ -443,7 +443,7 @@ impl<C: Scenario> User<C> {
         };
         context.count(count, 1);
         if !self.has_failed && !self.shared.scenario.step_names().is_empty() {
-            context.time(TimeMeasure::Journey, now.since(self.due));
+            context.journey(now.since(self.due), u64::from(self.calls_begun));
         }
         self.end(context);
     }

@@ -437,6 +437,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> ObjectiveVerdict {
     let objective = Objective {
         metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.9)),
         stage: None,
+        step: None,
         is_upper: true,
         limit: 20e6,
         text: "p99.9 < 20ms".to_owned(),

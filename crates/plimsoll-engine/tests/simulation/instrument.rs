@@ -159,6 +159,7 @@ fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> ObjectiveResult {
     let objective = Objective {
         metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(p * 100.0)),
         stage: None,
+        step: None,
         is_upper: true,
         limit: limit_ns as f64,
         text: String::new(),

@@ -175,7 +175,10 @@ impl<'a> TimeEvidence<'a> {
             own_mean_ns: is_queued.then(|| record.service.histogram().map_or(0.0, |h| h.mean())),
             cut_off,
             failed,
-            lateness: LatenessBounds::of(record),
+            lateness: match timed {
+                TimeMetric::Measure(TimeMeasure::Journey) => LatenessBounds::of_journeys(record),
+                _ => LatenessBounds::of(record),
+            },
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
             may_be_client_caused: is_of_client(timed, record, circumstances),
@@ -266,9 +269,8 @@ impl<'a> TimeEvidence<'a> {
             0.0
         } else {
             // A call may have many times of one kind, such as gaps between tokens; its lateness lengthened all of them
-            // together at most by itself.
-            let times = self.record.ok().max(self.times.len()).max(1);
-            let of_each = self.lateness.sum_ns() / times as f64;
+            // together at most by itself. And all calls of a journey lengthen its one time.
+            let of_each = self.lateness.sum_ns() / self.times.len().max(1) as f64;
             let mean_ns = self.own_mean_ns.unwrap_or(mean_ns);
             let unrecorded = if self.least.is_some() {
                 UNRECORDED_NS

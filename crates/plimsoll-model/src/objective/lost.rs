@@ -20,7 +20,9 @@ pub fn lost<'a>(
     measured: &ObjectiveInputs,
     expected: ExpectedCalls<'_>,
 ) -> Option<&'a Objective> {
-    objectives.iter().filter(|o| o.is_upper).find(|o| {
+    // How many calls a step will have is not known in advance.
+    let mut known = objectives.iter().filter(|o| o.is_upper && o.step.is_none());
+    known.find(|o| {
         let stage = o.stage.as_deref();
         let (Some(part), Some(expected)) = (measured.of_stage(stage), expected(stage)) else {
             return false;
@@ -42,7 +44,7 @@ fn is_lost(
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How much the rest of the run will change these values is not known in advance.
-        Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
+        Metric::FailedUsers | Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
         // Fidelity describes the generator, so it is no reason to stop loading the target.
         Metric::Fidelity => return false,
         // The number of these times is not known in advance.

@@ -53,12 +53,13 @@ impl LiveObjectiveInputs {
 /// Returns the value that `objective` limits, as far as it was measured: times in ns, infinite where failed calls
 /// decide; shares from 0 to 1.
 pub fn value(objective: &Objective, measured: &ObjectiveInputs) -> Option<f64> {
-    let part = measured.of_stage(objective.stage.as_deref())?;
-    measure(objective, part).0
+    let part = measured.of_objective(objective)?;
+    measure(objective, &part).0
 }
 
 /// Returns the objective that a chart over rates shows: the first upper limit on a time.
 pub fn plotted_objective(objectives: &[Objective]) -> Option<&Objective> {
-    let is_time = |o: &&Objective| o.is_upper && matches!(o.metric, Metric::Time(..));
+    let is_time =
+        |o: &&Objective| o.is_upper && o.step.is_none() && matches!(o.metric, Metric::Time(..));
     objectives.iter().find(is_time)
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Outcome;
 use crate::measure::TimeMeasure;
+use crate::record::StepRecord;
 use crate::spec::Spec;
 
 pub(super) fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
@@ -260,4 +261,62 @@ fn all_time_metrics_are_judged() {
     r.outcomes.add(Outcome::Reset, 50);
     assert_eq!(verdicts(&[("ttft.p99", "< 1h")], r.clone()), [Missed]);
     assert_eq!(verdicts(&[("lag.p99", "< 50us")], r), [Met]);
+}
+
+#[test]
+fn step_objectives_judge_only_their_step() {
+    let plan = "target = \"http://127.0.0.1:1\"\n[[steps]]\nname = \"log in\"\n[steps.objective]\np99 = \"< 10ms\"\n\
+                errors = \"< 1%\"\n[[steps]]\nmethod = \"PUT\"\npath = \"/order\"\n[steps.objective]\n\"service.p50\" = \"< 10ms\"";
+    let names = ["log in", "PUT /order", "leave"].map(str::to_owned);
+    let mut whole = record(1_000, 1_000, 0);
+    whole.steps = StepRecord::all(&names);
+    let fast = record(1_000, 0, 0);
+    (whole.steps[0].response, whole.steps[0].outcomes) = (fast.response, fast.outcomes);
+    let slow = record(0, 1_000, 0);
+    (whole.steps[1].service, whole.steps[1].outcomes) = (slow.response, slow.outcomes);
+    let objectives = crate::spec::read(plan).expect("a plan").objectives();
+    let judged = judge(&objectives, &measured(whole.clone()), RunValidity::Sound);
+    let found: Vec<(&str, ObjectiveVerdict)> = judged
+        .iter()
+        .map(|result| (result.objective.as_str(), result.verdict))
+        .collect();
+    use ObjectiveVerdict::{Met, Missed, NotSupported};
+    assert_eq!(
+        found,
+        [
+            ("errors of log in < 1%", Met),
+            ("p99 of log in < 10ms", Met),
+            ("service.p50 of PUT /order < 10ms", Missed),
+        ]
+    );
+    // Failures of one step are not held against another.
+    whole.steps[1].outcomes.add(Outcome::Reset, 500);
+    let judged = judge(&objectives, &measured(whole), RunValidity::Sound);
+    assert_eq!(judged[0].verdict, Met);
+    let judged = judge(&objectives, &measured(record(10, 0, 0)), RunValidity::Sound);
+    assert!(judged.iter().all(|result| result.verdict == NotSupported));
+}
+
+#[test]
+fn failed_users_are_judged_by_certain_failures() {
+    let judged = |failed_users, certain, local| {
+        let mut r = record(1_000, 0, certain);
+        r.outcomes.add(Outcome::NoPorts, local);
+        r.measures.add(Count::UsersOk, 100 - failed_users);
+        r.measures.add(Count::UsersFailed, failed_users);
+        let judged = judge(
+            &objectives(&[("users_failed", "< 5%")]),
+            &measured(r),
+            RunValidity::Sound,
+        );
+        (judged[0].verdict, judged[0].measured.clone())
+    };
+    use ObjectiveVerdict::{CannotBeJudged, Met, Missed, NotSupported};
+    assert_eq!(judged(5, 5, 0), (Met, "5.0000% of 100 users".to_owned()));
+    assert_eq!(judged(6, 6, 0).0, Missed);
+    assert_eq!(judged(6, 3, 3).0, CannotBeJudged);
+    assert_eq!(
+        verdicts(&[("users_failed", "< 5%")], record(10, 0, 0)),
+        [NotSupported]
+    );
 }

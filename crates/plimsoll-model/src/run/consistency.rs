@@ -134,6 +134,8 @@ fn each_stage_count(
         connect_failures,
         addresses,
         slowest: _,
+        // A maximum, which is not added up.
+        longest_journey: _,
         bytes_sent,
         bytes_received,
         messages,

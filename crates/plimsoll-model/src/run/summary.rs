@@ -112,11 +112,20 @@ pub struct MeasuresSummary {
 }
 
 impl MeasuresSummary {
-    fn of(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
+    fn of(record: &StageRecord, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
+        let measures = &record.measures;
         let counts = Count::all().map(|c| (c.key(), measures.of(c)));
+        let of_journeys = lateness.map(|_| LatenessBounds::of_journeys(record));
+        let lateness_of = |measure| match measure {
+            TimeMeasure::Journey => of_journeys.as_ref(),
+            _ => lateness,
+        };
         let times = TimeMeasure::all()
             .filter(|m| m.is_protocol_specific())
-            .filter_map(|m| Some((m.key(), TimesSummary::within(measures.times(m), lateness)?)));
+            .filter_map(|m| {
+                let times = TimesSummary::within(measures.times(m), lateness_of(m))?;
+                Some((m.key(), times))
+            });
         let all = MeasuresSummary {
             counts: counts.collect(),
             times: times.collect(),
@@ -407,7 +416,7 @@ impl StageSummary {
             pacing: TimesSummary::of(&r.pacing),
             phases: PhasesSummary::of(&r.measures, lateness),
             messages: MessagesSummary::of(r, totals.lasted, lateness),
-            measures: MeasuresSummary::of(&r.measures, lateness),
+            measures: MeasuresSummary::of(r, lateness),
             client: totals.client.map(|used| used.rounded(r.ended())),
             server: totals.server.map(|used| used.rounded(r.ended())),
         }

@@ -1,12 +1,13 @@
 //! Parses objectives: `"p99" = "< 10ms"`.
 
+use super::steps::{self, STEPS_KEY};
 use super::{Problems, Spec};
 use crate::measure::{Count, TimeMeasure};
 use crate::plan::{ArrivalModel, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric};
 use crate::suggest::suggest;
 use crate::units::{ByteSize, Period, Rate};
 
-const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
+const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, users_failed, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// Times by their names in an objective, besides those of [`TimeMeasure`].
 const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
@@ -24,6 +25,69 @@ const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
     ("itl", TimeMetric::Measure(TimeMeasure::TokenGap)),
 ];
 
+/// An objective as a plan has it.
+pub(super) struct WrittenObjective<'a> {
+    /// The key of the table that holds it, such as `objective` or `steps.1.objective`.
+    table: String,
+    metric: &'a str,
+    limit: &'a str,
+    /// The name of the step that it is an objective of.
+    step: Option<String>,
+}
+
+/// Returns the objectives of `spec`: those of the whole load, then those of each step.
+pub(super) fn written(spec: &Spec) -> impl Iterator<Item = WrittenObjective<'_>> {
+    let whole = spec.objective.iter().map(|(metric, limit)| WrittenObjective {
+        table: "objective".to_owned(),
+        metric,
+        limit,
+        step: None,
+    });
+    whole.chain(steps::all(spec).flat_map(|(index, step)| {
+        let given = step.get("objective").and_then(toml::Value::as_table);
+        let limits = given.into_iter().flatten();
+        limits.filter_map(move |(metric, limit)| {
+            Some(WrittenObjective {
+                table: format!("{STEPS_KEY}.{index}.objective"),
+                metric,
+                limit: limit.as_str()?,
+                step: Some(steps::step_name(step)),
+            })
+        })
+    }))
+}
+
+impl WrittenObjective<'_> {
+    /// Parses the objective.
+    ///
+    /// # Errors
+    /// An invalid metric or limit, or a metric that is not measured for each step.
+    pub(super) fn parse(&self) -> Result<Objective, String> {
+        let parsed = parse(self.metric, self.limit)?;
+        let Some(step) = &self.step else {
+            return Ok(parsed);
+        };
+        let is_measured = match parsed.metric {
+            Metric::Errors => true,
+            Metric::Time(timed, _) => [TimeMetric::Response, TimeMetric::Service].contains(&timed),
+            _ => false,
+        };
+        if !is_measured {
+            return Err(format!(
+                "`{}` is not measured for each step: use p50 … p99.99 or mean of the response time, service.p99 and \
+                 its like, or errors",
+                self.metric
+            ));
+        }
+        let (metric, limit) = parsed.text.split_once(' ').unwrap_or((&parsed.text, ""));
+        Ok(Objective {
+            text: format!("{metric} of {step} {limit}"),
+            step: Some(step.clone()),
+            ..parsed
+        })
+    }
+}
+
 /// Parses one entry of `[objective]`, whose key is like `p99`, `lag.p99`, `ttft.p99 at step 2`.
 ///
 /// # Errors
@@ -40,6 +104,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     }
     let parsed = match metric {
         "errors" => Metric::Errors,
+        "users_failed" => Metric::FailedUsers,
         "rate" => Metric::Rate,
         "fidelity" => Metric::Fidelity,
         "resumed" => Metric::Resumed,
@@ -80,6 +145,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     };
     let number = match parsed {
         Metric::Errors => parse_share(value, "calls: write \"< 0.1%\"")?,
+        Metric::FailedUsers => parse_share(value, "users: write \"< 1%\"")?,
         Metric::Fidelity => parse_share(value, "load: write \"> 99%\"")?,
         Metric::Resumed => parse_share(value, "handshakes: write \">= 100%\"")?,
         Metric::Finish(_) => parse_share(value, "answers: write \"< 5%\"")?,
@@ -92,6 +158,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         is_upper: below,
         limit: number,
         stage: stage.map(str::to_owned),
+        step: None,
         text: format!(
             "{}{} {}{or_equal} {value}",
             metric.split_whitespace().collect::<Vec<_>>().join("."),
@@ -181,9 +248,9 @@ impl Problems {
     /// Resolves the objectives. `load`: the resolved load with its stages, if it is valid.
     pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&LoadPlan>) -> Vec<Objective> {
         let mut objectives = Vec::new();
-        for (metric, limit) in &spec.objective {
-            let key = format!("objective.{metric}");
-            let Some(objective) = self.keep(&key, parse(metric, limit)) else {
+        for written in written(spec) {
+            let key = format!("{}.{}", written.table, written.metric);
+            let Some(objective) = self.keep(&key, written.parse()) else {
                 continue;
             };
             if let (Some(stage), Some(load)) = (&objective.stage, load)
@@ -237,6 +304,7 @@ mod tests {
             Ok(Objective {
                 metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.0)),
                 stage: None,
+                step: None,
                 is_upper: true,
                 limit: 10e6,
                 text: "p99 < 10ms".into()
@@ -350,6 +418,7 @@ mod tests {
             ("p99", "< 10", "has no unit"),
             ("errors", "< 0.1", "write \"< 0.1%\""),
             ("rate", "> 100", "has no unit"),
+            ("users_failed", "< 5", "write \"< 1%\""),
             ("resumed", "> 1", "write \">= 100%\""),
             ("fidelity", "> 99", "write \"> 99%\""),
             ("finish.length", "< 5", "write \"< 5%\""),

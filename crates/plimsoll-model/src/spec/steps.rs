@@ -44,6 +44,27 @@ pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Returns the steps of all sections, each with its position in its journey.
+pub(super) fn all(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
+    let sections = spec.call.sections.values();
+    let journeys = sections.filter_map(|section| section.get(STEPS_KEY)?.as_array());
+    journeys.flat_map(|steps| {
+        let tables = steps.iter().enumerate();
+        tables.filter_map(|(index, step)| Some((index, step.as_table()?)))
+    })
+}
+
+/// Returns the name of a step: its own, or the method and path of its request.
+pub fn step_name(step: &Table) -> String {
+    let text = |key: &str| step.get(key).and_then(Value::as_str);
+    if let Some(name) = text("name") {
+        return name.to_owned();
+    }
+    let has_body = step.contains_key("body") || step.contains_key("body_file");
+    let method = text("method").unwrap_or(if has_body { "POST" } else { "GET" });
+    format!("{method} {}", text("path").unwrap_or("/"))
+}
+
 /// Returns the key of a problem as a plan writes it: `call.http.steps.1.path` is `steps.1.path`.
 pub(super) fn key_as_written(key: &str) -> String {
     let mut parts = key.splitn(4, '.');

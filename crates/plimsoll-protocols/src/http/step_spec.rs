@@ -28,6 +28,9 @@ pub struct FlowSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The limits that this step must meet, as in `[objective]`: `"p99" = "< 100ms"`, `"errors" = "< 1%"`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub objective: BTreeMap<String, String>,
     /// Names for values of the answer, which later steps write as `{{NAME}}`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub take: BTreeMap<String, TakeSpec>,

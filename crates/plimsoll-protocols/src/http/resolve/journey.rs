@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_model::spec::{
-    MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
+    MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of, step_name,
 };
 use plimsoll_model::template::{Rows, Template, Variation};
 use serde::Deserialize;
@@ -199,13 +199,8 @@ fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut names = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        let of_call = |key: &str| step.call.get(key).and_then(|value| value.as_str());
-        let name = step.flow.name.clone().unwrap_or_else(|| {
-            let has_body = step.call.contains_key("body") || step.call.contains_key("body_file");
-            let default = if has_body { "POST" } else { "GET" };
-            let path = of_call("path").unwrap_or("/");
-            format!("{} {path}", of_call("method").unwrap_or(default))
-        });
+        let given = step.flow.name.clone();
+        let name = given.unwrap_or_else(|| step_name(&step.call));
         if name.trim().is_empty() || name.chars().any(char::is_control) {
             let key = format!("{STEPS_KEY}.{index}.name");
             problems.add(key, "not a name: use printable characters");

@@ -69,6 +69,7 @@ pub(super) fn judge(
     let implied = implied_errors_share.map(|share| Objective {
         metric: Metric::Errors,
         stage: None,
+        step: None,
         is_upper: true,
         limit: share,
         text: format!("errors < {}% (implied)", share * 100.0),
