@@ -118,6 +118,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/tick.py
 	bench/sidecar.py
 	bench/tax.py
+	bench/track.py
 	bench/streams.py
 	bench/varying.py
 	bench/sessions.py

@@ -39,6 +39,7 @@ mod suggest;
 pub mod template;
 pub mod time;
 mod times;
+pub mod track;
 pub mod units;
 
 pub use fingerprint::Fingerprint;

@@ -44,6 +44,7 @@ mod table;
 pub mod terminal;
 mod times;
 mod totals;
+pub mod track;
 
 pub use export::ExportError;
 pub use plimsoll_model::quantity;

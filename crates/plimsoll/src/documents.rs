@@ -114,7 +114,7 @@ const LATEST_FILE: &str = "LATEST";
 const MAX_LATEST_BYTES: u64 = 4 << 10;
 
 /// Writes the name of `dir` into `runs/LATEST` if it is in `runs/`. On failure, `LATEST` keeps naming another run.
-fn note_latest(dir: &Path) {
+pub(crate) fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;
     };

@@ -132,6 +132,14 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
             "give another directory, or remove this one first",
         ));
     }
+    save_plan(dir, what, plan_toml)
+}
+
+/// Writes the plan of several runs into their directory, which is made if there is none. `what` names them in errors.
+///
+/// # Errors
+/// When it can't be written.
+pub(crate) fn save_plan(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
     std::fs::create_dir_all(dir)
         .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
         .map_err(|e| {

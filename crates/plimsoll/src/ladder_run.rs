@@ -15,6 +15,7 @@ mod parts;
 mod proxied;
 mod routes;
 mod servers;
+mod services;
 mod sidecars;
 mod slices;
 mod testbed;
@@ -33,7 +34,7 @@ use plimsoll_model::ladder::{
 use plimsoll_model::plan::{ChainCheck, ServerTrust};
 use plimsoll_model::record::TimeHistogram;
 use plimsoll_model::run::{CommonConditions, Run, SCHEMA_VERSION};
-use plimsoll_model::spec::{RungSecurity, RungSpec, Spec};
+use plimsoll_model::spec::{LadderSpec, RungSecurity, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,7 @@ use interleaving::Interleaving;
 use outline::LadderOutline;
 pub(crate) use routes::{ProxyTask, example};
 use servers::{RungServers, ServerSharing};
+pub(crate) use services::{ServiceCommand, ServiceComparison};
 use slices::SliceRounds;
 use testbed::Testbed;
 
@@ -69,12 +71,19 @@ pub(crate) struct LadderRequest<'a> {
     pub(crate) process: &'a ProcessContext,
     /// This shard's context; `None` when this machine makes the load alone.
     pub(crate) shard_context: Option<&'a ShardContext>,
+    /// The services that are compared, a rung each; `None` for anything but commits.
+    pub(crate) services: Option<&'a ServiceComparison>,
 }
 
 impl LadderRequest<'_> {
     /// Returns whether the load is split over several machines (shards).
     fn is_sharded(&self) -> bool {
         self.flags.shards.are_requested()
+    }
+
+    /// Returns whether the ladder starts its servers itself.
+    fn starts_servers(&self, options: &LadderSpec) -> bool {
+        options.serve.is_some() || self.services.is_some()
     }
 
     fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
@@ -95,6 +104,12 @@ pub(crate) fn execute(
     let LadderRequest { flags, process, .. } = asked;
     let outline = LadderOutline::of(spec, asked)?;
     outline.check_limits(asked)?;
+    if let (Some(_), Err(why)) = (asked.services, &outline.interleaving) {
+        return Err(Failure::usage(
+            format_args!("both versions are measured in batches, and these can't be: {why}"),
+            "give a steady rate, such as --rate 200/s, and leave out --clients, --slice and --rounds",
+        ));
+    }
     if flags.dry_run {
         outline.show(&flags.documents)?;
         return Ok(Exit::Done);
@@ -138,7 +153,7 @@ pub(crate) struct LadderRun<'a> {
     /// Connection setup times, by rung.
     connections: Vec<BTreeMap<ExtraMeasurement, TimeHistogram>>,
     /// Servers, sidecars and proxies; dropping them stops them.
-    testbed: Testbed,
+    testbed: Testbed<'a>,
 }
 
 impl<'a> LadderRun<'a> {
@@ -153,21 +168,32 @@ impl<'a> LadderRun<'a> {
         let spec = &outline.spec;
         let options = spec.ladder.clone().unwrap_or_default();
         let own = spec.name.as_deref().unwrap_or_default();
-        let dir =
-            execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
+        let dir = match asked.services {
+            Some(compared) => compared.dir.clone(),
+            None => {
+                execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind))
+            }
+        };
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         let (available, mut skipped) =
             proxied::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;
-        execution::make_directory(&dir, "ladder", text)?;
-        let servers = match &options.serve {
-            Some(words) => {
+        match asked.services {
+            Some(_) => execution::save_plan(&dir, "ladder", text)?,
+            None => execution::make_directory(&dir, "ladder", text)?,
+        }
+        let servers = match (&options.serve, asked.services) {
+            (_, Some(compared)) => {
+                check_identity(&outline.rungs)?;
+                servers::start_services(compared, asked.process, &mut outline.rungs)?
+            }
+            (Some(words), None) => {
                 let whose = match &outline.interleaving {
                     Ok(_) => ServerSharing::PerRung,
                     Err(_) => ServerSharing::Shared,
                 };
                 servers::start(words, &mut outline.rungs, whose, &dir)?
             }
-            None => {
+            (None, None) => {
                 check_identity(&outline.rungs)?;
                 RungServers::default()
             }

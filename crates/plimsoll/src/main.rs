@@ -49,6 +49,7 @@ mod stopping;
 mod synonyms;
 mod telemetry;
 mod threads;
+mod tracking;
 mod variables;
 mod version;
 

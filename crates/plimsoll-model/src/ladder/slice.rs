@@ -31,6 +31,9 @@ pub struct SliceResult {
     /// Memory of the server. Left out where it was not restarted for the slice, or there are few connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
+    /// Highest memory of the server's processes together, their resident set. Left out unless commits were compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_rss_bytes_max: Option<u64>,
     /// Median time until a connection could carry a call; left out where none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_p50_us: Option<f64>,
@@ -106,6 +109,7 @@ impl SliceResult {
             proxy_rss_bytes_max: None,
             client_bytes_per_connection: run.header.heap_bytes_per_connection,
             server_bytes_per_connection: None,
+            server_rss_bytes_max: None,
             connection_p50_us: run
                 .summary
                 .phases()

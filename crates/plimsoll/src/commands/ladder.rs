@@ -107,6 +107,7 @@ pub(crate) fn execute(
         source: &source,
         process,
         shard_context: meeting,
+        services: None,
     };
     ladder_run::execute(&spec, &asked, |mut climb| {
         climb.run()?;

@@ -31,6 +31,7 @@ pub(crate) mod slurm;
 pub(crate) mod stack;
 pub(crate) mod sweep;
 mod tls_flags;
+pub(crate) mod track;
 pub(crate) mod view;
 pub(crate) mod watch;
 
@@ -205,6 +206,7 @@ pub(crate) enum ParsedCommand {
     Find(find::FindArguments),
     Ladder(Box<ladder::LadderArguments>),
     Sweep(sweep::SweepArguments),
+    Track(Box<track::TrackArguments>),
     Call(Box<ProtocolInvocation<CommandEntry>>),
     Shard(shard::ShardArguments),
     Report(report::ReportArguments),
@@ -271,6 +273,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
         CommandDefinition::of("find", ParsedCommand::Find),
         CommandDefinition::of("ladder", ParsedCommand::Ladder),
         CommandDefinition::of("sweep", ParsedCommand::Sweep),
+        CommandDefinition::of("track", ParsedCommand::Track),
     ];
     let others = [
         CommandDefinition::of("shard", ParsedCommand::Shard),
@@ -307,6 +310,7 @@ impl ParsedCommand {
             ParsedCommand::Find(arguments) => Some(&arguments.documents),
             ParsedCommand::Ladder(arguments) => Some(&arguments.ladder.documents),
             ParsedCommand::Sweep(arguments) => Some(&arguments.ladder.documents),
+            ParsedCommand::Track(arguments) => Some(arguments.documents()),
             ParsedCommand::Call(arguments) => Some(&arguments.shared.output.documents),
             ParsedCommand::Merge(arguments) => Some(&arguments.documents),
             ParsedCommand::Stack(arguments) => arguments.documents(),
@@ -321,6 +325,7 @@ impl ParsedCommand {
             ParsedCommand::Find(find) => find.dry_run,
             ParsedCommand::Ladder(ladder) => ladder.ladder.dry_run,
             ParsedCommand::Sweep(sweep) => sweep.ladder.dry_run,
+            ParsedCommand::Track(track) => track.is_dry_run(),
             ParsedCommand::Call(call) => {
                 call.shared.output.dry_run || call.matches.subcommand_name().is_some()
             }
@@ -445,6 +450,7 @@ fn run_command(
         ParsedCommand::Find(arguments) => find::execute(&arguments, &process()?, meeting),
         ParsedCommand::Ladder(arguments) => ladder::execute(&arguments, &process()?, meeting),
         ParsedCommand::Sweep(arguments) => sweep::execute(&arguments, &process()?, meeting),
+        ParsedCommand::Track(arguments) => track::execute(&arguments, &process()?),
         ParsedCommand::Shard(arguments) => shard::execute(&arguments, &process()?),
         ParsedCommand::Stack(arguments) => stack::execute(&arguments, process),
         ParsedCommand::Call(arguments) => calling::execute(&arguments, &process()?),

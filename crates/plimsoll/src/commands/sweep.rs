@@ -60,6 +60,7 @@ pub(crate) fn execute(
         source: &PlanSource::of(&arguments.plan, &text),
         process,
         shard_context: meeting,
+        services: None,
     };
     climb(&spec, &asked, flags.documents.screen())
 }
@@ -82,6 +83,7 @@ pub(crate) fn typed(
         source: &PlanSource::Flags,
         process,
         shard_context: None,
+        services: None,
     };
     climb(spec, &asked, output.screen())
 }

@@ -35,7 +35,7 @@ pub(crate) struct LadderFlags {
 
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(super) out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
@@ -84,7 +84,7 @@ impl LadderFlags {
     ///
     /// # Errors
     /// Those of [`apply_typed_to_optional`].
-    pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
+    pub(crate) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));
         // Interleaved batches and slices exclude each other: a flag for one clears the plan's keys for the other.

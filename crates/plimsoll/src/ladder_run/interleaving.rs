@@ -37,6 +37,8 @@ const MAX_SEGMENTS: u32 = 60;
 
 /// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
 const MAX_REPLICATES: u32 = 20;
+/// The same for services of the user's own, which may take long to start.
+const MAX_SERVICE_REPLICATES: u32 = 5;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const MIN_REPLICATE_BLOCKS: f64 = 10.0;
@@ -65,6 +67,8 @@ pub(super) struct Interleaving {
     pub(super) replicates: u32,
     /// Whether the ladder owns the servers and restarts them for each replicate.
     restarts_servers: bool,
+    /// Half of the error probability of all intervals together, over all segments, as [`ALPHA`].
+    alpha: f64,
 }
 
 impl Interleaving {
@@ -146,6 +150,7 @@ impl Interleaving {
                 "discard fewer, or give batches more calls: ladder.batch (--batch)",
             ));
         }
+        let served = asked.starts_servers(options);
         let (resolution, budget) = (options.resolution, options.budget);
         let gated = options.fail_if.is_some();
         if budget.is_some() && resolution.is_none() && !gated {
@@ -174,11 +179,12 @@ impl Interleaving {
             discarded_calls: left_out,
             time_slots: None,
             length: stretch,
-            keep_awake: options.keep_awake.unwrap_or(options.serve.is_some()),
+            keep_awake: options.keep_awake.unwrap_or(served),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             segments: (segments as u32).clamp(1, MAX_SEGMENTS),
-            replicates: replicates_per_segment(spec, rungs, options, calls, stretch),
-            restarts_servers: options.serve.is_some(),
+            replicates: replicates_per_segment(spec, rungs, asked, calls, stretch),
+            restarts_servers: served,
+            alpha: (asked.services).map_or(ALPHA, |compared| compared.error_probability / 2.0),
         }))
     }
 }
@@ -188,7 +194,7 @@ impl Interleaving {
 fn replicates_per_segment(
     spec: &Spec,
     rungs: &[RungSpec],
-    options: &LadderSpec,
+    asked: &LadderRequest<'_>,
     calls: u32,
     stretch: Duration,
 ) -> u32 {
@@ -196,7 +202,8 @@ fn replicates_per_segment(
         return 1;
     };
     let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
-    if options.serve.is_none() || are_judged {
+    let serves = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
+    if !serves && asked.services.is_none() || are_judged {
         return 1;
     }
     // Restarted servers need the plan's warm-up again.
@@ -209,6 +216,7 @@ fn replicates_per_segment(
     let most = (rounds / MIN_REPLICATE_BLOCKS).min(stretch.as_secs_f64() / shortest.as_secs_f64());
     match most as u32 {
         too_few if too_few < MIN_REPLICATES as u32 => 1,
+        most if asked.services.is_some() => most.min(MAX_SERVICE_REPLICATES),
         most => most.min(MAX_REPLICATES),
     }
 }
@@ -351,7 +359,7 @@ impl LadderRun<'_> {
         }
         let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
         // Each interim analysis may find a difference by chance, so divide the error rate among them (Bonferroni).
-        let alpha = ALPHA / f64::from(turning.segments);
+        let alpha = turning.alpha / f64::from(turning.segments);
         let seed = self.record.seed;
         let mut turns = BatchesRecord::of(&self.interleaved, alpha, metrics.sum(), seed);
         turns.wanted_us = turning.resolution_us;

@@ -62,7 +62,7 @@ impl LadderOutline {
         }
         let turning = Interleaving::of(&spec, &unserved, asked)?;
         let in_calls = turning.as_ref().ok().filter(|t| t.time_slots.is_none());
-        let parts = parts::wanted(&options, &unserved, in_calls.copied())?;
+        let parts = parts::wanted(&options, &unserved, in_calls.copied(), asked)?;
         let length = turning.as_ref().map_or(length, |turning| turning.length);
         let replicates = turning.as_ref().map_or(1, |turning| turning.replicates);
         let timed = turning.as_ref().ok().and_then(|turning| turning.time_slots);

@@ -37,8 +37,9 @@ pub(super) fn wanted(
     options: &LadderSpec,
     rungs: &[RungSpec],
     turning: Option<Interleaving>,
+    asked: &LadderRequest<'_>,
 ) -> Result<Vec<ExtraMeasurement>, Failure> {
-    let served = options.serve.is_some();
+    let served = asked.starts_servers(options);
     let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
     let is_secured = |rung: &RungSpec| rung.security != RungSecurity::Off;
     let all_kept = rungs.iter().all(kept);

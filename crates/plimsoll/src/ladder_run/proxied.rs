@@ -168,7 +168,7 @@ impl RungProxies {
     pub(super) fn start(
         rungs: &mut [RungSpec],
         available: &AvailableProxies,
-        servers: &RungServers,
+        servers: &RungServers<'_>,
         dir: &Path,
     ) -> Result<RungProxies, Failure> {
         let mut proxied = RungProxies::default();
@@ -319,7 +319,7 @@ fn did_not_start(
 fn certificates(
     rung: &RungSpec,
     hops: &[(&InstalledProxy, ProxyTask)],
-    servers: &RungServers,
+    servers: &RungServers<'_>,
     own: &mut Option<CertificateSet>,
     dir: &Path,
 ) -> Result<CertificateSet, Failure> {
@@ -430,7 +430,7 @@ fn redirect_to_proxy(
     rung: &mut RungSpec,
     target: &ProxyTarget,
     set: &CertificateSet,
-    servers: &RungServers,
+    servers: &RungServers<'_>,
     listen: SocketAddr,
 ) {
     if rung.security != RungSecurity::Off && !rung.is_passed_through() {

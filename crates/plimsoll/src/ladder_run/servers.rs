@@ -17,8 +17,10 @@ use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_cert
 use plimsoll_stack::namespace::NetworkNamespace;
 
 use super::openssl;
+use super::services::{RunningServer, ServiceComparison};
 use crate::child::ServerProcess;
 use crate::failure::Failure;
+use crate::process::ProcessContext;
 use crate::version;
 
 /// Whether rungs share servers.
@@ -34,7 +36,9 @@ pub(super) enum ServerSharing {
 
 /// The running servers of a ladder. Dropping it stops the servers, then removes their namespace.
 #[derive(Default)]
-pub(super) struct RungServers {
+pub(super) struct RungServers<'a> {
+    /// Services of the user's own, a rung each; `None`: all are servers of this program or of OpenSSL.
+    services: Option<(&'a ServiceComparison, &'a ProcessContext)>,
     /// Certificates, by the kind that rungs request.
     sets: BTreeMap<Option<String>, CertificateSet>,
     running: Vec<RungServer>,
@@ -52,7 +56,7 @@ pub(super) struct RungServers {
 
 /// A running server and the requirements that it meets.
 struct RungServer {
-    process: ServerProcess,
+    process: RunningServer,
     address: String,
     wanted: ServerRequirements,
 }
@@ -96,7 +100,7 @@ pub(super) fn start(
     rungs: &mut Vec<RungSpec>,
     whose: ServerSharing,
     dir: &Path,
-) -> Result<RungServers, Failure> {
+) -> Result<RungServers<'static>, Failure> {
     let mut servers = RungServers {
         whose,
         dir: dir.to_owned(),
@@ -133,7 +137,7 @@ pub(super) fn start(
         };
         servers.by_rung.push(place);
         let server = &servers.running[place];
-        let (address, pid) = (&server.address, server.process.0.id());
+        let (address, pid) = (&server.address, server.process.id());
         let scheme = rung.spec.call.scheme(rung.security != RungSecurity::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
         // A listener in another network namespace can't be found by its port, so the process is watched by its id.
@@ -155,7 +159,42 @@ pub(super) fn start(
     Ok(servers)
 }
 
-impl RungServers {
+/// Starts a service for each rung, in the order of the rungs, and watches its processes.
+///
+/// # Errors
+/// When one does not start in time, or the user interrupts the start.
+pub(super) fn start_services<'a>(
+    compared: &'a ServiceComparison,
+    process: &'a ProcessContext,
+    rungs: &mut [RungSpec],
+) -> Result<RungServers<'a>, Failure> {
+    let mut servers = RungServers {
+        services: Some((compared, process)),
+        whose: ServerSharing::PerRung,
+        dir: compared.dir.clone(),
+        ..RungServers::default()
+    };
+    for (place, rung) in rungs.iter_mut().enumerate() {
+        let wanted = ServerRequirements {
+            words: Vec::new(),
+            network: RungNetwork::Localhost,
+            secured: RungSecurity::Off,
+            kind: None,
+            openssl: None,
+            fixed_address: None,
+        };
+        let server = servers.launch(wanted, place, None)?;
+        rung.spec.watch = Some(WatchSpec {
+            pid: Some(server.process.id()),
+            ..WatchSpec::default()
+        });
+        servers.running.push(server);
+        servers.by_rung.push(place);
+    }
+    Ok(servers)
+}
+
+impl RungServers<'_> {
     /// Makes certificates of a kind in their own folder.
     fn make_certificate_set(
         &self,
@@ -253,14 +292,19 @@ impl RungServers {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
         let server = self.launch(wanted, place, Some(&address))?;
-        let pid = server.process.0.id();
+        let pid = server.process.id();
         self.running[place] = server;
         Ok(pid)
     }
 
     /// Returns the process id of a rung's server; `None` if the ladder did not start it.
     pub(super) fn pid(&self, rung: usize) -> Option<u32> {
-        Some(self.running.get(*self.by_rung.get(rung)?)?.process.0.id())
+        Some(self.running.get(*self.by_rung.get(rung)?)?.process.id())
+    }
+
+    /// Returns whether the servers are services of the user's own, started for this ladder.
+    pub(super) fn are_services(&self) -> bool {
+        self.services.is_some()
     }
 
     /// Returns the servers' certificates and keys, by the kind that rungs request.
@@ -310,6 +354,16 @@ impl RungServers {
         place: usize,
         fixed_address: Option<&str>,
     ) -> Result<RungServer, Failure> {
+        if let Some((compared, process)) = self.services {
+            let service = &compared.services[place];
+            let log = compared.log(service);
+            let started = service.start(&log, process)?;
+            return Ok(RungServer {
+                process: RunningServer::Service(started),
+                address: service.address.to_string(),
+                wanted,
+            });
+        }
         let set = self.sets.get(&wanted.kind);
         let set = set.filter(|_| wanted.secured != RungSecurity::Off);
         if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
@@ -320,7 +374,7 @@ impl RungServers {
             let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
             let (process, address) = openssl::start(command, &log, |c| self.spawn(c))?;
             return Ok(RungServer {
-                process,
+                process: RunningServer::Own(process),
                 address,
                 wanted,
             });
@@ -359,7 +413,7 @@ impl RungServers {
             ));
         };
         Ok(RungServer {
-            process,
+            process: RunningServer::Own(process),
             address: address.to_owned(),
             wanted,
         })

@@ -16,8 +16,8 @@ use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
 
 /// Everything a ladder has started; dropping it stops all of it.
-pub(super) struct Testbed {
-    servers: RungServers,
+pub(super) struct Testbed<'a> {
+    servers: RungServers<'a>,
     sidecars: SidecarChains,
     proxies: RungProxies,
 }
@@ -38,17 +38,17 @@ pub(super) struct UsageBaseline {
     proxy_usage: Option<ProcessUsage>,
 }
 
-impl Testbed {
+impl<'a> Testbed<'a> {
     /// Starts the sidecars and proxies of the rungs in front of their targets.
     ///
     /// # Errors
     /// When one does not start.
     pub(super) fn build(
-        servers: RungServers,
+        servers: RungServers<'a>,
         rungs: &mut [RungSpec],
         available: &AvailableProxies,
         dir: &Path,
-    ) -> Result<Testbed, Failure> {
+    ) -> Result<Testbed<'a>, Failure> {
         let sidecars = sidecars::start(rungs, &dir.join("sidecars"))?;
         let proxied = RungProxies::start(rungs, available, &servers, dir)?;
         Ok(Testbed {
@@ -135,6 +135,9 @@ impl Testbed {
         }
         let total = &run.summary.total;
         let open = total.connections_open_max;
+        if self.servers.are_services() {
+            slice.server_rss_bytes_max = total.server.map(|server| server.rss_bytes_max);
+        }
         if let (Some(before), Some(server)) = (before.server_rss, total.server)
             && open >= u64::from(MANY_CONNECTIONS)
         {

@@ -1,6 +1,7 @@
-//! Runs a proxy process: starts it, waits until it listens, measures it with its children, and stops it.
+//! Runs a proxy, or a service of the user's own, as a child process: starts it, waits until it listens, measures it with
+//! its children, and stops it.
 //!
-//! Invariant: the proxy does not outlive this program. A watchdog process kills it when this program ends, which
+//! Invariant: the process does not outlive this program. A watchdog process kills it when this program ends, which
 //! closes the watchdog's input.
 
 use std::fs::{self, File};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use plimsoll_engine::resources::WatchedProcesses;
 use plimsoll_engine::{Address, layout};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
 use crate::child::ServerProcess;
 
@@ -26,13 +27,25 @@ const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// by then.
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum number of polls for the exit of a shell's children.
+const MAX_GROUP_POLLS: u32 = 50;
 /// How much of a log's end is quoted in errors.
 const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
 
-/// A running proxy; dropping it stops the proxy.
+/// How a process is waited for and stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessKind {
+    /// It listens itself, and stops its children when it is asked to stop.
+    Proxy,
+    /// A shell's command: another process may listen (a child, or a container), and all of the group are asked to stop.
+    Service,
+}
+
+/// A running proxy or service; dropping it stops the process.
 pub(crate) struct ProxyProcess {
     child: Child,
+    kind: ProcessKind,
     log: PathBuf,
     exit_status: Option<ExitStatus>,
     /// Held for as long as the proxy runs.
@@ -94,7 +107,33 @@ impl ProxyProcess {
         listen: SocketAddr,
         log: &Path,
     ) -> Result<ProxyProcess, ProxyStartError> {
-        let program = command.get_program().display().to_string();
+        let limit = START_POLL_INTERVAL * MAX_START_POLLS;
+        let mut wait = |waited: Duration| {
+            if waited < limit {
+                return Ok(());
+            }
+            let limit = limit.as_secs();
+            Err(format!("does not listen at {listen} after {limit} s"))
+        };
+        ProxyProcess::start_while(command, ProcessKind::Proxy, listen, log, &mut wait)
+    }
+
+    /// Like [`ProxyProcess::start`]. While the process does not listen yet, `wait` is called with the time waited so far,
+    /// and returns why no more time is left.
+    ///
+    /// # Errors
+    /// When it can't be started, exits, or `wait` gives it up.
+    pub(crate) fn start_while(
+        command: &mut Command,
+        kind: ProcessKind,
+        listen: SocketAddr,
+        log: &Path,
+        wait: &mut dyn FnMut(Duration) -> Result<(), String>,
+    ) -> Result<ProxyProcess, ProxyStartError> {
+        let program = match kind {
+            ProcessKind::Proxy => command.get_program().display().to_string(),
+            ProcessKind::Service => "the command".to_owned(),
+        };
         let failed = |e: io::Error| ProxyStartError(format!("can't start {program}: {e}"));
         let mut out = File::options()
             .create(true)
@@ -111,12 +150,14 @@ impl ProxyProcess {
         let child = layout::alike(|| command.spawn()).map_err(failed)?;
         let mut running = ProxyProcess {
             child,
+            kind,
             log: log.to_owned(),
             exit_status: None,
             watchdog: None,
         };
         running.watchdog = Some(watchdog(running.child.id()).map_err(failed)?);
-        for _ in 0..MAX_START_POLLS {
+        let mut waited = Duration::ZERO;
+        loop {
             if let Some(status) = running.ended() {
                 let said = quote(log, begin);
                 return Err(ProxyStartError(format!(
@@ -124,16 +165,30 @@ impl ProxyProcess {
                     describe_exit(status)
                 )));
             }
-            if running.listens_at(listen) && TcpStream::connect(listen).is_ok() {
+            let may_listen = kind == ProcessKind::Service || running.listens_at(listen);
+            if may_listen && TcpStream::connect(listen).is_ok() {
                 return Ok(running);
             }
+            if let Err(reason) = wait(waited) {
+                let said = quote(log, begin);
+                return Err(ProxyStartError(format!("{program} {reason}{said}")));
+            }
             thread::sleep(START_POLL_INTERVAL);
+            waited += START_POLL_INTERVAL;
         }
-        let said = quote(log, begin);
-        Err(ProxyStartError(format!(
-            "{program} does not listen at {listen} after {} s{said}",
-            (START_POLL_INTERVAL * MAX_START_POLLS).as_secs()
-        )))
+    }
+
+    /// Returns the process that listens at `listen`: the process itself, unless one outside of its tree does, as in a
+    /// container.
+    pub(crate) fn listener(&self, listen: SocketAddr) -> u32 {
+        let own = WatchedProcesses::pid(self.child.id());
+        let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
+        let listeners: Vec<i32> = found.map_or_else(Vec::new, |found| found.pids().to_vec());
+        let is_own = listeners.iter().any(|pid| own.pids().contains(pid));
+        let foreign = listeners.first().filter(|_| !is_own);
+        foreign
+            .and_then(|pid| u32::try_from(*pid).ok())
+            .unwrap_or(self.child.id())
     }
 
     /// Returns whether the proxy itself listens there: another program may have taken the address.
@@ -174,13 +229,23 @@ impl ProxyProcess {
         };
         if self.ended().is_none() {
             // Errors mean that the process has already ended.
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = match self.kind {
+                ProcessKind::Proxy => kill_process(pid, Signal::TERM),
+                ProcessKind::Service => kill_process_group(pid, Signal::TERM),
+            };
             for _ in 0..MAX_EXIT_POLLS {
                 if self.ended().is_some() {
                     break;
                 }
                 thread::sleep(EXIT_POLL_INTERVAL);
             }
+        }
+        // A shell ends at once, its children later. One that nobody reaps stays in the group, so don't wait for long.
+        let is_left = || test_kill_process_group(pid).is_ok();
+        let mut polls = 0;
+        while self.kind == ProcessKind::Service && polls < MAX_GROUP_POLLS && is_left() {
+            thread::sleep(EXIT_POLL_INTERVAL);
+            polls += 1;
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
@@ -195,7 +260,7 @@ impl Drop for ProxyProcess {
 }
 
 /// Starts a watchdog that kills a process group when the watchdog's input ends.
-fn watchdog(group: u32) -> io::Result<ServerProcess> {
+pub(crate) fn watchdog(group: u32) -> io::Result<ServerProcess> {
     let script = "read -r _; kill -TERM -- \"-$0\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, &group.to_string()]);
@@ -214,7 +279,7 @@ fn peak_rss_bytes(pid: i32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn describe_exit(status: ExitStatus) -> String {
+pub(crate) fn describe_exit(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("signal {signal}"),
         None => format!("exit code {}", status.code().unwrap_or(-1)),
@@ -222,7 +287,7 @@ fn describe_exit(status: ExitStatus) -> String {
 }
 
 /// Returns the last lines of `log` from `begin` on as a suffix of a message; empty if there are none.
-fn quote(log: &Path, begin: u64) -> String {
+pub(crate) fn quote(log: &Path, begin: u64) -> String {
     let read = || {
         let mut file = File::open(log)?;
         let end = file.metadata()?.len();

@@ -1,0 +1,475 @@
+//! `plimsoll track`: compares two versions of a service, such as two commits, and says whether the new one is slower.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use plimsoll_model::gate::Gate;
+use plimsoll_model::redaction;
+use plimsoll_model::run::SCHEMA_VERSION;
+use plimsoll_model::spec::{CallSpec, RateSpec, Spec, section_of};
+use plimsoll_model::track::{
+    CommitSearch, DEFAULT_GATES, ERROR_PROBABILITY, StepOutcome, TrackRecord, TrackVerdict,
+    TrackedVersion,
+};
+use plimsoll_model::units::{Period, Rate};
+use plimsoll_protocols::registry::{self, DefaultFlags};
+use plimsoll_report::{closing, ladder as ladder_report, track as shown};
+
+use crate::console;
+use crate::documents::{self, DocumentFlags, OutputDirs, ReportContents, StdoutContent};
+use crate::execution::{self, save_failure};
+use crate::failure::{Exit, Failure};
+use crate::ladder_run::LadderFlags;
+use crate::problems::{self, PlanSource};
+use crate::process::ProcessContext;
+use crate::tracking::{
+    Ancestry, BisectionRequest, BuildOutcome, BuiltTrees, Commit, Comparer, PreparedVersion,
+    Repository, bisect, redacted,
+};
+
+/// Calls per second to both versions together, where neither plan nor flag says how many.
+const DEFAULT_RATE: f64 = 200.0;
+/// How long a server may take until it listens, unless --start-timeout says so.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Compare two versions of a service, such as two commits, and fail if the new one is slower.
+///
+/// Both versions are started and called in turns, until the whole interval of the p99 and of the server's CPU time is
+/// within what is allowed (exit code 0) or beyond it (99). Where time runs out first, the code is 90.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: this branch, with what is not committed yet, and the commit where it left main
+  plimsoll track --build 'cargo build --release' --serve 'target/release/svc --port {port}' \\
+      'http://{address}/score'
+Example: two commands; a plan says what is called
+  plimsoll track --old './svc-1.4 --port {port}' --new './svc-1.5 --port {port}' --plan score.toml
+Example: the first slower commit of a range
+  plimsoll track --bisect v1.4..main --build make --serve './svc {port}' 'http://{address}/'")]
+pub(crate) struct TrackArguments {
+    /// What is called, such as http://{address}/path or grpc://{address}. Without a placeholder, the address of each
+    /// version replaces its host and port.
+    #[arg(value_name = "URL", required_unless_present = "plan")]
+    url: Option<String>,
+
+    /// A plan that says what is called, and how, in place of the URL.
+    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    plan: Option<PathBuf>,
+
+    /// A shell command that serves the old version at {address} (or {port}, or $PORT), in the foreground.
+    #[arg(long, value_name = "CMD", requires = "new", conflicts_with_all = ["serve", "build", "base", "candidate", "bisect"], help_heading = "Versions")]
+    old: Option<String>,
+
+    /// The same for the new version.
+    #[arg(long, value_name = "CMD", requires = "old", help_heading = "Versions")]
+    new: Option<String>,
+
+    /// A shell command that builds a commit, in a work tree of its own.
+    #[arg(
+        long,
+        value_name = "CMD",
+        requires = "serve",
+        help_heading = "Versions"
+    )]
+    build: Option<String>,
+
+    /// A shell command that serves a commit's work tree at {address} (or {port}, or $PORT), in the foreground.
+    #[arg(
+        long,
+        value_name = "CMD",
+        required_unless_present = "old",
+        help_heading = "Versions"
+    )]
+    serve: Option<String>,
+
+    /// The commit to compare with [default: where the branch left main; on main the commit before].
+    #[arg(
+        long,
+        value_name = "REV",
+        requires = "serve",
+        help_heading = "Versions"
+    )]
+    base: Option<String>,
+
+    /// The commit to judge [default: HEAD, with the changes that are not committed].
+    #[arg(
+        long,
+        value_name = "REV",
+        requires = "serve",
+        help_heading = "Versions"
+    )]
+    candidate: Option<String>,
+
+    /// Find the first slower commit between two: each candidate is compared with GOOD.
+    #[arg(long, value_name = "GOOD..BAD", requires = "serve", conflicts_with_all = ["base", "candidate"], help_heading = "Versions")]
+    bisect: Option<String>,
+
+    /// Of merges, follow the branch that was merged into.
+    #[arg(long, requires = "bisect", help_heading = "Versions")]
+    first_parent: bool,
+
+    /// How long a server may take until it listens [default: 1m].
+    #[arg(long, value_name = "TIME", help_heading = "Versions")]
+    start_timeout: Option<Period>,
+
+    #[command(flatten)]
+    call: DefaultFlags,
+
+    #[command(flatten)]
+    ladder: LadderFlags,
+}
+
+impl TrackArguments {
+    pub(crate) fn documents(&self) -> &DocumentFlags {
+        &self.ladder.documents
+    }
+
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.ladder.dry_run
+    }
+}
+
+pub(crate) fn execute(
+    arguments: &TrackArguments,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
+    let flags = &arguments.ladder;
+    if flags.shards.are_requested() {
+        return Err(Failure::usage(
+            "track measures on this machine: --rendezvous can't be given",
+            "leave it out; `plimsoll ladder` measures services from several machines",
+        ));
+    }
+    if let Some(limits) = &process.environment.limits {
+        limits.check_code("track starts servers")?;
+    }
+    let text;
+    let (mut spec, source) = match (&arguments.plan, &arguments.url) {
+        (Some(plan), _) => {
+            let read = flags.spec(plan, &process.origins)?;
+            text = read.1;
+            (read.0, PlanSource::of(plan, &text))
+        }
+        (None, url) => (
+            arguments.spec_of_url(url.as_deref().unwrap_or_default(), process)?,
+            PlanSource::Flags,
+        ),
+    };
+    flags.note(&mut spec)?;
+    fill_in_defaults(&mut spec)?;
+    let comparer = Comparer {
+        spec,
+        source,
+        flags,
+        start_timeout: arguments
+            .start_timeout
+            .map_or(DEFAULT_START_TIMEOUT, |given| given.0),
+        process,
+    };
+    if flags.dry_run {
+        return show_outline(&comparer);
+    }
+    let tracking = Tracking {
+        arguments,
+        comparer: &comparer,
+        process,
+    };
+    match (&arguments.old, &arguments.new) {
+        (Some(old), Some(new)) => tracking.compare_commands(old, new),
+        _ => tracking.compare_commits(),
+    }
+}
+
+/// Prints what would be measured. The versions are not known before they are built.
+fn show_outline(comparer: &Comparer<'_>) -> Result<Exit, Failure> {
+    let version = |name: &str| PreparedVersion {
+        version: TrackedVersion {
+            name: name.to_owned(),
+            ..TrackedVersion::default()
+        },
+        serve: String::new(),
+        folder: PathBuf::new(),
+    };
+    let versions = [&version("old"), &version("new")];
+    comparer.outline(versions)
+}
+
+/// Fills in the rate, the gates and the parts that neither plan nor flag sets.
+///
+/// # Errors
+/// When the plan has rungs of its own.
+fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
+    let load = &mut spec.load;
+    if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
+        load.rate = Some(RateSpec::Steady(Rate(DEFAULT_RATE)));
+        console::notice(format_args!(
+            "a rate of {DEFAULT_RATE}/s for both versions together: --rate sets another"
+        ));
+    }
+    let ladder = spec.ladder.get_or_insert_default();
+    if ladder.rungs.is_some() || ladder.serve.is_some() || !ladder.axes.is_empty() {
+        return Err(Failure::usage(
+            "ladder: the plan has rungs of its own, and track compares two versions",
+            "leave out the section [ladder], or measure it with `plimsoll ladder`",
+        ));
+    }
+    if ladder.fail_if.is_none() {
+        let gates = DEFAULT_GATES.iter().filter_map(|gate| gate.parse().ok());
+        ladder.fail_if = Some(gates.collect());
+    }
+    if ladder.parts.is_none() {
+        let gates = ladder.fail_if.iter().flatten();
+        let parts = gates.filter_map(|gate| gate.metric.part());
+        let parts: Vec<String> = parts.map(|part| part.name().to_owned()).collect();
+        let none = vec!["none".to_owned()];
+        ladder.parts = Some(if parts.is_empty() { none } else { parts });
+    }
+    Ok(())
+}
+
+impl TrackArguments {
+    fn spec_of_url(&self, url: &str, process: &ProcessContext) -> Result<Spec, Failure> {
+        let mut spec = Spec {
+            target: Some(url.to_owned()),
+            ..Spec::default()
+        };
+        let default = registry::default_schemes().section;
+        // A URL with a placeholder in place of its port has its scheme, too.
+        if section_of(url).is_none_or(|section| section == default) {
+            let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
+            spec.call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
+        }
+        self.ladder.load.apply(&mut spec, &process.origins)?;
+        Ok(spec)
+    }
+}
+
+/// A comparison or search as the command line requests it.
+struct Tracking<'a> {
+    arguments: &'a TrackArguments,
+    comparer: &'a Comparer<'a>,
+    process: &'a ProcessContext,
+}
+
+impl Tracking<'_> {
+    fn compare_commands(&self, old: &str, new: &str) -> Result<Exit, Failure> {
+        let folder = std::env::current_dir()
+            .map_err(|e| Failure::error(format_args!("can't tell the current folder: {e}")))?;
+        let version = |name: &str, serve: &str| PreparedVersion {
+            version: TrackedVersion {
+                name: name.to_owned(),
+                serve: redacted(serve),
+                ..TrackedVersion::default()
+            },
+            serve: serve.to_owned(),
+            folder: folder.clone(),
+        };
+        let dir = self.make_directory()?;
+        self.compare([&version("old", old), &version("new", new)], &dir)
+    }
+
+    fn compare_commits(&self) -> Result<Exit, Failure> {
+        let repository = Repository::of_current_folder()?;
+        if let Some(range) = &self.arguments.bisect {
+            return self.search(&repository, range);
+        }
+        let arguments = self.arguments;
+        let new = match &arguments.candidate {
+            Some(revision) => repository.commit("--candidate", revision)?,
+            None => repository.head_with_changes()?,
+        };
+        let old = match &arguments.base {
+            Some(revision) => repository.commit("--base", revision)?,
+            None => repository.default_base(&new)?,
+        };
+        if old == new {
+            return Err(Failure::usage(
+                format_args!("--base and --candidate are both {}", old.name()),
+                "name another commit, or change something first",
+            ));
+        }
+        for (word, commit) in [("old", &old), ("new", &new)] {
+            let (name, subject) = (commit.name(), &commit.subject);
+            console::notice(format_args!("{word}: {name} {subject}"));
+        }
+        let dir = self.make_directory()?;
+        let build = arguments.build.as_deref();
+        let mut trees = BuiltTrees::new(&repository, build, &dir, self.process)?;
+        let old = self.built(&mut trees, &old)?;
+        let new = self.built(&mut trees, &new)?;
+        self.compare([&old, &new], &dir)
+    }
+
+    fn serve(&self) -> &str {
+        self.arguments.serve.as_deref().unwrap_or_default()
+    }
+
+    fn built(
+        &self,
+        trees: &mut BuiltTrees<'_>,
+        commit: &Commit,
+    ) -> Result<PreparedVersion, Failure> {
+        match trees.built(commit)? {
+            BuildOutcome::Built(folder) => {
+                let build = self.arguments.build.as_deref();
+                let serve = self.serve();
+                Ok(PreparedVersion::of_commit(commit, build, serve, folder))
+            }
+            BuildOutcome::Failed(reason) => {
+                Err(Failure::error(format_args!("{}: {reason}", commit.name())))
+            }
+        }
+    }
+
+    /// Makes the directory of the result.
+    fn make_directory(&self) -> Result<PathBuf, Failure> {
+        let spec = &self.comparer.spec;
+        let name = format!("{} track", spec.name.as_deref().unwrap_or_default());
+        let dir = execution::directory(self.arguments.ladder.out.as_deref(), &name);
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        execution::make_directory(&dir, "comparison", text)?;
+        Ok(dir)
+    }
+
+    fn gates(&self) -> Vec<Gate> {
+        let ladder = self.comparer.spec.ladder.as_ref();
+        ladder
+            .and_then(|ladder| ladder.fail_if.clone())
+            .unwrap_or_default()
+    }
+
+    fn record(&self, old: &TrackedVersion, new: &TrackedVersion) -> TrackRecord {
+        TrackRecord {
+            schema_version: SCHEMA_VERSION,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Timestamp::now(),
+            old: old.clone(),
+            new: new.clone(),
+            gates: self.gates(),
+            verdict: None,
+            summary: String::new(),
+            interrupted: false,
+            comparison: None,
+            search: None,
+        }
+    }
+
+    fn compare(&self, versions: [&PreparedVersion; 2], dir: &Path) -> Result<Exit, Failure> {
+        let (old, new) = (&versions[0].version, &versions[1].version);
+        let mut record = self.record(old, new);
+        let at = (dir, ".");
+        let (found, ladder) = self.comparer.compare(versions, at, ERROR_PROBABILITY, 1)?;
+        record.interrupted = ladder.interrupted;
+        record.summary = shown::comparison(old, new, &found);
+        record.verdict = (!ladder.interrupted).then_some(found.verdict);
+        record.comparison = Some(found);
+        record.write(dir).map_err(|e| save_failure(&e, dir))?;
+        execution::show_record(
+            dir,
+            self.screen(),
+            &OutputDirs::default(),
+            |options| ladder_report::render(&ladder, options),
+            |options| closing::of_ladder(&ladder, options),
+        )?;
+        self.conclude(&record, dir, dir)
+    }
+
+    fn screen(&self) -> StdoutContent {
+        self.arguments.ladder.documents.screen()
+    }
+
+    fn search(&self, repository: &Repository, range: &str) -> Result<Exit, Failure> {
+        let Some((good, bad)) = range.split_once("..").filter(|(good, _)| !good.is_empty()) else {
+            return Err(Failure::usage(
+                format_args!("--bisect: `{range}` is not a range"),
+                "write a good and a bad commit, such as --bisect v1.4..main",
+            ));
+        };
+        let bad = if bad.is_empty() { "HEAD" } else { bad };
+        let good = repository.commit("--bisect", good)?;
+        let bad = repository.commit("--bisect", bad)?;
+        let dir = self.make_directory()?;
+        let build = self.arguments.build.as_deref();
+        let request = BisectionRequest {
+            repository,
+            comparer: self.comparer,
+            good: &good,
+            bad: &bad,
+            follow: if self.arguments.first_parent {
+                Ancestry::FirstParents
+            } else {
+                Ancestry::AllParents
+            },
+            build,
+            serve: self.serve(),
+            dir: &dir,
+        };
+        let version = |commit: &Commit| {
+            PreparedVersion::of_commit(commit, build, self.serve(), PathBuf::new()).version
+        };
+        let (old, new) = (version(&good), version(&bad));
+        let mut record = self.record(&old, &new);
+        let (found, is_interrupted) = bisect(&request, |so_far| {
+            record.search = Some(so_far.clone());
+            record.write(&dir).map_err(|e| save_failure(&e, &dir))
+        })?;
+        record.interrupted = is_interrupted;
+        record.summary = shown::search(&old, &new, &found);
+        record.verdict = (!is_interrupted).then_some(verdict(&found));
+        let deciding = deciding_directory(&found).map(|name| dir.join(name));
+        record.search = Some(found);
+        record.write(&dir).map_err(|e| save_failure(&e, &dir))?;
+        self.conclude(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
+    }
+
+    /// Prints the result and writes the documents, which show the ladder in `shown`.
+    fn conclude(&self, record: &TrackRecord, dir: &Path, shown: &Path) -> Result<Exit, Failure> {
+        documents::note_latest(dir);
+        let documents = self.documents();
+        if documents.json {
+            documents::print_json(&record)?;
+            let dirs = [shown.to_owned()];
+            documents.write(&ReportContents::of(&dirs)?, &dirs, None)?;
+        } else {
+            self.process.output_dirs.add(shown);
+        }
+        if self.screen() == StdoutContent::Tables {
+            let summary = redaction::masked(&record.summary);
+            let dir = dir.display();
+            console::result(format_args!(
+                "\n{summary}\nThe record is {dir}/track.json\n"
+            ))?;
+        }
+        Ok(match record.verdict {
+            None => Exit::Interrupted,
+            Some(TrackVerdict::NotSlower) => Exit::Done,
+            Some(TrackVerdict::Slower) => Exit::ObjectiveMissed,
+            Some(TrackVerdict::Undecided) => Exit::Invalid,
+        })
+    }
+
+    fn documents(&self) -> &DocumentFlags {
+        &self.arguments.ladder.documents
+    }
+}
+
+fn verdict(found: &CommitSearch) -> TrackVerdict {
+    let first = found.steps.first().map(|step| step.outcome);
+    if found.first_slower.is_some() {
+        TrackVerdict::Slower
+    } else if first == Some(StepOutcome::NotSlower) {
+        TrackVerdict::NotSlower
+    } else {
+        TrackVerdict::Undecided
+    }
+}
+
+/// Returns the directory of the comparison that documents of a search show: that of the slowest commit found, which is
+/// the first slower one.
+fn deciding_directory(found: &CommitSearch) -> Option<&str> {
+    let slower = found.steps.iter().rev();
+    let mut slower = slower.filter(|step| step.outcome == StepOutcome::Slower);
+    let step = slower.next().or(found.steps.last())?;
+    Some(step.comparisons.last()?.directory.as_str())
+}

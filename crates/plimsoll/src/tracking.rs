@@ -1,0 +1,12 @@
+//! Compares two versions of a service, for `plimsoll track`: finds the commits, builds each in a work tree of its own,
+//! and measures their servers side by side as a ladder of two rungs.
+
+mod bisection;
+mod commits;
+mod comparing;
+mod trees;
+
+pub(crate) use bisection::{BisectionRequest, bisect};
+pub(crate) use commits::{Ancestry, Commit, Repository};
+pub(crate) use comparing::{Comparer, PreparedVersion, redacted};
+pub(crate) use trees::{BuildOutcome, BuiltTrees};

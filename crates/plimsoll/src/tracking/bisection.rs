@@ -1,0 +1,231 @@
+//! Finds the first slower commit of a range: each candidate is compared with the good commit, in turns, and git says
+//! which candidate divides the others best.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use plimsoll_model::track::{
+    CommitSearch, ERROR_PROBABILITY, ErrorBudget, SearchStep, StepOutcome, TrackVerdict,
+    TrackedVersion, VersionComparison,
+};
+use plimsoll_report::quantity::plural;
+use plimsoll_report::track as shown;
+
+use super::commits::{Ancestry, Commit, Repository};
+use super::comparing::{Comparer, PreparedVersion};
+use super::trees::{BuildOutcome, BuiltTrees};
+use crate::console;
+use crate::documents::OutputDirs;
+use crate::execution;
+use crate::failure::{Exit, Failure};
+
+/// How many times longer the second comparison of a commit lasts, which the first one left undecided.
+const LONGER: u32 = 2;
+
+/// A search as the command line requests it.
+pub(crate) struct BisectionRequest<'a> {
+    pub(crate) repository: &'a Repository,
+    pub(crate) comparer: &'a Comparer<'a>,
+    pub(crate) good: &'a Commit,
+    pub(crate) bad: &'a Commit,
+    pub(crate) follow: Ancestry,
+    pub(crate) build: Option<&'a str>,
+    pub(crate) serve: &'a str,
+    /// The directory of the search, which exists.
+    pub(crate) dir: &'a Path,
+}
+
+/// The state of a search.
+struct Bisection<'a> {
+    asked: &'a BisectionRequest<'a>,
+    trees: BuiltTrees<'a>,
+    good: PreparedVersion,
+    budget: ErrorBudget,
+    search: CommitSearch,
+    /// Directories of comparisons, counted from 1.
+    compared: usize,
+    is_interrupted: bool,
+}
+
+/// Searches the range; `save` is called with the search after each step. Returns whether the user interrupted it.
+///
+/// # Errors
+/// When a commit of the range's ends can't be built or started, git fails, or `save` does.
+pub(crate) fn bisect(
+    asked: &BisectionRequest<'_>,
+    mut save: impl FnMut(&CommitSearch) -> Result<(), Failure>,
+) -> Result<(CommitSearch, bool), Failure> {
+    let BisectionRequest {
+        repository,
+        good,
+        bad,
+        follow,
+        ..
+    } = *asked;
+    if !repository.is_ancestor(good, bad)? {
+        return Err(Failure::usage(
+            format_args!("--bisect: {} is no ancestor of {}", good.name(), bad.name()),
+            "give the good commit first: --bisect GOOD..BAD, on one line of history",
+        ));
+    }
+    let mut suspects = repository.suspects(&bad.id, std::slice::from_ref(&good.id), follow)?;
+    if suspects.is_empty() {
+        return Err(Failure::usage(
+            format_args!(
+                "--bisect: there is no commit between {} and {}",
+                good.name(),
+                bad.name()
+            ),
+            "give two different commits: --bisect GOOD..BAD",
+        ));
+    }
+    let process = asked.comparer.process;
+    let mut trees = BuiltTrees::new(repository, asked.build, asked.dir, process)?;
+    let prepared = |commit: &Commit, folder| {
+        PreparedVersion::of_commit(commit, asked.build, asked.serve, folder)
+    };
+    let built_end = |trees: &mut BuiltTrees<'_>, commit: &Commit| match trees.built(commit)? {
+        BuildOutcome::Built(folder) => Ok(prepared(commit, folder)),
+        BuildOutcome::Failed(reason) => {
+            Err(Failure::error(format_args!("{}: {reason}", commit.name())))
+        }
+    };
+    let good_version = built_end(&mut trees, good)?;
+    let bad_version = built_end(&mut trees, bad)?;
+    let mut bisection = Bisection {
+        asked,
+        trees,
+        good: good_version,
+        budget: ErrorBudget::new(ERROR_PROBABILITY),
+        search: CommitSearch {
+            commits: suspects.len(),
+            ..CommitSearch::default()
+        },
+        compared: 0,
+        is_interrupted: false,
+    };
+    let first = bisection.step(&bad_version, suspects.len())?;
+    save(&bisection.search)?;
+    if first != StepOutcome::Slower {
+        if first == StepOutcome::Undecided {
+            bisection.search.suspects = suspects;
+        }
+        return Ok((bisection.search, bisection.is_interrupted));
+    }
+    let (mut good_ids, mut bad_id) = (vec![good.id.clone()], bad.id.clone());
+    let mut skipped = BTreeSet::new();
+    while suspects.len() > 1 {
+        let is_candidate = |id: &&String| **id != bad_id && !skipped.contains(*id);
+        let Some(id) = suspects.iter().find(is_candidate).cloned() else {
+            bisection.search.suspects = suspects;
+            return Ok((bisection.search, false));
+        };
+        let candidate = repository.by_id(&id)?;
+        match bisection.candidate(&candidate, suspects.len())? {
+            StepOutcome::Slower => bad_id = id,
+            StepOutcome::NotSlower => good_ids.push(id),
+            StepOutcome::Skipped => drop(skipped.insert(id)),
+            StepOutcome::Undecided => {
+                bisection.search.suspects = suspects;
+                return Ok((bisection.search, bisection.is_interrupted));
+            }
+        }
+        suspects = repository.suspects(&bad_id, &good_ids, follow)?;
+        bisection.search.suspects.clone_from(&suspects);
+        save(&bisection.search)?;
+    }
+    let first = repository.by_id(&bad_id)?;
+    bisection.search.first_slower = Some(bisection.version(&first));
+    bisection.search.suspects.clear();
+    Ok((bisection.search, false))
+}
+
+impl Bisection<'_> {
+    fn version(&self, commit: &Commit) -> TrackedVersion {
+        let (build, serve) = (self.asked.build, self.asked.serve);
+        PreparedVersion::of_commit(commit, build, serve, Default::default()).version
+    }
+
+    /// Builds and compares a commit inside of the range. One that can't be built or started is skipped.
+    fn candidate(&mut self, commit: &Commit, suspects: usize) -> Result<StepOutcome, Failure> {
+        let built = self.trees.built(commit)?;
+        let reason = match built {
+            BuildOutcome::Failed(reason) => reason,
+            BuildOutcome::Built(folder) => {
+                let (build, serve) = (self.asked.build, self.asked.serve);
+                let version = PreparedVersion::of_commit(commit, build, serve, folder);
+                match self.step(&version, suspects) {
+                    // The good commit's server started before, so the reason is this commit's.
+                    Err(failure) if failure.exit() == Exit::Error => failure.to_string(),
+                    outcome => return outcome,
+                }
+            }
+        };
+        console::notice(format_args!("{} is skipped: {reason}", commit.name()));
+        self.search.steps.push(SearchStep {
+            version: self.version(commit),
+            outcome: StepOutcome::Skipped,
+            comparisons: Vec::new(),
+        });
+        Ok(StepOutcome::Skipped)
+    }
+
+    /// Compares a version with the good one, and once more for a longer time if that does not decide.
+    fn step(&mut self, version: &PreparedVersion, suspects: usize) -> Result<StepOutcome, Failure> {
+        console::notice(format_args!(
+            "{} against {}: {} may be the first slower one",
+            version.version.name,
+            self.good.version.name,
+            plural(suspects as u64, "commit")
+        ));
+        let each = self.budget.spend(suspects) / 2.0;
+        self.search.error_probability = ERROR_PROBABILITY - self.budget.left();
+        let mut comparisons = Vec::new();
+        let mut outcome = StepOutcome::Undecided;
+        for longer in [1, LONGER] {
+            let comparison = self.compare(version, each, longer)?;
+            let sentence = shown::comparison(&self.good.version, &version.version, &comparison);
+            console::notice(sentence);
+            outcome = match comparison.verdict {
+                TrackVerdict::Slower => StepOutcome::Slower,
+                TrackVerdict::NotSlower => StepOutcome::NotSlower,
+                TrackVerdict::Undecided => StepOutcome::Undecided,
+            };
+            comparisons.push(comparison);
+            if outcome != StepOutcome::Undecided || self.is_interrupted {
+                break;
+            }
+            if longer < LONGER {
+                console::notice("not decided: measuring longer");
+            }
+        }
+        if self.is_interrupted {
+            outcome = StepOutcome::Undecided;
+        }
+        self.search.steps.push(SearchStep {
+            version: version.version.clone(),
+            outcome,
+            comparisons,
+        });
+        Ok(outcome)
+    }
+
+    fn compare(
+        &mut self,
+        version: &PreparedVersion,
+        error_probability: f64,
+        longer: u32,
+    ) -> Result<VersionComparison, Failure> {
+        self.compared += 1;
+        let directory = format!("comparison-{}", self.compared);
+        let dir = self.asked.dir.join(&directory);
+        let versions = [&self.good, version];
+        let at = (dir.as_path(), directory.as_str());
+        let comparer = self.asked.comparer;
+        let (comparison, ladder) = comparer.compare(versions, at, error_probability, longer)?;
+        self.is_interrupted = ladder.interrupted;
+        // Documents of the command show one comparison; the pages of all are in their directories.
+        execution::write_page(&dir, &OutputDirs::default())?;
+        Ok(comparison)
+    }
+}

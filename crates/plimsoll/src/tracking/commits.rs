@@ -1,0 +1,300 @@
+//! Commits of a git repository, by git itself as a child process.
+//!
+//! Invariant: the user's work tree, index and branches stay as they are. Changes that are not committed become a commit
+//! through an index of this module's own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::failure::Failure;
+
+/// Names of the main branch, in the order in which they are looked for.
+const MAIN_BRANCHES: [&str; 5] = [
+    "origin/HEAD",
+    "origin/main",
+    "origin/master",
+    "main",
+    "master",
+];
+
+/// Variables by which git would use another repository or index, such as in a hook.
+pub(super) const GIT_VARIABLES: [&str; 4] =
+    ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
+
+/// Length of an abbreviated id.
+const SHORT_ID: usize = 7;
+
+/// The repository of the current folder.
+pub(crate) struct Repository {
+    /// The top of its work tree.
+    top: PathBuf,
+    /// The current folder, relative to the top.
+    pub(crate) prefix: PathBuf,
+}
+
+/// A version to build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Commit {
+    /// Its full id.
+    pub(crate) id: String,
+    /// The first line of its message.
+    pub(crate) subject: String,
+    /// A commit of the changes on top of it that are not committed; `None`: there are none, or they don't count.
+    pub(crate) changes: Option<String>,
+}
+
+impl Commit {
+    /// Returns the name in reports and of files.
+    pub(crate) fn name(&self) -> String {
+        let short: String = self.id.chars().take(SHORT_ID).collect();
+        match self.changes {
+            Some(_) => short + "-dirty",
+            None => short,
+        }
+    }
+
+    /// Returns the id of the commit to build.
+    pub(super) fn built_id(&self) -> &str {
+        self.changes.as_deref().unwrap_or(&self.id)
+    }
+}
+
+impl Repository {
+    /// # Errors
+    /// When the current folder is in no repository with a work tree, or there is no git.
+    pub(crate) fn of_current_folder() -> Result<Repository, Failure> {
+        let here = Repository {
+            top: PathBuf::from("."),
+            prefix: PathBuf::new(),
+        };
+        let found = here.git(&["rev-parse", "--show-toplevel", "--show-prefix"])?;
+        let found = found.map_err(|reason| {
+            Failure::usage(
+                format_args!("the current folder is in no git repository: {reason}"),
+                "run it in a clone of the service's repository, or give both versions as commands: --old CMD --new CMD",
+            )
+        })?;
+        let mut lines = found.lines();
+        Ok(Repository {
+            top: lines.next().unwrap_or(".").into(),
+            prefix: lines.next().unwrap_or_default().into(),
+        })
+    }
+
+    /// Returns the commit that `revision` names; `flag` is where it was typed.
+    ///
+    /// # Errors
+    /// When it names none.
+    pub(crate) fn commit(&self, flag: &str, revision: &str) -> Result<Commit, Failure> {
+        let peeled = format!("{revision}^{{commit}}");
+        let words = ["rev-parse", "--verify", "--end-of-options", &peeled];
+        let Ok(id) = self.git(&words)? else {
+            return Err(Failure::usage(
+                format_args!("{flag}: `{revision}` is no commit of this repository"),
+                "give a branch, a tag or a commit's id; in a shallow clone, fetch more first: git fetch --unshallow",
+            ));
+        };
+        self.described(&id)
+    }
+
+    fn described(&self, id: &str) -> Result<Commit, Failure> {
+        let subject = self.needed(&["log", "-1", "--format=%s", id])?;
+        Ok(Commit {
+            id: id.to_owned(),
+            subject,
+            changes: None,
+        })
+    }
+
+    /// Returns the commit of `HEAD`, with the changes of the work tree that are not committed.
+    ///
+    /// # Errors
+    /// When there is no commit yet.
+    pub(crate) fn head_with_changes(&self) -> Result<Commit, Failure> {
+        let head = self.commit("--candidate", "HEAD")?;
+        let changes = self.needed(&["status", "--porcelain"])?;
+        let changes = if changes.is_empty() {
+            None
+        } else {
+            Some(self.commit_changes(&head.id)?)
+        };
+        Ok(Commit { changes, ..head })
+    }
+
+    /// Returns the commit that `candidate` is compared with by default: where its branch left the main one; on the main
+    /// branch the commit before it, or the commit itself if there are changes on top of it.
+    ///
+    /// # Errors
+    /// When there is no commit before it.
+    pub(crate) fn default_base(&self, candidate: &Commit) -> Result<Commit, Failure> {
+        for branch in MAIN_BRANCHES {
+            let base = self.git(&["merge-base", branch, &candidate.id])?;
+            if let Ok(base) = base.map(|base| base.trim().to_owned())
+                && base != candidate.id
+            {
+                return self.described(&base);
+            }
+        }
+        if candidate.changes.is_some() {
+            return self.described(&candidate.id);
+        }
+        let parent = format!("{}~1", candidate.id);
+        let words = ["rev-parse", "--verify", "--end-of-options", &parent];
+        match self.git(&words)? {
+            Ok(id) => self.described(&id),
+            Err(_) => Err(Failure::usage(
+                format_args!("{} has no commit before it here", candidate.name()),
+                "name the commit to compare with: --base REV; a shallow clone has to fetch it first: git fetch --unshallow",
+            )),
+        }
+    }
+
+    /// Commits the tracked and the new files of the work tree, through an index of its own.
+    fn commit_changes(&self, head: &str) -> Result<String, Failure> {
+        let failed = |e: io::Error| Failure::error(format_args!("can't copy git's index: {e}"));
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let index = folder.path().join("index");
+        let own = self
+            .top
+            .join(self.needed(&["rev-parse", "--git-path", "index"])?);
+        if own.exists() {
+            // The copy knows which files have not changed, so that git need not read them.
+            std::fs::copy(own, &index).map_err(failed)?;
+        }
+        let git = |words: &[&str]| {
+            let mut command = self.command(words);
+            command.env("GIT_INDEX_FILE", &index);
+            for role in ["AUTHOR", "COMMITTER"] {
+                command.env(format!("GIT_{role}_NAME"), "plimsoll");
+                command.env(format!("GIT_{role}_EMAIL"), "plimsoll@localhost");
+            }
+            let words = words.join(" ");
+            finished(&words, command)?.map_err(|reason| failure(&words, &reason))
+        };
+        git(&["add", "--all"])?;
+        let tree = git(&["write-tree"])?;
+        git(&[
+            "commit-tree",
+            &tree,
+            "-p",
+            head,
+            "-m",
+            "changes that are not committed",
+        ])
+    }
+
+    /// # Errors
+    /// When git can't make the work tree.
+    pub(super) fn add_work_tree(&self, id: &str, folder: &Path) -> Result<(), Failure> {
+        let folder = folder.to_string_lossy();
+        // Hooks of the repository are for the user's own tree.
+        let hooks = "core.hooksPath=/dev/null";
+        self.needed(&[
+            "-c", hooks, "worktree", "add", "--detach", "--quiet", &folder, id,
+        ])
+        .map(drop)
+    }
+
+    /// # Errors
+    /// When git can't remove the work tree.
+    pub(super) fn remove_work_tree(&self, folder: &Path) -> Result<(), Failure> {
+        let folder = folder.to_string_lossy();
+        self.needed(&["worktree", "remove", "--force", "--force", &folder])
+            .map(drop)
+    }
+
+    /// Returns whether `good` is an ancestor of `bad`.
+    ///
+    /// # Errors
+    /// When there is no git.
+    pub(super) fn is_ancestor(&self, good: &Commit, bad: &Commit) -> Result<bool, Failure> {
+        let found = self.git(&["merge-base", "--is-ancestor", &good.id, &bad.id])?;
+        Ok(found.is_ok())
+    }
+
+    /// Returns the commits that may be the first bad one, `bad` among them, in the order in which testing them divides
+    /// the others best.
+    ///
+    /// # Errors
+    /// When git fails.
+    pub(super) fn suspects(
+        &self,
+        bad: &str,
+        good: &[String],
+        follow: Ancestry,
+    ) -> Result<Vec<String>, Failure> {
+        let mut words = vec!["rev-list", "--bisect-all"];
+        if follow == Ancestry::FirstParents {
+            words.push("--first-parent");
+        }
+        words.extend([bad, "--not"]);
+        words.extend(good.iter().map(String::as_str));
+        let listed = self.needed(&words)?;
+        let ids = listed
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        Ok(ids.map(str::to_owned).collect())
+    }
+
+    /// Returns a commit of this repository by its id.
+    ///
+    /// # Errors
+    /// When git fails.
+    pub(super) fn by_id(&self, id: &str) -> Result<Commit, Failure> {
+        self.described(id)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        command.current_dir(&self.top).args(words);
+        for name in GIT_VARIABLES {
+            command.env_remove(name);
+        }
+        // Reading the state must not rewrite the index.
+        command.env("GIT_OPTIONAL_LOCKS", "0").stdin(Stdio::null());
+        command
+    }
+
+    /// Returns what git prints, or what it complains about.
+    fn git(&self, words: &[&str]) -> Result<Result<String, String>, Failure> {
+        finished(&words.join(" "), self.command(words))
+    }
+
+    fn needed(&self, words: &[&str]) -> Result<String, Failure> {
+        self.git(words)?
+            .map_err(|reason| failure(&words.join(" "), &reason))
+    }
+}
+
+/// Which parents of a merge are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ancestry {
+    AllParents,
+    /// Only the branch that was merged into.
+    FirstParents,
+}
+
+fn failure(words: &str, reason: &str) -> Failure {
+    Failure::error(format_args!("git {words}: {reason}"))
+}
+
+fn finished(words: &str, mut command: Command) -> Result<Result<String, String>, Failure> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Failure::error_with_help(
+            "git is not installed, or not in PATH: it finds the commits and makes their work trees",
+            "install git, or give both versions as commands: --old CMD --new CMD",
+        ),
+        _ => Failure::error(format_args!("can't run git {words}: {e}")),
+    })?;
+    if status.success() {
+        let text = String::from_utf8_lossy(&stdout);
+        return Ok(Ok(text.trim_end().to_owned()));
+    }
+    let said = String::from_utf8_lossy(&stderr);
+    Ok(Err(said.trim().to_owned()))
+}

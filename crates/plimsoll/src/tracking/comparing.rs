@@ -1,0 +1,276 @@
+//! Measures two versions of a service side by side, as a ladder of two rungs whose servers are commands.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::redaction;
+use plimsoll_model::spec::{RungTable, Spec};
+use plimsoll_model::track::{ERROR_PROBABILITY, TrackedVersion, VersionComparison};
+use plimsoll_model::units::Period;
+use regex::Regex;
+
+use super::commits::Commit;
+use crate::failure::{Exit, Failure};
+use crate::ladder_run::{self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison};
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
+
+/// The longest time of a comparison's load unless flags or the plan set one.
+pub(super) const DEFAULT_BUDGET: Duration = Duration::from_secs(180);
+
+/// A version that is ready to be started.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedVersion {
+    pub(crate) version: TrackedVersion,
+    /// The shell command that serves it, with placeholders for the address.
+    pub(crate) serve: String,
+    /// The folder in which the command runs.
+    pub(crate) folder: PathBuf,
+}
+
+impl PreparedVersion {
+    /// Returns the version of a commit that was built by `build` in `folder`.
+    pub(crate) fn of_commit(
+        commit: &Commit,
+        build: Option<&str>,
+        serve: &str,
+        folder: PathBuf,
+    ) -> PreparedVersion {
+        PreparedVersion {
+            version: TrackedVersion {
+                name: commit.name(),
+                commit: Some(commit.id.clone()),
+                subject: Some(commit.subject.clone()),
+                dirty: commit.changes.is_some(),
+                build: build.map(redacted),
+                serve: redacted(serve),
+            },
+            serve: serve.to_owned(),
+            folder,
+        }
+    }
+}
+
+/// What all comparisons of a command have in common.
+pub(crate) struct Comparer<'a> {
+    /// The load, with a target whose address is filled in for each version, and the ladder's options.
+    pub(crate) spec: Spec,
+    pub(crate) source: PlanSource<'a>,
+    /// The flags that say where documents go, and whether only the outline is shown.
+    pub(crate) flags: &'a LadderFlags,
+    /// How long a server may take until it listens.
+    pub(crate) start_timeout: Duration,
+    pub(crate) process: &'a ProcessContext,
+}
+
+impl Comparer<'_> {
+    /// Measures `new` beside `old`. All is written to `dir`, which exists; `directory` is its name in the record.
+    /// Intervals miss the true change with `error_probability`, and the load lasts `longer` times the budget at most.
+    ///
+    /// # Errors
+    /// When a server does not start, or the measurement fails.
+    pub(crate) fn compare(
+        &self,
+        [old, new]: [&PreparedVersion; 2],
+        (dir, directory): (&Path, &str),
+        error_probability: f64,
+        longer: u32,
+    ) -> Result<(VersionComparison, LadderRecord), Failure> {
+        let services = on_free_ports([old, new])?;
+        let compared = ServiceComparison {
+            dir: dir.to_owned(),
+            services: services
+                .map(|(version, at)| self.service(version, at))
+                .into(),
+            error_probability,
+        };
+        // The spec has the user's flags already.
+        let flags = LadderFlags::default();
+        let spec = self.spec_of(services, longer)?;
+        let mut found = None;
+        ladder_run::execute(&spec, &self.request(&flags, &compared), |mut run| {
+            let measured = run.run();
+            let ladder = run.record.clone();
+            let comparison =
+                VersionComparison::of(&ladder, directory.to_owned(), error_probability);
+            found = Some((comparison, ladder));
+            measured.map(|()| Exit::Done)
+        })?;
+        found.ok_or_else(|| Failure::error("nothing was measured"))
+    }
+
+    /// Prints what would be measured.
+    ///
+    /// # Errors
+    /// When the plan or a flag is invalid.
+    pub(crate) fn outline(&self, [old, new]: [&PreparedVersion; 2]) -> Result<Exit, Failure> {
+        let services = on_free_ports([old, new])?;
+        let compared = ServiceComparison {
+            dir: PathBuf::new(),
+            services: services
+                .map(|(version, at)| self.service(version, at))
+                .into(),
+            error_probability: ERROR_PROBABILITY,
+        };
+        let spec = self.spec_of(services, 1)?;
+        ladder_run::execute(&spec, &self.request(self.flags, &compared), |_| {
+            Ok(Exit::Done)
+        })
+    }
+
+    fn request<'a>(
+        &'a self,
+        flags: &'a LadderFlags,
+        compared: &'a ServiceComparison,
+    ) -> LadderRequest<'a> {
+        LadderRequest {
+            kind: "ladder",
+            flags,
+            source: &self.source,
+            process: self.process,
+            shard_context: None,
+            services: Some(compared),
+        }
+    }
+
+    fn service(&self, version: &PreparedVersion, address: SocketAddr) -> ServiceCommand {
+        ServiceCommand {
+            name: version.version.name.clone(),
+            command: filled_in(&version.serve, address),
+            folder: version.folder.clone(),
+            address,
+            start_timeout: self.start_timeout,
+        }
+    }
+
+    /// Returns the load with a rung for each version, which lasts `longer` times the budget at most.
+    fn spec_of(
+        &self,
+        services: [(&PreparedVersion, SocketAddr); 2],
+        longer: u32,
+    ) -> Result<Spec, Failure> {
+        let url = self.spec.target.as_deref().unwrap_or_default();
+        let rung = |(version, address): (&PreparedVersion, SocketAddr)| {
+            Ok(RungTable {
+                name: Some(version.version.name.clone()),
+                target: Some(target_at(url, address)?),
+                ..RungTable::default()
+            })
+        };
+        let rungs = services
+            .into_iter()
+            .map(rung)
+            .collect::<Result<Vec<_>, Failure>>()?;
+        let mut spec = self.spec.clone();
+        spec.target.clone_from(&rungs[0].target);
+        let ladder = spec.ladder.get_or_insert_default();
+        let budget = ladder.budget.map_or(DEFAULT_BUDGET, |budget| budget.0);
+        ladder.budget = Some(Period(budget * longer));
+        ladder.rungs = Some(rungs);
+        Ok(spec)
+    }
+}
+
+/// Returns the versions, each with an address that is free now.
+fn on_free_ports(
+    versions: [&PreparedVersion; 2],
+) -> Result<[(&PreparedVersion, SocketAddr); 2], Failure> {
+    let failed = |e| Failure::error(format_args!("no port is free: {e}"));
+    // Both are held until both are known, so that they differ.
+    let listeners = [
+        listen_anywhere().map_err(failed)?,
+        listen_anywhere().map_err(failed)?,
+    ];
+    let at = |listener: &TcpListener| listener.local_addr().map_err(failed);
+    let addresses = [at(&listeners[0])?, at(&listeners[1])?];
+    Ok([(versions[0], addresses[0]), (versions[1], addresses[1])])
+}
+
+fn listen_anywhere() -> io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+/// Returns a command or URL with the address in place of `{address}` and `{port}`.
+fn filled_in(text: &str, address: SocketAddr) -> String {
+    text.replace("{address}", &address.to_string())
+        .replace("{port}", &address.port().to_string())
+}
+
+/// Returns the URL with a version's address: in place of the placeholders, or of the host and port where it has none.
+///
+/// # Errors
+/// When it is not a URL with a host.
+fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
+    let filled = filled_in(url, address);
+    if filled != url {
+        return Ok(filled);
+    }
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(Failure::usage(
+            format_args!("the target `{url}` is not a URL with a host and a port"),
+            "write, for example, http://{address}/path or grpc://{address}",
+        ));
+    };
+    let path = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
+    Ok(format!("{scheme}://{address}{path}"))
+}
+
+/// Returns a command with stars for its secrets: values of variables and flags with such names, and parts of URLs.
+pub(crate) fn redacted(command: &str) -> String {
+    static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(
+            r#"(?i)([\w-]*(?:passw|pwd|secret|token|api[-_]?key|access[-_]?key|credential|auth)[\w-]*(?:=|\s*:\s*|\s+))("[^"]*"|'[^']*'|(?:bearer |basic )?[^\s'"]+)"#,
+        )
+        .ok()
+    });
+    let masked = redaction::masked(command);
+    match SECRETS.as_ref() {
+        Some(secrets) => secrets.replace_all(&masked, "${1}***").into_owned(),
+        // The pattern is a constant that compiles; without it, nothing may be shown.
+        None => "***".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_replaces_placeholders_or_host() {
+        let at: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        for (url, expected) in [
+            ("http://{address}/a?b=1", "http://127.0.0.1:4711/a?b=1"),
+            ("grpc://localhost:{port}", "grpc://localhost:4711"),
+            ("http://svc:8080/a/b", "http://127.0.0.1:4711/a/b"),
+            ("grpc://svc:50051", "grpc://127.0.0.1:4711"),
+        ] {
+            assert_eq!(target_at(url, at).unwrap(), expected, "{url}");
+        }
+        let wrong = target_at("svc:8080", at).unwrap_err();
+        assert!(wrong.to_string().contains("svc:8080"), "{wrong}");
+    }
+
+    #[test]
+    fn secrets_of_commands_are_masked() {
+        for (command, expected) in [
+            ("./svc --port {port}", "./svc --port {port}"),
+            ("API_TOKEN=abc ./svc", "API_TOKEN=*** ./svc"),
+            ("DB_PASSWORD='a b' ./svc", "DB_PASSWORD=*** ./svc"),
+            (
+                "./svc --db-password hunter2 -v",
+                "./svc --db-password *** -v",
+            ),
+            (
+                "curl -H 'Authorization: Bearer xyz'",
+                "curl -H 'Authorization: ***'",
+            ),
+        ] {
+            assert_eq!(redacted(command), expected);
+        }
+        assert!(!redacted("./svc redis://user:hunter2@h/").contains("hunter2"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Builds commits, each once and in a work tree of its own, which is removed afterwards.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_report::quantity::planned;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use super::commits::{Commit, GIT_VARIABLES, Repository};
+use crate::console;
+use crate::failure::{Exit, Failure};
+use crate::parallel_loads::PROGRESS_INTERVAL;
+use crate::process::ProcessContext;
+use crate::progress::ProgressStyle;
+use crate::proxies::process::{describe_exit, quote, watchdog};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long processes of an interrupted build have to end.
+const BUILD_GRACE: Duration = Duration::from_millis(500);
+
+/// The work trees of the commits that have been built; dropping it removes them.
+pub(crate) struct BuiltTrees<'a> {
+    repository: &'a Repository,
+    process: &'a ProcessContext,
+    /// The shell command that builds a tree; `None`: nothing has to be built.
+    build: Option<&'a str>,
+    /// The folder for the logs of builds.
+    logs: PathBuf,
+    /// The folder of all trees.
+    folder: TempDir,
+    outcomes: BTreeMap<String, BuildOutcome>,
+    /// Trees that git has made.
+    trees: Vec<PathBuf>,
+}
+
+/// What became of a build.
+#[derive(Clone, Debug)]
+pub(crate) enum BuildOutcome {
+    /// The folder in which to serve.
+    Built(PathBuf),
+    /// Why it failed, with the end of its log.
+    Failed(String),
+}
+
+impl<'a> BuiltTrees<'a> {
+    /// # Errors
+    /// When no temporary folder can be made.
+    pub(crate) fn new(
+        repository: &'a Repository,
+        build: Option<&'a str>,
+        logs: &Path,
+        process: &'a ProcessContext,
+    ) -> Result<BuiltTrees<'a>, Failure> {
+        let folder = tempfile::Builder::new().prefix("plimsoll-track-").tempdir();
+        let folder = folder.map_err(|e| {
+            Failure::error_with_help(
+                format_args!("can't make a temporary folder for work trees: {e}"),
+                "name another place: TMPDIR=DIR",
+            )
+        })?;
+        Ok(BuiltTrees {
+            repository,
+            process,
+            build,
+            logs: logs.to_owned(),
+            folder,
+            outcomes: BTreeMap::new(),
+            trees: Vec::new(),
+        })
+    }
+
+    /// Builds a commit, or returns what became of it before.
+    ///
+    /// # Errors
+    /// When the work tree can't be made, the build can't be started, or the user interrupts it.
+    pub(crate) fn built(&mut self, commit: &Commit) -> Result<BuildOutcome, Failure> {
+        let id = commit.built_id();
+        if let Some(known) = self.outcomes.get(id) {
+            return Ok(known.clone());
+        }
+        let tree = self.folder.path().join(commit.name());
+        // A failed attempt may leave a part of the tree.
+        self.trees.push(tree.clone());
+        self.repository.add_work_tree(id, &tree)?;
+        let folder = tree.join(&self.repository.prefix);
+        let outcome = match self.build {
+            _ if !folder.is_dir() => BuildOutcome::Failed(format!(
+                "it has no folder {}",
+                self.repository.prefix.display()
+            )),
+            None => BuildOutcome::Built(folder),
+            Some(build) => self.run_build(&commit.name(), build, folder)?,
+        };
+        self.outcomes.insert(id.to_owned(), outcome.clone());
+        Ok(outcome)
+    }
+
+    fn run_build(&self, name: &str, build: &str, folder: PathBuf) -> Result<BuildOutcome, Failure> {
+        let log = self.logs.join(format!("build-{name}.log"));
+        let failed = |e: io::Error| Failure::error(format_args!("can't build {name}: {e}"));
+        let out = File::create(&log).map_err(failed)?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", build])
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().map_err(failed)?)
+            .stderr(out)
+            .process_group(0);
+        for variable in GIT_VARIABLES {
+            command.env_remove(variable);
+        }
+        if self.process.progress != ProgressStyle::None {
+            console::notice(format_args!("building {name}"));
+        }
+        let child = command.spawn().map_err(failed)?;
+        let watchdog = watchdog(child.id()).map_err(failed)?;
+        let mut group = ProcessGroup(child);
+        let status = self.wait_for(name, &mut group).map_err(failed)?;
+        drop(group);
+        drop(watchdog);
+        match status {
+            None => Err(Failure::with_exit_and_help(
+                Exit::Interrupted,
+                format_args!("interrupted while {name} was built"),
+                "nothing is left running",
+            )),
+            Some(status) if status.success() => Ok(BuildOutcome::Built(folder)),
+            Some(status) => Ok(BuildOutcome::Failed(format!(
+                "--build failed ({}), its log is {}{}",
+                describe_exit(status),
+                log.display(),
+                quote(&log, 0)
+            ))),
+        }
+    }
+
+    /// Waits until the build ends; `None`: the user interrupted it.
+    fn wait_for(&self, name: &str, group: &mut ProcessGroup) -> io::Result<Option<ExitStatus>> {
+        let (mut waited, mut due) = (Duration::ZERO, PROGRESS_INTERVAL);
+        loop {
+            if let Some(status) = group.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            if self.process.stop.level() != StopLevel::Run {
+                return Ok(None);
+            }
+            if waited >= due && self.process.progress != ProgressStyle::None {
+                due += PROGRESS_INTERVAL;
+                let so_far = planned(Duration::from_secs(waited.as_secs()));
+                console::notice(format_args!("building {name}: {so_far} so far"));
+            }
+            thread::sleep(POLL_INTERVAL);
+            waited += POLL_INTERVAL;
+        }
+    }
+}
+
+impl Drop for BuiltTrees<'_> {
+    fn drop(&mut self) {
+        for tree in &self.trees {
+            if let Err(error) = self.repository.remove_work_tree(tree)
+                && tree.exists()
+            {
+                console::notice(format_args!("can't remove a work tree: {error}"));
+            }
+        }
+    }
+}
+
+/// A process with its children; dropping it ends all of them.
+struct ProcessGroup(Child);
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        // Errors mean that nothing is left of the group.
+        if kill_process_group(group, Signal::TERM).is_ok() {
+            let mut waited = Duration::ZERO;
+            while waited < BUILD_GRACE && matches!(self.0.try_wait(), Ok(None)) {
+                thread::sleep(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
+            }
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,470 @@
+//! `plimsoll track` on a service in Python, with commits that make it slower by a sleep.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::track::{StepOutcome, TrackRecord, TrackVerdict};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{MAX_WAIT, Place, text};
+
+/// Serves empty answers after a pause.
+const SERVICE: &str = r#"import os, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PAUSE_S = 0.0
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        time.sleep(PAUSE_S)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *words):
+        pass
+
+
+ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+/// A load that decides in its first seconds: the versions differ by 50 ms or not at all, and 10 ms are allowed.
+const LOAD: [&str; 13] = [
+    "http://{address}/",
+    "--rate",
+    "200/s",
+    "--batch",
+    "5",
+    "--connections",
+    "20",
+    "--duration",
+    "2s",
+    "--budget",
+    "40s",
+    "--fail-if",
+    "p50 +10ms",
+];
+
+/// A folder with a repository of the service, and one for temporary files.
+struct Workplace {
+    place: Place,
+}
+
+impl Workplace {
+    fn new() -> Workplace {
+        let place = Place::new();
+        for folder in ["service", "tmp"] {
+            fs::create_dir(place.path(folder)).unwrap();
+        }
+        Workplace { place }
+    }
+
+    /// Returns a place whose repository has one commit of the service.
+    fn with_repository() -> Workplace {
+        let work = Workplace::new();
+        work.git(&["init", "--quiet", "--initial-branch", "main"]);
+        work.commit("serve empty answers", SERVICE);
+        work
+    }
+
+    fn service(&self) -> PathBuf {
+        self.place.path("service")
+    }
+
+    fn git(&self, words: &[&str]) -> String {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+        let mut command = Command::new("git");
+        command
+            .args(identity)
+            .args(words)
+            .current_dir(self.service());
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{words:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout).trim().to_owned()
+    }
+
+    fn write(&self, program: &str) {
+        fs::write(self.service().join("server.py"), program).unwrap();
+    }
+
+    /// Commits the program; returns the commit's id.
+    fn commit(&self, subject: &str, program: &str) -> String {
+        self.write(program);
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", subject]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        self.command_with(flags, &LOAD)
+    }
+
+    fn command_with(&self, flags: &[&str], load: &[&str]) -> Command {
+        let mut command = self.place.command(&["track"]);
+        command
+            .args(flags)
+            .args(load)
+            .arg("--out")
+            .arg(self.place.path("result"))
+            .current_dir(self.service())
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("TMPDIR", self.place.path("tmp"));
+        command
+    }
+
+    fn track(&self, flags: &[&str]) -> Output {
+        self.command(flags).output().unwrap()
+    }
+
+    fn record(&self) -> TrackRecord {
+        TrackRecord::load(&self.place.path("result")).unwrap()
+    }
+
+    /// No work tree and no temporary file is left, and the repository is as it was.
+    #[track_caller]
+    fn assert_clean(&self, status: &str) {
+        let trees = self.git(&["worktree", "list"]);
+        assert_eq!(trees.lines().count(), 1, "{trees}");
+        let left = fs::read_dir(self.place.path("tmp")).unwrap().count();
+        assert_eq!(left, 0, "temporary files are left");
+        assert_eq!(self.git(&["status", "--porcelain"]), status);
+    }
+
+    /// Returns the ids of processes whose command lines contain the path of this place.
+    fn processes(&self) -> Vec<String> {
+        let marker = self.place.path("marker").display().to_string();
+        let named = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&marker)
+        });
+        named
+            .map(|entry| entry.file_name().display().to_string())
+            .collect()
+    }
+
+    /// Returns a command that serves, which [`Workplace::processes`] finds.
+    fn marked(&self, command: &str) -> String {
+        format!("{command} {}", self.place.path("marker").display())
+    }
+}
+
+fn slower(program: &str) -> String {
+    program.replace("PAUSE_S = 0.0", "PAUSE_S = 0.05")
+}
+
+#[track_caller]
+fn assert_code(output: &Output, code: i32) {
+    let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{printed}");
+}
+
+#[test]
+fn commands_are_compared_both_ways() {
+    let work = Workplace::new();
+    work.write(SERVICE);
+    fs::write(work.service().join("slow.py"), slower(SERVICE)).unwrap();
+    let (fast, slow) = (
+        work.marked("python3 server.py"),
+        work.marked("python3 slow.py"),
+    );
+    let slow = format!("API_TOKEN=hunter2 {slow}");
+    let output = work.track(&["--old", &fast, "--new", &slow]);
+    assert_code(&output, 99);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("old → new: p50 +"), "{printed}");
+    assert!(printed.contains("SLOWER, beyond p50 +10000us"), "{printed}");
+    let record = work.record();
+    assert_eq!(record.verdict, Some(TrackVerdict::Slower));
+    assert_eq!(record.new.commit, None);
+    assert!(
+        record.new.serve.contains("API_TOKEN=***"),
+        "{}",
+        record.new.serve
+    );
+    let found = record.comparison.unwrap();
+    assert!(found.changes[0].low_percent.unwrap() > 0.0, "{found:?}");
+    assert!(found.memory.is_some(), "{found:?}");
+    assert!(
+        found
+            .changes
+            .iter()
+            .any(|c| c.metric.key() == "server_cpu" && c.old.is_some())
+    );
+    assert!(LadderRecord::is_in(&work.place.path("result")));
+    assert_eq!(work.processes(), Vec::<String>::new());
+    fs::remove_dir_all(work.place.path("result")).unwrap();
+
+    let output = work.track(&["--old", &slow, "--new", &fast, "--json"]);
+    assert_code(&output, 0);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed["verdict"], "not_slower", "{printed}");
+}
+
+#[test]
+fn uncommitted_change_is_compared_with_head() {
+    let work = Workplace::with_repository();
+    let head = work.git(&["rev-parse", "HEAD"]);
+    // The program imports a file that git does not know yet.
+    fs::write(work.service().join("pause.py"), "S = 0.05\n").unwrap();
+    work.write(&SERVICE.replace("PAUSE_S = 0.0", "from pause import S as PAUSE_S"));
+    let status = work.git(&["status", "--porcelain"]);
+    let build = format!(
+        "git rev-parse HEAD >> {}",
+        work.place.path("built").display()
+    );
+    let serve = work.marked("python3 server.py");
+    let output = work.track(&["--build", &build, "--serve", &serve]);
+    assert_code(&output, 99);
+    let record = work.record();
+    assert_eq!(record.old.commit.as_deref(), Some(&*head));
+    assert_eq!(record.old.subject.as_deref(), Some("serve empty answers"));
+    assert_eq!(record.new.commit.as_deref(), Some(&*head));
+    assert!(record.new.dirty && !record.old.dirty, "{record:?}");
+    let built = fs::read_to_string(work.place.path("built")).unwrap();
+    assert_eq!(built.lines().count(), 2, "{built}");
+    let short = &head[..7];
+    assert!(
+        record
+            .summary
+            .contains(&format!("{short} → {short}-dirty: ")),
+        "{}",
+        record.summary
+    );
+    work.assert_clean(&status);
+    assert_eq!(work.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn branch_is_compared_with_merge_base() {
+    let work = Workplace::with_repository();
+    let base = work.git(&["rev-parse", "HEAD"]);
+    work.git(&["checkout", "--quiet", "-b", "feature"]);
+    work.commit(
+        "explain the pause",
+        &format!("# The pause is zero.\n{SERVICE}"),
+    );
+    let head = work.commit(
+        "explain more",
+        &format!("# The pause is still zero.\n{SERVICE}"),
+    );
+    let output = work.track(&["--serve", &work.marked("python3 server.py")]);
+    assert_code(&output, 0);
+    let record = work.record();
+    assert_eq!(record.old.commit, Some(base));
+    assert_eq!(record.new.commit, Some(head));
+    let printed = text(&output.stdout);
+    assert!(
+        printed.contains("no regression beyond p50 +10000us"),
+        "{printed}"
+    );
+    work.assert_clean("");
+}
+
+#[test]
+fn bisection_finds_slow_commit_past_broken_one() {
+    let work = Workplace::with_repository();
+    let with = |n: u32, program: &str| format!("# Revision {n}\n{program}");
+    let good = work.git(&["rev-parse", "HEAD"]);
+    work.commit("one", &with(1, SERVICE));
+    work.commit("two", &with(2, SERVICE));
+    let broken = work.commit("three", "def nothing(:\n");
+    work.commit("four", &with(4, SERVICE));
+    let slow = work.commit("five", &with(5, &slower(SERVICE)));
+    work.commit("six", &with(6, &slower(SERVICE)));
+    let built = work.place.path("built");
+    let build = format!(
+        "git rev-parse HEAD >> {}; python3 -m py_compile server.py",
+        built.display()
+    );
+    let serve = work.marked("python3 server.py");
+    let range = format!("{good}..HEAD");
+    let output = work.track(&["--bisect", &range, "--build", &build, "--serve", &serve]);
+    assert_code(&output, 99);
+    let printed = text(&output.stdout);
+    let expected = format!("the first slower commit is {} \"five\"", &slow[..7]);
+    assert!(printed.contains(&expected), "{printed}");
+    assert!(printed.contains("1 commit skipped"), "{printed}");
+    let search = work.record().search.unwrap();
+    assert_eq!(search.commits, 6);
+    assert_eq!(search.first_slower.unwrap().commit, Some(slow));
+    let skipped = search
+        .steps
+        .iter()
+        .find(|step| step.outcome == StepOutcome::Skipped);
+    assert_eq!(skipped.unwrap().version.commit, Some(broken));
+    assert!(
+        search.error_probability <= 0.01,
+        "{}",
+        search.error_probability
+    );
+    let built = fs::read_to_string(built).unwrap();
+    let mut ids: Vec<&str> = built.lines().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(
+        ids.len(),
+        built.lines().count(),
+        "a commit was built twice: {built}"
+    );
+    work.assert_clean("");
+    assert_eq!(work.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn bisection_of_good_range_finds_nothing() {
+    let work = Workplace::with_repository();
+    work.commit("one", &format!("# Revision 1\n{SERVICE}"));
+    work.commit("two", &format!("# Revision 2\n{SERVICE}"));
+    let output = work.track(&["--bisect", "HEAD~2..", "--serve", "python3 server.py"]);
+    assert_code(&output, 0);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("nothing to find"), "{printed}");
+    let search = work.record().search.unwrap();
+    assert_eq!(search.steps.len(), 1);
+    work.assert_clean("");
+}
+
+#[test]
+fn failed_start_shows_end_of_log() {
+    let work = Workplace::new();
+    work.write(SERVICE);
+    let fails = "echo cannot open the database >&2; exit 3";
+    let output = work.track(&["--old", "python3 server.py", "--new", fails]);
+    assert_code(&output, 1);
+    let stderr = text(&output.stderr);
+    for words in ["exit code 3", "cannot open the database", "serve-new.log"] {
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    }
+    let log = work.place.path("result/serve-new.log");
+    assert!(fs::read_to_string(log).unwrap().contains("database"));
+}
+
+#[test]
+fn server_that_never_listens_is_given_up() {
+    let work = Workplace::new();
+    work.write(SERVICE);
+    let silent = work.marked("sleep 3600; :");
+    let output = work.track(&[
+        "--old",
+        &silent,
+        "--new",
+        "python3 server.py",
+        "--start-timeout",
+        "1s",
+    ]);
+    assert_code(&output, 1);
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("does not listen on port"), "{stderr}");
+    assert_eq!(work.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn failed_build_shows_end_of_log() {
+    let work = Workplace::with_repository();
+    work.commit("two", SERVICE);
+    let build = "echo no such compiler; exit 4";
+    let output = work.track(&["--build", build, "--serve", "python3 server.py"]);
+    assert_code(&output, 1);
+    let stderr = text(&output.stderr);
+    for words in ["--build failed (exit code 4)", "no such compiler"] {
+        assert!(stderr.contains(words), "{words}: {stderr}");
+    }
+    work.assert_clean("");
+}
+
+#[test]
+fn wrong_revisions_and_ranges_are_refused() {
+    let work = Workplace::with_repository();
+    for (flags, words) in [
+        (
+            ["--base", "no-such-branch"],
+            "`no-such-branch` is no commit",
+        ),
+        (["--base", "HEAD"], "--base and --candidate are both"),
+        (["--bisect", "HEAD"], "`HEAD` is not a range"),
+        (["--bisect", "HEAD..HEAD"], "there is no commit between"),
+    ] {
+        let output = work.track(&[&["--serve", "python3 server.py"], &flags[..]].concat());
+        assert_code(&output, 2);
+        let stderr = text(&output.stderr).replace("\n  │ ", " ");
+        assert!(stderr.contains(words), "{words}: {stderr}");
+        let _ = fs::remove_dir_all(work.place.path("result"));
+    }
+    // The only commit has none before it.
+    assert_code(&work.track(&["--serve", "python3 server.py"]), 2);
+    work.assert_clean("");
+}
+
+#[test]
+fn missing_git_is_named() {
+    let work = Workplace::with_repository();
+    let mut command = work.command(&["--serve", "python3 server.py"]);
+    let output = command
+        .env("PATH", work.place.path("tmp"))
+        .output()
+        .unwrap();
+    assert_code(&output, 1);
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("git is not installed"), "{stderr}");
+}
+
+/// Waits until `condition` holds while the command runs.
+#[track_caller]
+fn wait_until(child: &mut Child, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended early");
+        assert!(begin.elapsed() < MAX_WAIT, "nothing happens");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn interrupt(work: &Workplace, flags: &[&str], condition: impl Fn() -> bool) {
+    let load = LOAD.map(|word| if word == "2s" { "30s" } else { word });
+    let mut command = work.command_with(flags, &load);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_until(&mut child, condition);
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(work.processes(), Vec::<String>::new());
+    work.assert_clean("");
+}
+
+#[test]
+fn interrupted_measurement_leaves_nothing_behind() {
+    let work = Workplace::with_repository();
+    work.commit("two", &format!("# Revision 2\n{SERVICE}"));
+    let serve = work.marked("python3 server.py");
+    let result = work.place.path("result");
+    let is_measuring = || Path::new(&result).join("rung-2").exists();
+    interrupt(&work, &["--serve", &serve], is_measuring);
+    let record = work.record();
+    assert!(record.interrupted);
+    assert_eq!(record.verdict, None);
+}
+
+#[test]
+fn interrupted_build_leaves_nothing_behind() {
+    let work = Workplace::with_repository();
+    work.commit("two", SERVICE);
+    let build = work.marked("sleep 3600; :");
+    let flags = ["--build", &build, "--serve", "python3 server.py"];
+    interrupt(&work, &flags, || !work.processes().is_empty());
+}
