@@ -42,7 +42,7 @@ const REPORTED_METRICS: [LadderMetric; 3] = [
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TrackVerdict {
+pub enum TrackJudgement {
     /// Every interval is within what is allowed.
     NotSlower,
     /// A whole interval is beyond what is allowed.
@@ -123,7 +123,7 @@ pub struct VersionComparison {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails_more: bool,
     /// What the intervals say.
-    pub verdict: TrackVerdict,
+    pub verdict: TrackJudgement,
     /// The metrics' changes, limited ones first.
     pub changes: Vec<MetricChange>,
     /// The memory's change; left out where it is not known.
@@ -150,13 +150,13 @@ impl VersionComparison {
         let gated = ladder.gated();
         let outcomes = || gated.iter().map(|gated| gated.outcome);
         let verdict = if ladder.rungs.len() != 2 {
-            TrackVerdict::Undecided
+            TrackJudgement::Undecided
         } else if outcomes().any(|outcome| outcome == GateOutcome::Beyond) {
-            TrackVerdict::Slower
+            TrackJudgement::Slower
         } else if !fails_more && outcomes().all(|outcome| outcome == GateOutcome::Within) {
-            TrackVerdict::NotSlower
+            TrackJudgement::NotSlower
         } else {
-            TrackVerdict::Undecided
+            TrackJudgement::Undecided
         };
         let limited = gated
             .iter()
@@ -263,7 +263,7 @@ fn halvings(candidates: usize) -> u32 {
 /// What a step of a search found about a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepOutcome {
+pub enum CommitFinding {
     /// It is slower than the good commit by more than is allowed.
     Slower,
     /// It is not.
@@ -276,11 +276,11 @@ pub enum StepOutcome {
 
 /// One step of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SearchStep {
+pub struct CommitCheck {
     /// The commit.
     pub version: TrackedVersion,
     /// What was found.
-    pub outcome: StepOutcome,
+    pub outcome: CommitFinding,
     /// The comparisons with the good commit, the second one longer; empty where the commit was skipped.
     pub comparisons: Vec<VersionComparison>,
 }
@@ -291,7 +291,7 @@ pub struct CommitSearch {
     /// Commits of the range.
     pub commits: usize,
     /// The steps, in order; the first compares the bad commit with the good one.
-    pub steps: Vec<SearchStep>,
+    pub steps: Vec<CommitCheck>,
     /// The first slower commit; left out where it was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_slower: Option<TrackedVersion>,
@@ -319,7 +319,7 @@ pub struct TrackRecord {
     /// What the new version may exceed the old one by.
     pub gates: Vec<Gate>,
     /// What was found; `None`: interrupted before that.
-    pub verdict: Option<TrackVerdict>,
+    pub verdict: Option<TrackJudgement>,
     /// The result in a sentence.
     pub summary: String,
     /// Whether a signal ended it.
@@ -354,6 +354,3 @@ impl TrackRecord {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,7 @@
 use plimsoll_model::ladder::{GateOutcome, LadderMetric};
 use plimsoll_model::quantity::{bytes, plural};
 use plimsoll_model::track::{
-    CommitSearch, MetricChange, StepOutcome, TrackVerdict, TrackedVersion, VersionComparison,
+    CommitFinding, CommitSearch, MetricChange, TrackJudgement, TrackedVersion, VersionComparison,
 };
 
 /// Describes a comparison in one sentence: the versions, the changes with their intervals, and the verdict.
@@ -26,13 +26,13 @@ pub fn comparison(old: &TrackedVersion, new: &TrackedVersion, found: &VersionCom
         gates.join(", ")
     };
     let verdict = match found.verdict {
-        TrackVerdict::NotSlower => format!("no regression beyond {}", gates.join(", ")),
-        TrackVerdict::Slower => format!("SLOWER, beyond {}", with(GateOutcome::Beyond)),
-        TrackVerdict::Undecided if found.fails_more => {
+        TrackJudgement::NotSlower => format!("no regression beyond {}", gates.join(", ")),
+        TrackJudgement::Slower => format!("SLOWER, beyond {}", with(GateOutcome::Beyond)),
+        TrackJudgement::Undecided if found.fails_more => {
             "NOT DECIDED: the new version fails more calls, and only calls that succeed are timed"
                 .to_owned()
         }
-        TrackVerdict::Undecided => format!("NOT DECIDED: {}", with(GateOutcome::Undecided)),
+        TrackJudgement::Undecided => format!("NOT DECIDED: {}", with(GateOutcome::Undecided)),
     };
     let failed = match found.errors {
         [0, 0] => String::new(),
@@ -76,7 +76,7 @@ pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch)
             .iter()
             .filter(move |step| step.outcome == outcome)
     };
-    let skipped = of(StepOutcome::Skipped).count();
+    let skipped = of(CommitFinding::Skipped).count();
     let skipped = match skipped {
         0 => String::new(),
         n => format!("; {} skipped", plural(n as u64, "commit")),
@@ -95,13 +95,13 @@ pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch)
     }
     let names: Vec<String> = found.suspects.iter().map(|id| short(id)).collect();
     let bad_step = found.steps.first().map(|step| step.outcome);
-    if bad_step == Some(StepOutcome::NotSlower) {
+    if bad_step == Some(CommitFinding::NotSlower) {
         let (bad, good) = (&bad.name, &good.name);
         return format!(
             "{bad} is not slower than {good} by more than is allowed: nothing to find ({sure})"
         );
     }
-    let undecided = of(StepOutcome::Undecided).next();
+    let undecided = of(CommitFinding::Undecided).next();
     let why = match undecided {
         Some(step) => format!("{} could not be decided", step.version.name),
         None => "the others can't be built or started".to_owned(),

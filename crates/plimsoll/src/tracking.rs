@@ -7,6 +7,6 @@ mod comparing;
 mod trees;
 
 pub(crate) use bisection::{BisectionRequest, bisect};
-pub(crate) use commits::{Ancestry, Commit, Repository};
-pub(crate) use comparing::{Comparer, PreparedVersion, redacted};
-pub(crate) use trees::{BuildOutcome, BuiltTrees};
+pub(crate) use commits::{GitCommit, GitRepository, MergeAncestry};
+pub(crate) use comparing::{PreparedVersion, VersionComparer, redacted};
+pub(crate) use trees::{BuildResult, BuiltTrees};

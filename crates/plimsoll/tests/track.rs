@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::track::{StepOutcome, TrackRecord, TrackVerdict};
+use plimsoll_model::track::{CommitFinding, TrackJudgement, TrackRecord};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{MAX_WAIT, Place, text};
 
@@ -167,6 +167,12 @@ fn slower(program: &str) -> String {
     program.replace("PAUSE_S = 0.0", "PAUSE_S = 0.05")
 }
 
+/// Returns the messages without the line breaks that fit them to a terminal.
+fn unwrapped(output: &Output) -> String {
+    let stderr = text(&output.stderr).replace('│', " ");
+    stderr.split_whitespace().collect::<Vec<&str>>().join(" ")
+}
+
 #[track_caller]
 fn assert_code(output: &Output, code: i32) {
     let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
@@ -189,7 +195,7 @@ fn commands_are_compared_both_ways() {
     assert!(printed.contains("old → new: p50 +"), "{printed}");
     assert!(printed.contains("SLOWER, beyond p50 +10000us"), "{printed}");
     let record = work.record();
-    assert_eq!(record.verdict, Some(TrackVerdict::Slower));
+    assert_eq!(record.verdict, Some(TrackJudgement::Slower));
     assert_eq!(record.new.commit, None);
     assert!(
         record.new.serve.contains("API_TOKEN=***"),
@@ -305,7 +311,7 @@ fn bisection_finds_slow_commit_past_broken_one() {
     let skipped = search
         .steps
         .iter()
-        .find(|step| step.outcome == StepOutcome::Skipped);
+        .find(|step| step.outcome == CommitFinding::Skipped);
     assert_eq!(skipped.unwrap().version.commit, Some(broken));
     assert!(
         search.error_probability <= 0.01,
@@ -346,7 +352,7 @@ fn failed_start_shows_end_of_log() {
     let fails = "echo cannot open the database >&2; exit 3";
     let output = work.track(&["--old", "python3 server.py", "--new", fails]);
     assert_code(&output, 1);
-    let stderr = text(&output.stderr);
+    let stderr = unwrapped(&output);
     for words in ["exit code 3", "cannot open the database", "serve-new.log"] {
         assert!(stderr.contains(words), "{words}: {stderr}");
     }
@@ -368,7 +374,7 @@ fn server_that_never_listens_is_given_up() {
         "1s",
     ]);
     assert_code(&output, 1);
-    let stderr = text(&output.stderr);
+    let stderr = unwrapped(&output);
     assert!(stderr.contains("does not listen on port"), "{stderr}");
     assert_eq!(work.processes(), Vec::<String>::new());
 }
@@ -380,7 +386,7 @@ fn failed_build_shows_end_of_log() {
     let build = "echo no such compiler; exit 4";
     let output = work.track(&["--build", build, "--serve", "python3 server.py"]);
     assert_code(&output, 1);
-    let stderr = text(&output.stderr);
+    let stderr = unwrapped(&output);
     for words in ["--build failed (exit code 4)", "no such compiler"] {
         assert!(stderr.contains(words), "{words}: {stderr}");
     }
@@ -401,7 +407,7 @@ fn wrong_revisions_and_ranges_are_refused() {
     ] {
         let output = work.track(&[&["--serve", "python3 server.py"], &flags[..]].concat());
         assert_code(&output, 2);
-        let stderr = text(&output.stderr).replace("\n  │ ", " ");
+        let stderr = unwrapped(&output);
         assert!(stderr.contains(words), "{words}: {stderr}");
         let _ = fs::remove_dir_all(work.place.path("result"));
     }
@@ -419,7 +425,7 @@ fn missing_git_is_named() {
         .output()
         .unwrap();
     assert_code(&output, 1);
-    let stderr = text(&output.stderr);
+    let stderr = unwrapped(&output);
     assert!(stderr.contains("git is not installed"), "{stderr}");
 }
 
@@ -466,5 +472,11 @@ fn interrupted_build_leaves_nothing_behind() {
     work.commit("two", SERVICE);
     let build = work.marked("sleep 3600; :");
     let flags = ["--build", &build, "--serve", "python3 server.py"];
-    interrupt(&work, &flags, || !work.processes().is_empty());
+    let result = work.place.path("result");
+    let is_building = || {
+        let entries = fs::read_dir(&result).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().display().to_string());
+        names.into_iter().any(|name| name.starts_with("build-"))
+    };
+    interrupt(&work, &flags, is_building);
 }

@@ -132,18 +132,20 @@ fn split_service(typed: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// # Errors
-/// When a flag of the call is given with a plan, which defines the call itself.
-fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
+/// Returns a flag of the call that was typed, without its dashes.
+pub(crate) fn typed_call_flag(origins: &FlagOrigins) -> Option<String> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed = |flag: &&clap::Arg| {
         origins.strength(flag.get_id().as_str()) == Some(Precedence::CommandLine)
     };
-    match flags
-        .get_arguments()
-        .find(typed)
-        .and_then(clap::Arg::get_long)
-    {
+    let found = flags.get_arguments().find(typed)?;
+    found.get_long().map(str::to_owned)
+}
+
+/// # Errors
+/// When a flag of the call is given with a plan, which defines the call itself.
+pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
+    match typed_call_flag(origins) {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
             format_args!("--{flag} can't be combined with a plan"),

@@ -8,15 +8,16 @@ use jiff::Timestamp;
 use plimsoll_model::gate::Gate;
 use plimsoll_model::redaction;
 use plimsoll_model::run::SCHEMA_VERSION;
-use plimsoll_model::spec::{CallSpec, RateSpec, Spec, section_of};
+use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_of};
 use plimsoll_model::track::{
-    CommitSearch, DEFAULT_GATES, ERROR_PROBABILITY, StepOutcome, TrackRecord, TrackVerdict,
+    CommitFinding, CommitSearch, DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord,
     TrackedVersion,
 };
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::{closing, ladder as ladder_report, track as shown};
 
+use super::ladder::{reject_call_flags, typed_call_flag};
 use crate::console;
 use crate::documents::{self, DocumentFlags, OutputDirs, ReportContents, StdoutContent};
 use crate::execution::{self, save_failure};
@@ -25,8 +26,8 @@ use crate::ladder_run::LadderFlags;
 use crate::problems::{self, PlanSource};
 use crate::process::ProcessContext;
 use crate::tracking::{
-    Ancestry, BisectionRequest, BuildOutcome, BuiltTrees, Commit, Comparer, PreparedVersion,
-    Repository, bisect, redacted,
+    BisectionRequest, BuildResult, BuiltTrees, GitCommit, GitRepository, MergeAncestry,
+    PreparedVersion, VersionComparer, bisect, redacted,
 };
 
 /// Calls per second to both versions together, where neither plan nor flag says how many.
@@ -147,6 +148,7 @@ pub(crate) fn execute(
     let text;
     let (mut spec, source) = match (&arguments.plan, &arguments.url) {
         (Some(plan), _) => {
+            reject_call_flags(&process.origins)?;
             let read = flags.spec(plan, &process.origins)?;
             text = read.1;
             (read.0, PlanSource::of(plan, &text))
@@ -158,7 +160,7 @@ pub(crate) fn execute(
     };
     flags.note(&mut spec)?;
     fill_in_defaults(&mut spec)?;
-    let comparer = Comparer {
+    let comparer = VersionComparer {
         spec,
         source,
         flags,
@@ -170,7 +172,7 @@ pub(crate) fn execute(
     if flags.dry_run {
         return show_outline(&comparer);
     }
-    let tracking = Tracking {
+    let tracking = VersionTracking {
         arguments,
         comparer: &comparer,
         process,
@@ -182,7 +184,7 @@ pub(crate) fn execute(
 }
 
 /// Prints what would be measured. The versions are not known before they are built.
-fn show_outline(comparer: &Comparer<'_>) -> Result<Exit, Failure> {
+fn show_outline(comparer: &VersionComparer<'_>) -> Result<Exit, Failure> {
     let version = |name: &str| PreparedVersion {
         version: TrackedVersion {
             name: name.to_owned(),
@@ -236,9 +238,23 @@ impl TrackArguments {
         };
         let default = registry::default_schemes().section;
         // A URL with a placeholder in place of its port has its scheme, too.
-        if section_of(url).is_none_or(|section| section == default) {
-            let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
-            spec.call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
+        let wrong = |problems| problems::failure(problems, &PlanSource::Flags);
+        match section_of(url).filter(|section| *section != default) {
+            None => {
+                let call = CallSpec::of(&self.call.typed()?);
+                spec.call = call.map_err(|problem| wrong(vec![problem]))?;
+            }
+            Some(section) => {
+                if let Some(flag) = typed_call_flag(&process.origins) {
+                    return Err(Failure::usage(
+                        format_args!("--{flag} is not for the scheme of {url}"),
+                        "write a plan that says what is called: --plan FILE",
+                    ));
+                }
+                spec.call = spec::read(&format!("[call.{section}]"))
+                    .map_err(wrong)?
+                    .call;
+            }
         }
         self.ladder.load.apply(&mut spec, &process.origins)?;
         Ok(spec)
@@ -246,13 +262,13 @@ impl TrackArguments {
 }
 
 /// A comparison or search as the command line requests it.
-struct Tracking<'a> {
+struct VersionTracking<'a> {
     arguments: &'a TrackArguments,
-    comparer: &'a Comparer<'a>,
+    comparer: &'a VersionComparer<'a>,
     process: &'a ProcessContext,
 }
 
-impl Tracking<'_> {
+impl VersionTracking<'_> {
     fn compare_commands(&self, old: &str, new: &str) -> Result<Exit, Failure> {
         let folder = std::env::current_dir()
             .map_err(|e| Failure::error(format_args!("can't tell the current folder: {e}")))?;
@@ -270,7 +286,7 @@ impl Tracking<'_> {
     }
 
     fn compare_commits(&self) -> Result<Exit, Failure> {
-        let repository = Repository::of_current_folder()?;
+        let repository = GitRepository::of_current_folder()?;
         if let Some(range) = &self.arguments.bisect {
             return self.search(&repository, range);
         }
@@ -308,15 +324,15 @@ impl Tracking<'_> {
     fn built(
         &self,
         trees: &mut BuiltTrees<'_>,
-        commit: &Commit,
+        commit: &GitCommit,
     ) -> Result<PreparedVersion, Failure> {
         match trees.built(commit)? {
-            BuildOutcome::Built(folder) => {
+            BuildResult::Built(folder) => {
                 let build = self.arguments.build.as_deref();
                 let serve = self.serve();
                 Ok(PreparedVersion::of_commit(commit, build, serve, folder))
             }
-            BuildOutcome::Failed(reason) => {
+            BuildResult::Failed(reason) => {
                 Err(Failure::error(format_args!("{}: {reason}", commit.name())))
             }
         }
@@ -379,7 +395,7 @@ impl Tracking<'_> {
         self.arguments.ladder.documents.screen()
     }
 
-    fn search(&self, repository: &Repository, range: &str) -> Result<Exit, Failure> {
+    fn search(&self, repository: &GitRepository, range: &str) -> Result<Exit, Failure> {
         let Some((good, bad)) = range.split_once("..").filter(|(good, _)| !good.is_empty()) else {
             return Err(Failure::usage(
                 format_args!("--bisect: `{range}` is not a range"),
@@ -397,15 +413,15 @@ impl Tracking<'_> {
             good: &good,
             bad: &bad,
             follow: if self.arguments.first_parent {
-                Ancestry::FirstParents
+                MergeAncestry::FirstParents
             } else {
-                Ancestry::AllParents
+                MergeAncestry::AllParents
             },
             build,
             serve: self.serve(),
             dir: &dir,
         };
-        let version = |commit: &Commit| {
+        let version = |commit: &GitCommit| {
             PreparedVersion::of_commit(commit, build, self.serve(), PathBuf::new()).version
         };
         let (old, new) = (version(&good), version(&bad));
@@ -443,9 +459,9 @@ impl Tracking<'_> {
         }
         Ok(match record.verdict {
             None => Exit::Interrupted,
-            Some(TrackVerdict::NotSlower) => Exit::Done,
-            Some(TrackVerdict::Slower) => Exit::ObjectiveMissed,
-            Some(TrackVerdict::Undecided) => Exit::Invalid,
+            Some(TrackJudgement::NotSlower) => Exit::Done,
+            Some(TrackJudgement::Slower) => Exit::ObjectiveMissed,
+            Some(TrackJudgement::Undecided) => Exit::Invalid,
         })
     }
 
@@ -454,14 +470,14 @@ impl Tracking<'_> {
     }
 }
 
-fn verdict(found: &CommitSearch) -> TrackVerdict {
+fn verdict(found: &CommitSearch) -> TrackJudgement {
     let first = found.steps.first().map(|step| step.outcome);
     if found.first_slower.is_some() {
-        TrackVerdict::Slower
-    } else if first == Some(StepOutcome::NotSlower) {
-        TrackVerdict::NotSlower
+        TrackJudgement::Slower
+    } else if first == Some(CommitFinding::NotSlower) {
+        TrackJudgement::NotSlower
     } else {
-        TrackVerdict::Undecided
+        TrackJudgement::Undecided
     }
 }
 
@@ -469,7 +485,7 @@ fn verdict(found: &CommitSearch) -> TrackVerdict {
 /// the first slower one.
 fn deciding_directory(found: &CommitSearch) -> Option<&str> {
     let slower = found.steps.iter().rev();
-    let mut slower = slower.filter(|step| step.outcome == StepOutcome::Slower);
+    let mut slower = slower.filter(|step| step.outcome == CommitFinding::Slower);
     let step = slower.next().or(found.steps.last())?;
     Some(step.comparisons.last()?.directory.as_str())
 }

@@ -5,30 +5,30 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use plimsoll_model::track::{
-    CommitSearch, ERROR_PROBABILITY, ErrorBudget, SearchStep, StepOutcome, TrackVerdict,
+    CommitCheck, CommitFinding, CommitSearch, ERROR_PROBABILITY, ErrorBudget, TrackJudgement,
     TrackedVersion, VersionComparison,
 };
 use plimsoll_report::quantity::plural;
 use plimsoll_report::track as shown;
 
-use super::commits::{Ancestry, Commit, Repository};
-use super::comparing::{Comparer, PreparedVersion};
-use super::trees::{BuildOutcome, BuiltTrees};
+use super::commits::{GitCommit, GitRepository, MergeAncestry};
+use super::comparing::{PreparedVersion, VersionComparer};
+use super::trees::{BuildResult, BuiltTrees};
 use crate::console;
 use crate::documents::OutputDirs;
 use crate::execution;
 use crate::failure::{Exit, Failure};
 
 /// How many times longer the second comparison of a commit lasts, which the first one left undecided.
-const LONGER: u32 = 2;
+const LONGER_FACTOR: u32 = 2;
 
 /// A search as the command line requests it.
 pub(crate) struct BisectionRequest<'a> {
-    pub(crate) repository: &'a Repository,
-    pub(crate) comparer: &'a Comparer<'a>,
-    pub(crate) good: &'a Commit,
-    pub(crate) bad: &'a Commit,
-    pub(crate) follow: Ancestry,
+    pub(crate) repository: &'a GitRepository,
+    pub(crate) comparer: &'a VersionComparer<'a>,
+    pub(crate) good: &'a GitCommit,
+    pub(crate) bad: &'a GitCommit,
+    pub(crate) follow: MergeAncestry,
     pub(crate) build: Option<&'a str>,
     pub(crate) serve: &'a str,
     /// The directory of the search, which exists.
@@ -36,7 +36,7 @@ pub(crate) struct BisectionRequest<'a> {
 }
 
 /// The state of a search.
-struct Bisection<'a> {
+struct CommitBisection<'a> {
     asked: &'a BisectionRequest<'a>,
     trees: BuiltTrees<'a>,
     good: PreparedVersion,
@@ -81,18 +81,18 @@ pub(crate) fn bisect(
     }
     let process = asked.comparer.process;
     let mut trees = BuiltTrees::new(repository, asked.build, asked.dir, process)?;
-    let prepared = |commit: &Commit, folder| {
+    let prepared = |commit: &GitCommit, folder| {
         PreparedVersion::of_commit(commit, asked.build, asked.serve, folder)
     };
-    let built_end = |trees: &mut BuiltTrees<'_>, commit: &Commit| match trees.built(commit)? {
-        BuildOutcome::Built(folder) => Ok(prepared(commit, folder)),
-        BuildOutcome::Failed(reason) => {
+    let built_end = |trees: &mut BuiltTrees<'_>, commit: &GitCommit| match trees.built(commit)? {
+        BuildResult::Built(folder) => Ok(prepared(commit, folder)),
+        BuildResult::Failed(reason) => {
             Err(Failure::error(format_args!("{}: {reason}", commit.name())))
         }
     };
     let good_version = built_end(&mut trees, good)?;
     let bad_version = built_end(&mut trees, bad)?;
-    let mut bisection = Bisection {
+    let mut bisection = CommitBisection {
         asked,
         trees,
         good: good_version,
@@ -106,8 +106,8 @@ pub(crate) fn bisect(
     };
     let first = bisection.step(&bad_version, suspects.len())?;
     save(&bisection.search)?;
-    if first != StepOutcome::Slower {
-        if first == StepOutcome::Undecided {
+    if first != CommitFinding::Slower {
+        if first == CommitFinding::Undecided {
             bisection.search.suspects = suspects;
         }
         return Ok((bisection.search, bisection.is_interrupted));
@@ -122,10 +122,10 @@ pub(crate) fn bisect(
         };
         let candidate = repository.by_id(&id)?;
         match bisection.candidate(&candidate, suspects.len())? {
-            StepOutcome::Slower => bad_id = id,
-            StepOutcome::NotSlower => good_ids.push(id),
-            StepOutcome::Skipped => drop(skipped.insert(id)),
-            StepOutcome::Undecided => {
+            CommitFinding::Slower => bad_id = id,
+            CommitFinding::NotSlower => good_ids.push(id),
+            CommitFinding::Skipped => drop(skipped.insert(id)),
+            CommitFinding::Undecided => {
                 bisection.search.suspects = suspects;
                 return Ok((bisection.search, bisection.is_interrupted));
             }
@@ -140,18 +140,18 @@ pub(crate) fn bisect(
     Ok((bisection.search, false))
 }
 
-impl Bisection<'_> {
-    fn version(&self, commit: &Commit) -> TrackedVersion {
+impl CommitBisection<'_> {
+    fn version(&self, commit: &GitCommit) -> TrackedVersion {
         let (build, serve) = (self.asked.build, self.asked.serve);
         PreparedVersion::of_commit(commit, build, serve, Default::default()).version
     }
 
     /// Builds and compares a commit inside of the range. One that can't be built or started is skipped.
-    fn candidate(&mut self, commit: &Commit, suspects: usize) -> Result<StepOutcome, Failure> {
+    fn candidate(&mut self, commit: &GitCommit, suspects: usize) -> Result<CommitFinding, Failure> {
         let built = self.trees.built(commit)?;
         let reason = match built {
-            BuildOutcome::Failed(reason) => reason,
-            BuildOutcome::Built(folder) => {
+            BuildResult::Failed(reason) => reason,
+            BuildResult::Built(folder) => {
                 let (build, serve) = (self.asked.build, self.asked.serve);
                 let version = PreparedVersion::of_commit(commit, build, serve, folder);
                 match self.step(&version, suspects) {
@@ -162,16 +162,20 @@ impl Bisection<'_> {
             }
         };
         console::notice(format_args!("{} is skipped: {reason}", commit.name()));
-        self.search.steps.push(SearchStep {
+        self.search.steps.push(CommitCheck {
             version: self.version(commit),
-            outcome: StepOutcome::Skipped,
+            outcome: CommitFinding::Skipped,
             comparisons: Vec::new(),
         });
-        Ok(StepOutcome::Skipped)
+        Ok(CommitFinding::Skipped)
     }
 
     /// Compares a version with the good one, and once more for a longer time if that does not decide.
-    fn step(&mut self, version: &PreparedVersion, suspects: usize) -> Result<StepOutcome, Failure> {
+    fn step(
+        &mut self,
+        version: &PreparedVersion,
+        suspects: usize,
+    ) -> Result<CommitFinding, Failure> {
         console::notice(format_args!(
             "{} against {}: {} may be the first slower one",
             version.version.name,
@@ -181,28 +185,28 @@ impl Bisection<'_> {
         let each = self.budget.spend(suspects) / 2.0;
         self.search.error_probability = ERROR_PROBABILITY - self.budget.left();
         let mut comparisons = Vec::new();
-        let mut outcome = StepOutcome::Undecided;
-        for longer in [1, LONGER] {
+        let mut outcome = CommitFinding::Undecided;
+        for longer in [1, LONGER_FACTOR] {
             let comparison = self.compare(version, each, longer)?;
             let sentence = shown::comparison(&self.good.version, &version.version, &comparison);
             console::notice(sentence);
             outcome = match comparison.verdict {
-                TrackVerdict::Slower => StepOutcome::Slower,
-                TrackVerdict::NotSlower => StepOutcome::NotSlower,
-                TrackVerdict::Undecided => StepOutcome::Undecided,
+                TrackJudgement::Slower => CommitFinding::Slower,
+                TrackJudgement::NotSlower => CommitFinding::NotSlower,
+                TrackJudgement::Undecided => CommitFinding::Undecided,
             };
             comparisons.push(comparison);
-            if outcome != StepOutcome::Undecided || self.is_interrupted {
+            if outcome != CommitFinding::Undecided || self.is_interrupted {
                 break;
             }
-            if longer < LONGER {
+            if longer < LONGER_FACTOR {
                 console::notice("not decided: measuring longer");
             }
         }
         if self.is_interrupted {
-            outcome = StepOutcome::Undecided;
+            outcome = CommitFinding::Undecided;
         }
-        self.search.steps.push(SearchStep {
+        self.search.steps.push(CommitCheck {
             version: version.version.clone(),
             outcome,
             comparisons,

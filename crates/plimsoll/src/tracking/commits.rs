@@ -26,7 +26,7 @@ pub(super) const GIT_VARIABLES: [&str; 4] =
 const SHORT_ID: usize = 7;
 
 /// The repository of the current folder.
-pub(crate) struct Repository {
+pub(crate) struct GitRepository {
     /// The top of its work tree.
     top: PathBuf,
     /// The current folder, relative to the top.
@@ -35,7 +35,7 @@ pub(crate) struct Repository {
 
 /// A version to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Commit {
+pub(crate) struct GitCommit {
     /// Its full id.
     pub(crate) id: String,
     /// The first line of its message.
@@ -44,7 +44,7 @@ pub(crate) struct Commit {
     pub(crate) changes: Option<String>,
 }
 
-impl Commit {
+impl GitCommit {
     /// Returns the name in reports and of files.
     pub(crate) fn name(&self) -> String {
         let short: String = self.id.chars().take(SHORT_ID).collect();
@@ -60,11 +60,11 @@ impl Commit {
     }
 }
 
-impl Repository {
+impl GitRepository {
     /// # Errors
     /// When the current folder is in no repository with a work tree, or there is no git.
-    pub(crate) fn of_current_folder() -> Result<Repository, Failure> {
-        let here = Repository {
+    pub(crate) fn of_current_folder() -> Result<GitRepository, Failure> {
+        let here = GitRepository {
             top: PathBuf::from("."),
             prefix: PathBuf::new(),
         };
@@ -76,7 +76,7 @@ impl Repository {
             )
         })?;
         let mut lines = found.lines();
-        Ok(Repository {
+        Ok(GitRepository {
             top: lines.next().unwrap_or(".").into(),
             prefix: lines.next().unwrap_or_default().into(),
         })
@@ -86,7 +86,7 @@ impl Repository {
     ///
     /// # Errors
     /// When it names none.
-    pub(crate) fn commit(&self, flag: &str, revision: &str) -> Result<Commit, Failure> {
+    pub(crate) fn commit(&self, flag: &str, revision: &str) -> Result<GitCommit, Failure> {
         let peeled = format!("{revision}^{{commit}}");
         let words = ["rev-parse", "--verify", "--end-of-options", &peeled];
         let Ok(id) = self.git(&words)? else {
@@ -98,9 +98,9 @@ impl Repository {
         self.described(&id)
     }
 
-    fn described(&self, id: &str) -> Result<Commit, Failure> {
+    fn described(&self, id: &str) -> Result<GitCommit, Failure> {
         let subject = self.needed(&["log", "-1", "--format=%s", id])?;
-        Ok(Commit {
+        Ok(GitCommit {
             id: id.to_owned(),
             subject,
             changes: None,
@@ -111,7 +111,7 @@ impl Repository {
     ///
     /// # Errors
     /// When there is no commit yet.
-    pub(crate) fn head_with_changes(&self) -> Result<Commit, Failure> {
+    pub(crate) fn head_with_changes(&self) -> Result<GitCommit, Failure> {
         let head = self.commit("--candidate", "HEAD")?;
         let changes = self.needed(&["status", "--porcelain"])?;
         let changes = if changes.is_empty() {
@@ -119,7 +119,7 @@ impl Repository {
         } else {
             Some(self.commit_changes(&head.id)?)
         };
-        Ok(Commit { changes, ..head })
+        Ok(GitCommit { changes, ..head })
     }
 
     /// Returns the commit that `candidate` is compared with by default: where its branch left the main one; on the main
@@ -127,7 +127,7 @@ impl Repository {
     ///
     /// # Errors
     /// When there is no commit before it.
-    pub(crate) fn default_base(&self, candidate: &Commit) -> Result<Commit, Failure> {
+    pub(crate) fn default_base(&self, candidate: &GitCommit) -> Result<GitCommit, Failure> {
         for branch in MAIN_BRANCHES {
             let base = self.git(&["merge-base", branch, &candidate.id])?;
             if let Ok(base) = base.map(|base| base.trim().to_owned())
@@ -208,7 +208,7 @@ impl Repository {
     ///
     /// # Errors
     /// When there is no git.
-    pub(super) fn is_ancestor(&self, good: &Commit, bad: &Commit) -> Result<bool, Failure> {
+    pub(super) fn is_ancestor(&self, good: &GitCommit, bad: &GitCommit) -> Result<bool, Failure> {
         let found = self.git(&["merge-base", "--is-ancestor", &good.id, &bad.id])?;
         Ok(found.is_ok())
     }
@@ -222,10 +222,10 @@ impl Repository {
         &self,
         bad: &str,
         good: &[String],
-        follow: Ancestry,
+        follow: MergeAncestry,
     ) -> Result<Vec<String>, Failure> {
         let mut words = vec!["rev-list", "--bisect-all"];
-        if follow == Ancestry::FirstParents {
+        if follow == MergeAncestry::FirstParents {
             words.push("--first-parent");
         }
         words.extend([bad, "--not"]);
@@ -241,7 +241,7 @@ impl Repository {
     ///
     /// # Errors
     /// When git fails.
-    pub(super) fn by_id(&self, id: &str) -> Result<Commit, Failure> {
+    pub(super) fn by_id(&self, id: &str) -> Result<GitCommit, Failure> {
         self.described(id)
     }
 
@@ -269,7 +269,7 @@ impl Repository {
 
 /// Which parents of a merge are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ancestry {
+pub(crate) enum MergeAncestry {
     AllParents,
     /// Only the branch that was merged into.
     FirstParents,

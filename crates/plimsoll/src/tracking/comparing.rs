@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{RungTable, Spec};
@@ -13,7 +14,8 @@ use plimsoll_model::track::{ERROR_PROBABILITY, TrackedVersion, VersionComparison
 use plimsoll_model::units::Period;
 use regex::Regex;
 
-use super::commits::Commit;
+use super::commits::GitCommit;
+use crate::execution::save_failure;
 use crate::failure::{Exit, Failure};
 use crate::ladder_run::{self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison};
 use crate::problems::PlanSource;
@@ -35,7 +37,7 @@ pub(crate) struct PreparedVersion {
 impl PreparedVersion {
     /// Returns the version of a commit that was built by `build` in `folder`.
     pub(crate) fn of_commit(
-        commit: &Commit,
+        commit: &GitCommit,
         build: Option<&str>,
         serve: &str,
         folder: PathBuf,
@@ -56,7 +58,7 @@ impl PreparedVersion {
 }
 
 /// What all comparisons of a command have in common.
-pub(crate) struct Comparer<'a> {
+pub(crate) struct VersionComparer<'a> {
     /// The load, with a target whose address is filled in for each version, and the ladder's options.
     pub(crate) spec: Spec,
     pub(crate) source: PlanSource<'a>,
@@ -67,7 +69,7 @@ pub(crate) struct Comparer<'a> {
     pub(crate) process: &'a ProcessContext,
 }
 
-impl Comparer<'_> {
+impl VersionComparer<'_> {
     /// Measures `new` beside `old`. All is written to `dir`, which exists; `directory` is its name in the record.
     /// Intervals miss the true change with `error_probability`, and the load lasts `longer` times the budget at most.
     ///
@@ -93,7 +95,13 @@ impl Comparer<'_> {
         let spec = self.spec_of(services, longer)?;
         let mut found = None;
         ladder_run::execute(&spec, &self.request(&flags, &compared), |mut run| {
-            let measured = run.run();
+            let mut measured = run.run();
+            if self.process.stop.level() != StopLevel::Run {
+                // A restart that the user interrupts is no failure of the server.
+                run.record.interrupted = true;
+                let saved = run.record.write(&run.dir);
+                measured = saved.map_err(|e| save_failure(&e, &run.dir));
+            }
             let ladder = run.record.clone();
             let comparison =
                 VersionComparison::of(&ladder, directory.to_owned(), error_probability);
@@ -221,14 +229,14 @@ fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
 
 /// Returns a command with stars for its secrets: values of variables and flags with such names, and parts of URLs.
 pub(crate) fn redacted(command: &str) -> String {
-    static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    static SECRET_VALUES: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(
             r#"(?i)([\w-]*(?:passw|pwd|secret|token|api[-_]?key|access[-_]?key|credential|auth)[\w-]*(?:=|\s*:\s*|\s+))("[^"]*"|'[^']*'|(?:bearer |basic )?[^\s'"]+)"#,
         )
         .ok()
     });
     let masked = redaction::masked(command);
-    match SECRETS.as_ref() {
+    match SECRET_VALUES.as_ref() {
         Some(secrets) => secrets.replace_all(&masked, "${1}***").into_owned(),
         // The pattern is a constant that compiles; without it, nothing may be shown.
         None => "***".to_owned(),

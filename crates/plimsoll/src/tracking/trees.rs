@@ -14,7 +14,7 @@ use plimsoll_report::quantity::planned;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use super::commits::{Commit, GIT_VARIABLES, Repository};
+use super::commits::{GIT_VARIABLES, GitCommit, GitRepository};
 use crate::console;
 use crate::failure::{Exit, Failure};
 use crate::parallel_loads::PROGRESS_INTERVAL;
@@ -29,7 +29,7 @@ const BUILD_GRACE: Duration = Duration::from_millis(500);
 
 /// The work trees of the commits that have been built; dropping it removes them.
 pub(crate) struct BuiltTrees<'a> {
-    repository: &'a Repository,
+    repository: &'a GitRepository,
     process: &'a ProcessContext,
     /// The shell command that builds a tree; `None`: nothing has to be built.
     build: Option<&'a str>,
@@ -37,14 +37,14 @@ pub(crate) struct BuiltTrees<'a> {
     logs: PathBuf,
     /// The folder of all trees.
     folder: TempDir,
-    outcomes: BTreeMap<String, BuildOutcome>,
+    outcomes: BTreeMap<String, BuildResult>,
     /// Trees that git has made.
     trees: Vec<PathBuf>,
 }
 
 /// What became of a build.
 #[derive(Clone, Debug)]
-pub(crate) enum BuildOutcome {
+pub(crate) enum BuildResult {
     /// The folder in which to serve.
     Built(PathBuf),
     /// Why it failed, with the end of its log.
@@ -55,7 +55,7 @@ impl<'a> BuiltTrees<'a> {
     /// # Errors
     /// When no temporary folder can be made.
     pub(crate) fn new(
-        repository: &'a Repository,
+        repository: &'a GitRepository,
         build: Option<&'a str>,
         logs: &Path,
         process: &'a ProcessContext,
@@ -82,7 +82,7 @@ impl<'a> BuiltTrees<'a> {
     ///
     /// # Errors
     /// When the work tree can't be made, the build can't be started, or the user interrupts it.
-    pub(crate) fn built(&mut self, commit: &Commit) -> Result<BuildOutcome, Failure> {
+    pub(crate) fn built(&mut self, commit: &GitCommit) -> Result<BuildResult, Failure> {
         let id = commit.built_id();
         if let Some(known) = self.outcomes.get(id) {
             return Ok(known.clone());
@@ -93,18 +93,18 @@ impl<'a> BuiltTrees<'a> {
         self.repository.add_work_tree(id, &tree)?;
         let folder = tree.join(&self.repository.prefix);
         let outcome = match self.build {
-            _ if !folder.is_dir() => BuildOutcome::Failed(format!(
+            _ if !folder.is_dir() => BuildResult::Failed(format!(
                 "it has no folder {}",
                 self.repository.prefix.display()
             )),
-            None => BuildOutcome::Built(folder),
+            None => BuildResult::Built(folder),
             Some(build) => self.run_build(&commit.name(), build, folder)?,
         };
         self.outcomes.insert(id.to_owned(), outcome.clone());
         Ok(outcome)
     }
 
-    fn run_build(&self, name: &str, build: &str, folder: PathBuf) -> Result<BuildOutcome, Failure> {
+    fn run_build(&self, name: &str, build: &str, folder: PathBuf) -> Result<BuildResult, Failure> {
         let log = self.logs.join(format!("build-{name}.log"));
         let failed = |e: io::Error| Failure::error(format_args!("can't build {name}: {e}"));
         let out = File::create(&log).map_err(failed)?;
@@ -134,8 +134,8 @@ impl<'a> BuiltTrees<'a> {
                 format_args!("interrupted while {name} was built"),
                 "nothing is left running",
             )),
-            Some(status) if status.success() => Ok(BuildOutcome::Built(folder)),
-            Some(status) => Ok(BuildOutcome::Failed(format!(
+            Some(status) if status.success() => Ok(BuildResult::Built(folder)),
+            Some(status) => Ok(BuildResult::Failed(format!(
                 "--build failed ({}), its log is {}{}",
                 describe_exit(status),
                 log.display(),

@@ -1,16 +1,19 @@
 //! Tests of decisions about two versions. The services are simulated, and all decides that decides in a measurement:
 //! intervals, their division over interim looks, gates and verdicts.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use plimsoll_model::ladder::turns::{BatchesRecord, RungMeasurement};
+use plimsoll_model::ladder::{LadderRecord, Rung, SliceResult};
+use plimsoll_model::plan::BatchSchedule;
+use plimsoll_model::record::BatchStart;
+use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::track::{
+    DEFAULT_GATES, ERROR_PROBABILITY, ErrorBudget, TrackJudgement, VersionComparison,
+};
+use plimsoll_model::{CallSample, Outcome, Time};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-
-use super::*;
-use crate::ladder::turns::{BatchesRecord, RungMeasurement};
-use crate::ladder::{Rung, SliceResult};
-use crate::plan::BatchSchedule;
-use crate::record::BatchStart;
-use crate::run::IntervalRecord;
-use crate::{CallSample, Outcome, Time};
 
 /// Interim looks at the intervals: 20 s each of a budget of 3 minutes.
 const LOOKS: u32 = 9;
@@ -145,7 +148,7 @@ fn compared(change: VersionChange, seed: u64) -> VersionComparison {
             }];
         }
         let found = VersionComparison::of(&ladder, ".".to_owned(), ERROR_PROBABILITY);
-        if found.verdict != TrackVerdict::Undecided || look == LOOKS {
+        if found.verdict != TrackJudgement::Undecided || look == LOOKS {
             return found;
         }
     }
@@ -158,9 +161,9 @@ fn verdicts(change: VersionChange, n: u64, seed: u64) -> [usize; 3] {
         let mut counts = [0; 3];
         for pull_request in from..to {
             counts[match compared(change, seed + pull_request).verdict {
-                TrackVerdict::NotSlower => 0,
-                TrackVerdict::Slower => 1,
-                TrackVerdict::Undecided => 2,
+                TrackJudgement::NotSlower => 0,
+                TrackJudgement::Slower => 1,
+                TrackJudgement::Undecided => 2,
             }] += 1;
         }
         counts
@@ -238,8 +241,8 @@ fn failing_version_is_not_judged_by_its_times() {
         };
         VersionComparison::of(&ladder, ".".to_owned(), 0.01).verdict
     };
-    assert_eq!(verdict_of(10), TrackVerdict::NotSlower);
-    assert_eq!(verdict_of(200), TrackVerdict::Undecided);
+    assert_eq!(verdict_of(10), TrackJudgement::NotSlower);
+    assert_eq!(verdict_of(200), TrackJudgement::Undecided);
 }
 
 #[test]
@@ -251,7 +254,8 @@ fn shares_of_search_never_exceed_whole() {
         while left > 1 {
             let share = budget.spend(left);
             // No step of a search without skipped commits has less than half of an equal share.
-            let equal = ERROR_PROBABILITY / f64::from(halvings(commits) + 2);
+            let steps = commits.max(2).next_power_of_two().trailing_zeros() + 1;
+            let equal = ERROR_PROBABILITY / f64::from(steps + 1);
             assert!(share > equal / 2.0, "{commits}: {share}");
             spent += share;
             left = left.div_ceil(2);
