@@ -13,6 +13,7 @@ mod openssl;
 mod outline;
 mod parts;
 mod proxied;
+mod replicates;
 mod routes;
 mod servers;
 mod services;
@@ -84,6 +85,14 @@ impl LadderRequest<'_> {
     /// Returns whether the ladder starts its servers itself.
     fn starts_servers(&self, options: &LadderSpec) -> bool {
         options.serve.is_some() || self.services.is_some()
+    }
+
+    /// Returns the ladder's directory; `name` is the plan's.
+    fn directory(&self, name: &str) -> PathBuf {
+        let new =
+            || execution::directory(self.flags.out.as_deref(), &format!("{name} {}", self.kind));
+        self.services
+            .map_or_else(new, |compared| compared.dir.clone())
     }
 
     fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
@@ -168,12 +177,7 @@ impl<'a> LadderRun<'a> {
         let spec = &outline.spec;
         let options = spec.ladder.clone().unwrap_or_default();
         let own = spec.name.as_deref().unwrap_or_default();
-        let dir = match asked.services {
-            Some(compared) => compared.dir.clone(),
-            None => {
-                execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind))
-            }
-        };
+        let dir = asked.directory(own);
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         let (available, mut skipped) =
             proxied::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;

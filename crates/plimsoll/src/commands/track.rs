@@ -42,15 +42,14 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: this branch, with what is not committed yet, and the commit where it left main
-  plimsoll track --build 'cargo build --release' --serve 'target/release/svc --port {port}' \\
-      'http://{address}/score'
-Example: two commands; a plan says what is called
-  plimsoll track --old './svc-1.4 --port {port}' --new './svc-1.5 --port {port}' --plan score.toml
+  plimsoll track --build make --serve './svc {port}' --plan score.toml
+Example: two commands
+  plimsoll track --old './svc-1.4 {port}' --new './svc-1.5 {port}' --plan score.toml
 Example: the first slower commit of a range
-  plimsoll track --bisect v1.4..main --build make --serve './svc {port}' 'http://{address}/'")]
+  plimsoll track --bisect v1.4..main --build make --serve './svc {port}' --plan score.toml")]
 pub(crate) struct TrackArguments {
-    /// What is called, such as http://{address}/path or grpc://{address}. Without a placeholder, the address of each
-    /// version replaces its host and port.
+    /// What is called: a URL with {address} (or {port}) in place of host and port. Without a placeholder, the address
+    /// of each version replaces them.
     #[arg(value_name = "URL", required_unless_present = "plan")]
     url: Option<String>,
 

@@ -7,8 +7,7 @@ use plimsoll_engine::Clock;
 use plimsoll_engine::awake::AwakeCores;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::ladder::turns::{
-    self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, MIN_REPLICATES,
-    RungMeasurement,
+    self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
 use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateOutcome, GateResult};
 use plimsoll_model::plan::BatchSchedule;
@@ -18,6 +17,7 @@ use plimsoll_model::schedule::turns::order;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
+use super::replicates::replicates_per_segment;
 use super::testbed::ServersUp;
 use super::{LADDER_KIND, LadderRequest, LadderRun, time_slots};
 use crate::failure::Failure;
@@ -34,16 +34,6 @@ const MAX_SEGMENT_LENGTH: Duration = Duration::from_secs(120);
 /// Default total length of all segments when a resolution or a gate asks for several.
 const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_SEGMENTS: u32 = 60;
-
-/// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
-const MAX_REPLICATES: u32 = 20;
-/// The same for services of the user's own, which may take long to start.
-const MAX_SERVICE_REPLICATES: u32 = 5;
-const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
-/// Minimum number of blocks in a replicate.
-const MIN_REPLICATE_BLOCKS: f64 = 10.0;
-/// Minimum number of blocks of a segment that is divided; differences between restarts would hide in a shorter one.
-const MIN_DIVIDED_BLOCKS: f64 = 100.0;
 
 /// Maximum number of interleaved rungs: each has a thread and servers of its own.
 const MAX_RUNGS: usize = 16;
@@ -186,38 +176,6 @@ impl Interleaving {
             restarts_servers: served,
             alpha: (asked.services).map_or(ALPHA, |compared| compared.error_probability / 2.0),
         }))
-    }
-}
-
-/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
-/// runs.
-fn replicates_per_segment(
-    spec: &Spec,
-    rungs: &[RungSpec],
-    asked: &LadderRequest<'_>,
-    calls: u32,
-    stretch: Duration,
-) -> u32 {
-    let Some(RateSpec::Steady(rate)) = &spec.load.rate else {
-        return 1;
-    };
-    let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
-    let serves = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
-    if !serves && asked.services.is_none() || are_judged {
-        return 1;
-    }
-    // Restarted servers need the plan's warm-up again.
-    let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-    let shortest = MIN_REPLICATE_LENGTH.max(warmup);
-    let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
-    if rounds < MIN_DIVIDED_BLOCKS {
-        return 1;
-    }
-    let most = (rounds / MIN_REPLICATE_BLOCKS).min(stretch.as_secs_f64() / shortest.as_secs_f64());
-    match most as u32 {
-        too_few if too_few < MIN_REPLICATES as u32 => 1,
-        most if asked.services.is_some() => most.min(MAX_SERVICE_REPLICATES),
-        most => most.min(MAX_REPLICATES),
     }
 }
 

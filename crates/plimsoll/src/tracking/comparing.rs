@@ -220,7 +220,7 @@ fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(Failure::usage(
             format_args!("the target `{url}` is not a URL with a host and a port"),
-            "write, for example, http://{address}/path or grpc://{address}",
+            "write {address} in place of host and port, after the scheme",
         ));
     };
     let path = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
@@ -251,10 +251,10 @@ mod tests {
     fn address_replaces_placeholders_or_host() {
         let at: SocketAddr = "127.0.0.1:4711".parse().unwrap();
         for (url, expected) in [
-            ("http://{address}/a?b=1", "http://127.0.0.1:4711/a?b=1"),
-            ("grpc://localhost:{port}", "grpc://localhost:4711"),
-            ("http://svc:8080/a/b", "http://127.0.0.1:4711/a/b"),
-            ("grpc://svc:50051", "grpc://127.0.0.1:4711"),
+            ("abc://{address}/a?b=1", "abc://127.0.0.1:4711/a?b=1"),
+            ("abc://localhost:{port}", "abc://localhost:4711"),
+            ("abc://svc:8080/a/b", "abc://127.0.0.1:4711/a/b"),
+            ("abc://svc:50051", "abc://127.0.0.1:4711"),
         ] {
             assert_eq!(target_at(url, at).unwrap(), expected, "{url}");
         }

@@ -50,6 +50,25 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
             "--with-stream",
         ],
     ),
+    // Flags of git.
+    (
+        "crates/plimsoll/src/tracking/commits.rs",
+        &[
+            "--all",
+            "--bisect-all",
+            "--detach",
+            "--end-of-options",
+            "--format",
+            "--git-path",
+            "--is-ancestor",
+            "--not",
+            "--porcelain",
+            "--show-prefix",
+            "--show-toplevel",
+            "--unshallow",
+            "--verify",
+        ],
+    ),
     // Flags that the program passes to its own processes.
     (
         "crates/plimsoll/src/commands/shard.rs",

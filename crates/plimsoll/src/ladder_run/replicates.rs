@@ -1,0 +1,50 @@
+//! Decides how often servers that the ladder starts are restarted in a segment of batches.
+
+use std::time::Duration;
+
+use plimsoll_model::ladder::turns::MIN_REPLICATES;
+use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
+
+use super::LadderRequest;
+
+/// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
+const MAX_REPLICATES: u32 = 20;
+/// The same for services of the user's own, which may take long to start.
+const MAX_SERVICE_REPLICATES: u32 = 5;
+const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
+/// Minimum number of blocks in a replicate.
+const MIN_REPLICATE_BLOCKS: f64 = 10.0;
+/// Minimum number of blocks of a segment that is divided; differences between restarts would hide in a shorter one.
+const MIN_DIVIDED_BLOCKS: f64 = 100.0;
+
+/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
+/// runs.
+pub(super) fn replicates_per_segment(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    asked: &LadderRequest<'_>,
+    calls: u32,
+    stretch: Duration,
+) -> u32 {
+    let Some(RateSpec::Steady(rate)) = &spec.load.rate else {
+        return 1;
+    };
+    let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
+    let serves = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
+    if !serves && asked.services.is_none() || are_judged {
+        return 1;
+    }
+    // Restarted servers need the plan's warm-up again.
+    let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+    let shortest = MIN_REPLICATE_LENGTH.max(warmup);
+    let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
+    if rounds < MIN_DIVIDED_BLOCKS {
+        return 1;
+    }
+    let most = (rounds / MIN_REPLICATE_BLOCKS).min(stretch.as_secs_f64() / shortest.as_secs_f64());
+    match most as u32 {
+        too_few if too_few < MIN_REPLICATES as u32 => 1,
+        most if asked.services.is_some() => most.min(MAX_SERVICE_REPLICATES),
+        most => most.min(MAX_REPLICATES),
+    }
+}
