@@ -287,7 +287,8 @@ fn run_workers(
     let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
-    for share in shares(plan, shape, shard, workers) {
+    for mut share in shares(plan, shape, shard, workers) {
+        share.unix_zero_ns = clock.unix_zero();
         let (give, given) = mpsc::channel();
         let handle = WorkerHandle {
             shared: Arc::clone(&shared),

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::recorder::Recorder;
+use plimsoll_model::recorder::{CallTracing, Recorder};
 use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::{Outcome, Time};
 
@@ -183,7 +183,13 @@ where
     fn run_load(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
         self.start = start;
         if let Some(ids) = self.client.trace_ids() {
-            self.recorder.keep_slowest(ids, self.share.index, start);
+            self.recorder.keep_traced(CallTracing {
+                ids,
+                worker: self.share.index,
+                start,
+                unix_zero_ns: self.share.unix_zero_ns,
+                sampler: self.share.sampler.take(),
+            });
         }
         self.intervals = IntervalClock::beginning(start);
         self.start_issuing();

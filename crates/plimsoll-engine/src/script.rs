@@ -11,4 +11,6 @@ pub mod worker;
 
 mod context;
 
-pub use context::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};
+pub use context::{
+    LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptOrigin,
+};

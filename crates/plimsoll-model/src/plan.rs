@@ -52,6 +52,9 @@ pub struct Plan {
     pub seed: u64,
     /// Whether every call is logged in the run directory.
     pub keep_requests: bool,
+    /// The calls of the random sample that is kept for spans, at most
+    /// [`MAX_SAMPLED_CALLS`](crate::record::MAX_SAMPLED_CALLS); 0: none.
+    pub span_sample: u32,
 }
 
 /// The server that the load is for, and how it is reached.

@@ -14,9 +14,11 @@ mod addresses;
 mod counts;
 mod details;
 mod messages;
+mod sampled;
 mod slowest;
 mod steps;
 mod tokens;
+mod traced_call;
 mod turns;
 
 pub use crate::times::{MAX_TIME_NS, SIGNIFICANT_DIGITS, TimeHistogram};
@@ -25,9 +27,11 @@ pub use counts::OutcomeCounts;
 pub use details::{DETAILS_PER_OUTCOME, FailureDetail};
 pub(crate) use details::{add_detail, merge_details};
 pub use messages::MessageCounts;
-pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, SlowestCalls};
+pub use sampled::{CallSampler, MAX_SAMPLED_CALLS, SampledCall, SampledCalls};
+pub use slowest::{MAX_SLOWEST_CALLS, SlowestCalls};
 pub(crate) use steps::STEP_TIMES_BY_KEY;
 pub use steps::StepRecord;
+pub use traced_call::{SpanFacts, TracedCall};
 pub use turns::{BatchStart, BatchTotals};
 
 /// The record of one stage.
@@ -88,6 +92,9 @@ pub struct StageRecord {
     /// The most calls that a user made on a journey that succeeded; 0: there was none, or it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub longest_journey: u64,
+    /// The calls that may be in the run's sample, where one is kept.
+    #[serde(default, skip_serializing_if = "SampledCalls::is_empty")]
+    pub sampled: SampledCalls,
     /// Payload bytes of requests.
     pub bytes_sent: u64,
     /// Payload bytes of answers.
@@ -283,6 +290,7 @@ impl StageRecord {
         }
         self.slowest.merge(&other.slowest);
         self.longest_journey = self.longest_journey.max(other.longest_journey);
+        self.sampled.merge(&other.sampled);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         for (_, of, of_mut) in TIMES_BY_KEY {

@@ -6,8 +6,9 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, BatchStart, DETAILS_PER_OUTCOME, FailureDetail, RecordedInterval,
-    RequestRecord, SlowCall, StageRecord, StepRecord, add_detail,
+    AddressCounts, AddressTally, BatchStart, CallSampler, DETAILS_PER_OUTCOME, FailureDetail,
+    RecordedInterval, RequestRecord, SampledCall, SpanFacts, StageRecord, StepRecord, TracedCall,
+    add_detail,
 };
 use crate::template::TraceIds;
 use crate::{CallSample, ConnectPhases, Outcome, Time};
@@ -19,15 +20,60 @@ pub struct RequestCarrier {
     pub connection: Option<u32>,
     /// The number from which the request's trace ids are generated.
     pub trace_number: u64,
+    /// The number of the journey's step; `None`: the call belongs to no journey.
+    pub step: Option<u32>,
 }
 
 /// Settings of calls whose requests have trace ids.
-#[derive(Clone, Copy, Debug)]
-struct CallTracing {
-    ids: TraceIds,
-    worker: u32,
+#[derive(Clone, Debug)]
+pub struct CallTracing {
+    /// The trace ids of the requests.
+    pub ids: TraceIds,
+    /// The worker's number, unique over all processes and shards.
+    pub worker: u32,
     /// The start of the run.
-    start: Time,
+    pub start: Time,
+    /// The wall-clock time at [`Time::ZERO`], nanoseconds since 1970.
+    pub unix_zero_ns: u64,
+    /// Chooses the sample; `None`: only the slowest calls are kept.
+    pub sampler: Option<CallSampler>,
+}
+
+impl CallTracing {
+    fn call(
+        &self,
+        s: &CallSample,
+        phases: Option<&ConnectPhases>,
+        carried: RequestCarrier,
+    ) -> TracedCall {
+        let sent_id = self.ids.span(carried.trace_number);
+        // Calls that share a request each need a span of their own.
+        let (span_id, parent_span_id) = if carried.trace_number == s.number {
+            (sent_id, None)
+        } else {
+            (sent_id.child(s.number), Some(sent_id))
+        };
+        TracedCall {
+            response_ns: s.response_ns(),
+            service_ns: s.service_ns(),
+            due_ns: s.arrival.since(self.start),
+            outcome: s.outcome,
+            worker: self.worker,
+            connection: carried.connection,
+            trace_id: self.ids.trace(carried.trace_number),
+            span: Some(SpanFacts {
+                number: s.number,
+                span_id,
+                parent_span_id,
+                due_unix_ns: self.unix_zero_ns.saturating_add(s.arrival.0),
+                first_byte_ns: s.first_byte_ns(),
+                bytes_sent: s.bytes_sent,
+                bytes_received: s.bytes_received,
+                step: carried.step,
+                phases: phases.copied(),
+            }),
+        }
+    }
 }
 
 /// Records calls and connections of one worker.
@@ -38,8 +84,8 @@ pub struct Recorder {
     /// Whether individual calls are examined: each one is recorded, or the slowest are kept.
     needs_calls: bool,
     keep_requests: bool,
-    /// Set if the slowest calls are kept.
-    traces: Option<CallTracing>,
+    /// Set if the slowest calls, and maybe a sample of all, are kept.
+    tracing: Option<CallTracing>,
     /// Texts handed over before, so that each leaves the worker only once in a run.
     known_details: Vec<FailureDetail>,
     /// Totals handed over before: calls that ended ok, and bytes received.
@@ -56,7 +102,7 @@ impl Recorder {
             stages,
             needs_calls: false,
             keep_requests: false,
-            traces: None,
+            tracing: None,
             known_details: Vec::new(),
             totals_taken: (0, 0),
         }
@@ -70,9 +116,9 @@ impl Recorder {
         self
     }
 
-    /// Keeps the slowest calls of `worker` as well, with their trace ids from `ids`, in a run that started at `start`.
-    pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
-        self.traces = Some(CallTracing { ids, worker, start });
+    /// Keeps the slowest calls as well, with their trace ids, and a sample of all calls if `tracing` has a sampler.
+    pub fn keep_traced(&mut self, tracing: CallTracing) {
+        self.tracing = Some(tracing);
         self.needs_calls = true;
     }
 
@@ -91,7 +137,7 @@ impl Recorder {
             record.call(s);
         }
         if self.needs_calls {
-            self.keep_if_slowest(s, carried);
+            self.keep_if_traced(s, None, carried);
             self.log_call(s, None, || None);
         }
     }
@@ -107,7 +153,7 @@ impl Recorder {
     ) {
         self.current.stage_mut(s.stage).call(s);
         if self.needs_calls {
-            self.keep_if_slowest(s, carried);
+            self.keep_if_traced(s, None, carried);
             self.log_call(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
         }
     }
@@ -137,22 +183,29 @@ impl Recorder {
         &mut steps[step]
     }
 
-    /// Keeps the call if it is one of the slowest.
-    fn keep_if_slowest(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
-        let (Some(traces), Some(carried)) = (self.traces, carried) else {
+    /// Keeps the call if it is one of the slowest, or may be in the sample.
+    fn keep_if_traced(
+        &mut self,
+        s: &CallSample,
+        phases: Option<&ConnectPhases>,
+        carried: Option<RequestCarrier>,
+    ) {
+        let (Some(tracing), Some(carried)) = (&mut self.tracing, carried) else {
             return;
         };
-        let slowest = &mut self.current.stage_mut(s.stage).slowest;
-        if slowest.admits(s.response_ns()) {
-            slowest.add(SlowCall {
-                response_ns: s.response_ns(),
-                service_ns: s.service_ns(),
-                due_ns: s.arrival.since(traces.start),
-                outcome: s.outcome,
-                worker: traces.worker,
-                connection: carried.connection,
-                trace_id: traces.ids.trace(carried.trace_number),
-            });
+        let stage = self.current.stage_mut(s.stage);
+        let is_slow = stage.slowest.admits(s.response_ns());
+        let sampler = tracing.sampler.as_mut();
+        let rank = sampler.and_then(|sampler| sampler.admit(s.number, s.stage));
+        if !is_slow && rank.is_none() {
+            return;
+        }
+        let call = tracing.call(s, phases, carried);
+        if is_slow {
+            stage.slowest.add(call);
+        }
+        if let Some(rank) = rank {
+            stage.sampled.add(SampledCall { rank, call });
         }
     }
 
@@ -182,7 +235,7 @@ impl Recorder {
     ) {
         self.current.stage_mut(s.stage).cold_call(s, p);
         if self.needs_calls {
-            self.keep_if_slowest(s, carried);
+            self.keep_if_traced(s, Some(p), carried);
             self.log_call(s, Some(*p), || None);
         }
     }

@@ -103,6 +103,9 @@ pub struct Spec {
     /// Send each call's own `traceparent` with its request (W3C Trace Context, sampled), and list the slowest calls with
     /// their trace ids. Default false.
     pub traceparent: Option<bool>,
+    /// Keep a random sample of this many calls, at most 1000, for [spans](traces.md#spans); the seed decides which. Needs
+    /// `traceparent`. Default 0.
+    pub span_sample: Option<u32>,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows, for data that varies from call to call.

@@ -23,7 +23,7 @@ pub use live::{LiveValue, MAX_LIVE_BYTES};
 pub use render_context::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
 pub use taken::{FieldScope, MAX_TAKEN, TakenField};
-pub use traces::{TraceId, TraceIds};
+pub use traces::{SpanId, TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
 
 /// The names of fields.

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod traced;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,6 +75,7 @@ fn header() -> RunHeader {
         full_share: Some(0.1),
         insecure: true,
         resume: true,
+        span_sample: Some(5),
         seed: Some(1),
         plan_hash: Some("fnv1a64:0".to_owned()),
         tool_version: "0.1.0".to_owned(),
@@ -92,7 +95,7 @@ fn header() -> RunHeader {
 fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
     let mut recorder = Recorder::new(2).with_request_log(true);
-    recorder.keep_slowest(plimsoll_model::template::TraceIds::new(1, 2), 0, Time::ZERO);
+    recorder.keep_traced(traced::tracing());
     let phases = ConnectPhases {
         resolve_ns: 10_000,
         connect_ns: 90_000,
@@ -133,13 +136,9 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.call_at(address, stage, Outcome::Ok);
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
-        let carried = plimsoll_model::recorder::RequestCarrier {
-            connection: Some(1),
-            trace_number: i,
-        };
         match i {
-            0 => recorder.cold_call(&sample, &phases, Some(carried)),
-            _ => recorder.sent_call(&sample, Some(carried)),
+            0 => recorder.cold_call(&sample, &phases, Some(traced::carrier(i))),
+            _ => recorder.sent_call(&sample, Some(traced::carrier(i))),
         }
         let names = ["log in".to_owned(), "order".to_owned()];
         recorder.step_due(stage, 0, &names);

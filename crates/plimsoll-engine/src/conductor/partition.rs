@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use plimsoll_model::plan::{ConnectionReuse, Plan, Shard};
+use plimsoll_model::record::CallSampler;
 
 use crate::address::Address;
 use crate::descriptors::descriptor_limit;
@@ -81,6 +82,7 @@ pub(super) fn shares(
 ) -> Vec<WorkerShare> {
     let load = Arc::new(plan.load.clone());
     let together = shape.calls_per_script;
+    let warmup: Vec<bool> = plan.load.stages.iter().map(|stage| stage.warmup).collect();
     (0..workers)
         .map(|worker| {
             let place = shard.inner(worker, workers);
@@ -90,6 +92,8 @@ pub(super) fn shares(
                     .calls
                     .map(|calls| place.part(calls.div_ceil(together)) * together),
                 keep_requests: plan.keep_requests,
+                sampler: (plan.span_sample > 0)
+                    .then(|| CallSampler::new(plan.seed, plan.span_sample, warmup.clone())),
                 trace: shape.trace,
                 ..WorkerShare::at(place, Arc::clone(&load), plan.seed)
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard};
+use plimsoll_model::record::CallSampler;
 use plimsoll_model::schedule::Schedule;
 
 /// Connections that may be establishing at once, over all workers of a run: fewer than any listen backlog,
@@ -33,6 +34,11 @@ pub struct WorkerShare {
     pub schedule: Schedule,
     /// Whether calls are also recorded one by one.
     pub keep_requests: bool,
+    /// Chooses the calls that are kept for spans; `None`: only the slowest are.
+    pub sampler: Option<CallSampler>,
+    /// The wall-clock time at [`Time::ZERO`](plimsoll_model::Time::ZERO), nanoseconds since 1970; 0 where time is
+    /// simulated.
+    pub unix_zero_ns: u64,
     /// Whether the bytes of connections are traced to the log.
     pub trace: bool,
 }
@@ -51,6 +57,8 @@ impl WorkerShare {
             schedule: Schedule::new(&load, seed),
             load,
             keep_requests: false,
+            sampler: None,
+            unix_zero_ns: 0,
             trace: false,
         }
     }

@@ -87,6 +87,15 @@ pub(crate) enum ScriptAction {
     Close(LinkId),
 }
 
+/// The request of a script's call, as traces name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTrace {
+    /// The number from which its trace ids were derived.
+    pub number: u64,
+    /// The number of the journey's step; `None`: the call belongs to no journey.
+    pub step: Option<usize>,
+}
+
 /// The context in which a script is called: its means to send, connect and record.
 pub struct ScriptContext<'a> {
     pub(crate) recorder: &'a mut Recorder,
@@ -146,14 +155,14 @@ impl ScriptContext<'_> {
 
     /// Records a call that ended on a link; the stage is filled in here. `counts` and `times` are stored with
     /// the call where calls are recorded one by one, and are not added to the run's measures. `traced_as` is
-    /// the number from which the trace ids of its request were derived; `None` if it was not sent.
+    /// what the trace ids of its request were derived from; `None` if it was not sent.
     pub fn call(
         &mut self,
         link: LinkId,
         sample: CallSample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
-        traced_as: Option<u64>,
+        traced_as: Option<RequestTrace>,
     ) {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
@@ -165,7 +174,8 @@ impl ScriptContext<'_> {
         let connection = self.connections[usize::from(link.0)];
         let carried = traced_as.map(|traced_as| RequestCarrier {
             connection,
-            trace_number: traced_as,
+            trace_number: traced_as.number,
+            step: traced_as.step.and_then(|step| u32::try_from(step).ok()),
         });
         (self.recorder).measured_call(&sample, counts, times, carried);
     }

@@ -20,7 +20,7 @@ use plimsoll_model::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Time};
 
 use super::scenario::{EndedCall, NextCall, Scenario, UserCall};
-use super::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};
+use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptOrigin};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use crate::tls::TlsClient;
 use crate::worker::ResponseTokens;
@@ -365,12 +365,10 @@ impl<C: Scenario> User<C> {
         let Some(call) = self.call.take() else { return };
         // A call that was never sent waited until now.
         let sent = call.sent.min(now);
-        let times = (call.due, sent);
-        let measured = if done.outcome.is_ok() {
-            call.answer.measured(times, &self.shared.goodput, now)
-        } else {
-            None
-        };
+        let (due, goodput) = (call.due, &self.shared.goodput);
+        let measured = (done.outcome.is_ok())
+            .then(|| call.answer.measured((due, sent), goodput, now))
+            .flatten();
         if let Some(measured) = &measured {
             call.answer
                 .record(measured, context.stage, context.recorder);
@@ -390,12 +388,13 @@ impl<C: Scenario> User<C> {
             .as_ref()
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
-        let traced_as = driver.map(|driver| driver.trace_number(sample.number));
+        let number = driver.map(|driver| driver.trace_number(sample.number));
         let scenario = &self.shared.scenario;
-        if !scenario.step_names().is_empty() {
-            let step = scenario.current_step(&self.memory);
+        let step = (!scenario.step_names().is_empty()).then(|| scenario.current_step(&self.memory));
+        if let Some(step) = step {
             context.step_call(sample, step, scenario.step_names());
         }
+        let traced_as = number.map(|number| RequestTrace { number, step });
         context.call(ONLY_LINK, sample, counts, times, traced_as);
     }
 

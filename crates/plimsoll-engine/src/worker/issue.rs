@@ -276,6 +276,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let mut carried = RequestCarrier {
             connection: Some(call.connection).filter(|index| *index != NO_CONNECTION),
             trace_number: call.number,
+            step: None,
         };
         let connection = self.connections.get_mut(call.connection as usize);
         if let Some(connection) = connection.and_then(Option::as_mut) {

@@ -6,44 +6,21 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use super::traced_call::TracedCall;
 use crate::template::TraceId;
 
 /// Maximum number of calls for each stage.
 pub const MAX_SLOWEST_CALLS: usize = 10;
 
-/// One of the slowest calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlowCall {
-    /// Time from when the call was due to its end. Nanoseconds, as in the next two fields.
-    pub response_ns: u64,
-    /// Time from its actual send to its end.
-    pub service_ns: u64,
-    /// Time from the start of the run to when the call was due.
-    pub due_ns: u64,
-    /// The call's outcome.
-    #[serde(rename = "code")]
-    pub outcome: Outcome,
-    /// The worker's number, unique over all processes and shards.
-    pub worker: u32,
-    /// The connection's number within its worker; a replacement has the same number. `None`: not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<u32>,
-    /// The trace id of the request.
-    pub trace_id: TraceId,
-}
-
-impl SlowCall {
-    /// Returns the sort key: the slowest first, with a fixed order of equally slow calls.
-    fn rank(&self) -> (Reverse<u64>, u64, TraceId) {
-        (Reverse(self.response_ns), self.due_ns, self.trace_id)
-    }
+/// Returns the sort key: the slowest first, with a fixed order of equally slow calls.
+fn rank(call: &TracedCall) -> (Reverse<u64>, u64, TraceId) {
+    (Reverse(call.response_ns), call.due_ns, call.trace_id)
 }
 
 /// The slowest calls, the slowest first; at most [`MAX_SLOWEST_CALLS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SlowestCalls(Vec<SlowCall>);
+pub struct SlowestCalls(Vec<TracedCall>);
 
 impl SlowestCalls {
     /// Returns whether a call of this response time may be one of the slowest.
@@ -53,9 +30,8 @@ impl SlowestCalls {
         last.is_none_or(|last| response_ns >= last.response_ns)
     }
 
-    pub(crate) fn add(&mut self, call: SlowCall) {
-        let rank = call.rank();
-        let place = self.0.partition_point(|other| other.rank() < rank);
+    pub(crate) fn add(&mut self, call: TracedCall) {
+        let place = self.0.partition_point(|other| rank(other) < rank(&call));
         if place < MAX_SLOWEST_CALLS {
             self.0.truncate(MAX_SLOWEST_CALLS - 1);
             self.0.insert(place, call);
@@ -71,7 +47,7 @@ impl SlowestCalls {
     }
 
     /// Returns the calls, the slowest first.
-    pub fn calls(&self) -> &[SlowCall] {
+    pub fn calls(&self) -> &[TracedCall] {
         &self.0
     }
 }
@@ -81,10 +57,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Outcome;
     use crate::template::TraceIds;
 
-    fn call(response_ns: u64, number: u64) -> SlowCall {
-        SlowCall {
+    fn call(response_ns: u64, number: u64) -> TracedCall {
+        TracedCall {
             response_ns,
             service_ns: response_ns / 2,
             due_ns: number % 3,
@@ -92,10 +69,11 @@ mod tests {
             worker: 1,
             connection: Some(2),
             trace_id: TraceIds::new(1, 2).trace(number),
+            span: None,
         }
     }
 
-    fn slowest(calls: &[SlowCall]) -> SlowestCalls {
+    fn slowest(calls: &[TracedCall]) -> SlowestCalls {
         let mut slowest = SlowestCalls::default();
         for call in calls {
             if slowest.admits(call.response_ns) {
@@ -112,7 +90,7 @@ mod tests {
             times in proptest::collection::vec(0u64..40, 0..200), workers in 1usize..5, turned in 0usize..5,
         ) {
             let numbered = times.iter().zip(0..);
-            let calls: Vec<SlowCall> = numbered.map(|(time, number)| call(*time, number)).collect();
+            let calls: Vec<TracedCall> = numbered.map(|(time, number)| call(*time, number)).collect();
             let mut parts: Vec<SlowestCalls> = (0..workers)
                 .map(|worker| {
                     let own = calls.iter().skip(worker).step_by(workers);
@@ -123,7 +101,7 @@ mod tests {
             let mut merged = SlowestCalls::default();
             parts.iter().for_each(|part| merged.merge(part));
             let mut sorted = calls.clone();
-            sorted.sort_by_key(SlowCall::rank);
+            sorted.sort_by_key(rank);
             sorted.truncate(MAX_SLOWEST_CALLS);
             prop_assert_eq!(merged.calls(), &sorted[..]);
             prop_assert_eq!(slowest(&calls), merged);

@@ -268,6 +268,7 @@ fn slowest_sent_calls_keep_trace_ids() {
         Some(RequestCarrier {
             connection: Some(3),
             trace_number: number / 2,
+            step: None,
         })
     };
     let record = |recorder: &mut Recorder| {
@@ -287,12 +288,18 @@ fn slowest_sent_calls_keep_trace_ids() {
     };
     let kept = |interval: &RecordedInterval| interval.stages[1].as_ref().unwrap().slowest.clone();
     assert!(kept(&record(&mut recorder)).calls().is_empty());
-    recorder.keep_slowest(ids, 4, start);
+    recorder.keep_traced(CallTracing {
+        ids,
+        worker: 4,
+        start,
+        unix_zero_ns: 5_000_000,
+        sampler: None,
+    });
     let interval = record(&mut recorder);
     assert!(interval.requests.is_empty());
     let kept = kept(&interval);
     let numbers = [600, 500, 19, 18, 17, 16, 15, 14, 13, 12];
-    let expected = numbers.map(|number| SlowCall {
+    let expected = numbers.map(|number| TracedCall {
         response_ns: 100 + number,
         service_ns: 50 + number,
         due_ns: 100,
@@ -303,6 +310,19 @@ fn slowest_sent_calls_keep_trace_ids() {
         worker: 4,
         connection: Some(3),
         trace_id: ids.trace(number / 2),
+        span: Some(SpanFacts {
+            number,
+            span_id: ids.span(number / 2).child(number),
+            parent_span_id: Some(ids.span(number / 2)),
+            due_unix_ns: 5_001_100,
+            first_byte_ns: sample(number, Outcome::Ok)
+                .first_byte
+                .since(Time(start.0 + 150)),
+            bytes_sent: sample(number, Outcome::Ok).bytes_sent,
+            bytes_received: sample(number, Outcome::Ok).bytes_received,
+            step: None,
+            phases: (number == 600).then(ConnectPhases::default),
+        }),
     });
     assert_eq!(kept.calls(), expected);
 }

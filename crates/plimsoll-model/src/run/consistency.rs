@@ -136,6 +136,7 @@ fn each_stage_count(
         slowest: _,
         // A maximum, which is not added up.
         longest_journey: _,
+        sampled: _,
         bytes_sent,
         bytes_received,
         messages,

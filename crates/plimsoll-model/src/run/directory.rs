@@ -55,6 +55,14 @@ impl Run {
         value.clone().try_into().ok()
     }
 
+    /// Returns the text of `key` in each step of the plan's journey, in order; empty if calls are no steps.
+    pub fn step_texts(&self, key: &str) -> Vec<Option<String>> {
+        let plan: Table = self.plan.parse().unwrap_or_default();
+        let steps = plan.get("steps").and_then(|steps| steps.as_array());
+        let text = |step: &toml::Value| Some(step.get(key)?.as_str()?.to_owned());
+        steps.map_or_else(Vec::new, |steps| steps.iter().map(text).collect())
+    }
+
     /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`RunState::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file::RUN);

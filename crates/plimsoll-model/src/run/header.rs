@@ -113,6 +113,9 @@ pub struct RunHeader {
     pub resume: bool,
     /// The planned number of calls, not counting the warm-up's; `None`: not limited.
     pub calls: Option<u64>,
+    /// The calls of the sample that is kept for spans; left out where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span_sample: Option<u32>,
     /// The seed of everything random.
     pub seed: Option<u64>,
     /// The plan's [`plan_hash`].
@@ -324,6 +327,7 @@ impl RunHeader {
             full_share: plan.tls.as_ref().and_then(|tls| tls.full_share),
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
+            span_sample: Some(plan.span_sample).filter(|&calls| calls > 0),
             seed: Some(plan.seed),
             plan_hash: Some(plan_hash(plan_toml)),
             machine: Some(MachineFacts::read()),

@@ -216,8 +216,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::{FailureDetail, MAX_SLOWEST_CALLS};
-    use crate::recorder::RequestCarrier;
+    use crate::record::{CallSampler, FailureDetail, MAX_SLOWEST_CALLS};
+    use crate::recorder::{CallTracing, RequestCarrier};
     use crate::run::{MachineUse, MemoryPhase, MemoryReading, OtherProcess, ProcessMemory};
     use crate::template::TraceIds;
     use crate::{CallSample, Outcome, Recorder, Time};
@@ -289,7 +289,13 @@ mod tests {
     fn recorded(of: u64) -> (IntervalRecord, Vec<IntervalRecord>) {
         let record = |numbers: &mut dyn Iterator<Item = u64>| {
             let mut recorder = Recorder::new(3);
-            recorder.keep_slowest(TraceIds::new(1, 2), 0, Time(0));
+            recorder.keep_traced(CallTracing {
+                ids: TraceIds::new(1, 2),
+                worker: 0,
+                start: Time(0),
+                unix_zero_ns: 0,
+                sampler: Some(CallSampler::new(1, 1_000, vec![false])),
+            });
             for number in numbers {
                 let stage = (number % 3) as u8;
                 recorder.stage(stage).due += 1;
@@ -311,6 +317,7 @@ mod tests {
                 let carried = RequestCarrier {
                     connection: (number % 5 != 0).then_some(number as u32 % 5),
                     trace_number: number,
+                    step: None,
                 };
                 recorder.sent_call(&sample, Some(carried));
             }

@@ -18,6 +18,8 @@ pub struct LaneTable {
     pub requests: Option<Value>,
     /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: as the plan says.
     pub traceparent: Option<Value>,
+    /// Keep a random sample of this many calls of this lane for spans. Default: as the plan says.
+    pub span_sample: Option<Value>,
     /// How the lane's links are secured. Default: the plan's; none for a plaintext target.
     pub tls: Option<Value>,
     /// The lane's file of rows. Default: the plan's.

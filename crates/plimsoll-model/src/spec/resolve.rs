@@ -11,6 +11,7 @@ use super::target::{
 };
 use super::{Spec, WatchSpec, give_addresses, protocol};
 use crate::plan::{ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan};
+use crate::record::MAX_SAMPLED_CALLS;
 use crate::redaction;
 
 #[cfg(test)]
@@ -73,6 +74,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             watch,
             seed,
             keep_requests: spec.requests.unwrap_or(false),
+            span_sample: spec.span_sample.unwrap_or(0),
         }),
         _ => Err(problems.0),
     }
@@ -260,7 +262,29 @@ impl Problems {
                 ),
             );
         }
+        self.span_sample(spec);
         (protocol.resolve)(section, spec, self, surroundings)
+    }
+}
+
+impl Problems {
+    /// Reports a sample that can't be kept.
+    fn span_sample(&mut self, spec: &Spec) {
+        let Some(calls) = spec.span_sample.filter(|calls| *calls > 0) else {
+            return;
+        };
+        if calls as usize > MAX_SAMPLED_CALLS {
+            self.add(
+                "span_sample",
+                format!("{calls} calls, and a sample has at most {MAX_SAMPLED_CALLS}"),
+            );
+        }
+        if spec.traceparent != Some(true) {
+            self.add(
+                "span_sample",
+                "needs traceparent = true: only calls that carry trace ids have spans",
+            );
+        }
     }
 }
 

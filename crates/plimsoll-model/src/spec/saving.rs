@@ -61,6 +61,7 @@ impl Spec {
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
         spec.requests = Some(plan.keep_requests);
+        spec.span_sample = Some(plan.span_sample).filter(|&calls| calls > 0);
         spec.tls = plan
             .tls
             .as_ref()

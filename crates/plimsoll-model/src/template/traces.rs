@@ -23,6 +23,10 @@ pub struct TraceIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(u128);
 
+/// The id of a span within its trace (§3.2.2.4); its text is hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(u64);
+
 impl TraceIds {
     /// Length of [`TraceIds::traceparent`] in bytes.
     pub const TRACEPARENT_LENGTH: usize = 55;
@@ -42,16 +46,43 @@ impl TraceIds {
         TraceId(u128::from(self.prefix) << 64 | u128::from(low))
     }
 
+    /// Returns the id of the call's span, which the header field names as the parent of the service's spans.
+    #[inline]
+    pub fn span(&self, number: u64) -> SpanId {
+        let TraceId(trace) = self.trace(number);
+        // Independent of the second half of the trace id.
+        SpanId(mix((trace as u64) ^ self.key.rotate_left(32)).max(1))
+    }
+
     /// Returns the value of the header field: version 00, the trace id, the span id, and the `sampled` flag.
     #[inline]
     pub fn traceparent(&self, number: u64) -> [u8; TraceIds::TRACEPARENT_LENGTH] {
         let TraceId(trace) = self.trace(number);
-        // Independent of the second half of the trace id.
-        let span = mix((trace as u64) ^ self.key.rotate_left(32)).max(1);
+        let SpanId(span) = self.span(number);
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
         hexadecimal(&trace.to_be_bytes(), &mut text[3..35]);
         hexadecimal(&span.to_be_bytes(), &mut text[36..52]);
         text
+    }
+}
+
+impl TraceId {
+    /// Returns the id as protocols that are binary send it.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl SpanId {
+    /// Returns the id as protocols that are binary send it.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// Returns the id of the `nth` span below this one; always the same, and another one for each number.
+    #[must_use]
+    pub fn child(self, nth: u64) -> SpanId {
+        SpanId(mix(self.0 ^ mix(nth.wrapping_add(GOLDEN_GAMMA))).max(1))
     }
 }
 
@@ -70,7 +101,19 @@ impl fmt::Display for TraceId {
     }
 }
 
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for SpanId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -79,14 +122,31 @@ impl Serialize for TraceId {
 impl<'de> Deserialize<'de> for TraceId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TraceId, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let is_id = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let id = u128::from_str_radix(&text, 16).ok().filter(|_| is_id);
-        id.map(TraceId).ok_or_else(|| {
+        let id = parsed(&text, 32).ok_or_else(|| {
             de::Error::custom(format!(
                 "{text:?} is not a trace id: write 32 hexadecimal digits"
             ))
+        });
+        id.map(TraceId)
+    }
+}
+
+impl<'de> Deserialize<'de> for SpanId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SpanId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let id = parsed(&text, 16).and_then(|id| u64::try_from(id).ok());
+        id.map(SpanId).ok_or_else(|| {
+            de::Error::custom(format!(
+                "{text:?} is not a span id: write 16 hexadecimal digits"
+            ))
         })
     }
+}
+
+/// Returns the number that exactly this many hexadecimal digits are.
+fn parsed(text: &str, digits: usize) -> Option<u128> {
+    let is_id = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_id)
 }
 
 #[cfg(test)]
@@ -135,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn child_spans_differ_from_each_other() {
+        let ids = TraceIds::new(1, 2);
+        let mut all = HashSet::new();
+        for number in 0..1_000 {
+            let span = ids.span(number);
+            let children = (0..10).map(|nth| span.child(nth));
+            assert!(children.chain([span]).all(|id| all.insert(id)));
+        }
+    }
+
+    #[test]
     fn trace_ids_are_nonzero_and_load_specific() {
         let ids = |prefix, key| TraceIds::new(prefix, key).trace(7);
         assert_ne!(ids(1, 5), ids(2, 5));
@@ -150,7 +221,12 @@ mod tests {
         let id = ids.trace(3);
         let written = serde_json::to_string(&id).unwrap();
         assert_eq!(serde_json::from_str::<TraceId>(&written).unwrap(), id);
-        assert_eq!(id.to_string(), ids_of(&text(ids, 3)).0);
+        let header = text(ids, 3);
+        assert_eq!(id.to_string(), ids_of(&header).0);
+        let span = ids.span(3);
+        assert_eq!(span.to_string(), ids_of(&header).1);
+        let written = serde_json::to_string(&span).unwrap();
+        assert_eq!(serde_json::from_str::<SpanId>(&written).unwrap(), span);
         for wrong in [
             "",
             "xyz",
@@ -159,6 +235,7 @@ mod tests {
         ] {
             let wrong = format!("{wrong:?}");
             assert!(serde_json::from_str::<TraceId>(&wrong).is_err(), "{wrong}");
+            assert!(serde_json::from_str::<SpanId>(&wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -6,8 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_engine::StopFlag;
-use plimsoll_engine::{Observation, RunRole};
+use plimsoll_engine::{Observation, RunRole, StopFlag};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
@@ -109,6 +108,7 @@ impl SessionLoad {
             watch: WatchedProcess::Nothing,
             seed: 7,
             keep_requests: false,
+            span_sample: 0,
         };
         let sessions = SessionScripts::new(SessionOptions {
             api: target(api),

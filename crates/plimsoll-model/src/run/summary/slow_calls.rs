@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::record::{SlowCall, SlowestCalls};
+use crate::record::{SlowestCalls, TracedCall};
 use crate::run::times::rounded;
 use crate::template::TraceId;
 
@@ -28,7 +28,7 @@ pub struct SlowCallSummary {
 impl SlowCallSummary {
     pub(super) fn of(slowest: &SlowestCalls) -> Vec<SlowCallSummary> {
         let us = |ns: u64| rounded(ns as f64 / 1e3);
-        let one = |call: &SlowCall| SlowCallSummary {
+        let one = |call: &TracedCall| SlowCallSummary {
             response_us: us(call.response_ns),
             service_us: us(call.service_ns),
             due_us: us(call.due_ns),

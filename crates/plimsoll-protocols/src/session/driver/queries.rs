@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::script::ScriptContext;
+use plimsoll_engine::script::{RequestTrace, ScriptContext};
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
@@ -270,7 +270,10 @@ impl Session {
             bytes_received: query.map_or(0, |query| query.bytes),
         };
         let was_sent = query.is_some_and(|query| query.sent != Time::NEVER);
-        let traced_as = was_sent.then_some(sample.number);
+        let traced_as = was_sent.then_some(RequestTrace {
+            number: sample.number,
+            step: None,
+        });
         turn.call(SOCKET_LINK, sample, &counts, &times, traced_as);
         self.has_failed |= !outcome.is_ok();
     }

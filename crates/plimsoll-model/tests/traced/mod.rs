@@ -1,0 +1,26 @@
+//! Calls that carry trace ids, with all that is kept of them.
+
+use plimsoll_model::Time;
+use plimsoll_model::record::CallSampler;
+use plimsoll_model::recorder::{CallTracing, RequestCarrier};
+use plimsoll_model::template::TraceIds;
+
+/// Returns the settings of a worker that keeps the slowest calls and a sample of five.
+pub(crate) fn tracing() -> CallTracing {
+    CallTracing {
+        ids: TraceIds::new(1, 2),
+        worker: 0,
+        start: Time::ZERO,
+        unix_zero_ns: 1_767_323_045_000_000_000,
+        sampler: Some(CallSampler::new(1, 5, Vec::new())),
+    }
+}
+
+/// Returns how a step's request with these ids was sent.
+pub(crate) fn carrier(trace_number: u64) -> RequestCarrier {
+    RequestCarrier {
+        connection: Some(1),
+        trace_number,
+        step: Some(0),
+    }
+}
