@@ -2,7 +2,7 @@
 //!
 //! Everything here is a pure function of run directories: [`terminal`] for people, [`json`] for programs, [`lines`]
 //! for the line-per-request files of other load generators, [`aiperf`] in the format of AIPerf, [`bencher`] in that of
-//! Bencher, [`comment`] for pull requests, [`data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures, decides
+//! Bencher, [`comment`] for pull requests, [`spans`] for collectors of traces, [`data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures, decides
 //! or opens a socket; the binary prints what these functions return.
 
 #![warn(missing_docs)]
@@ -30,6 +30,7 @@ pub mod markdown;
 mod measures;
 mod memory;
 pub mod ongoing;
+pub mod otlp;
 mod overhead;
 pub mod prometheus;
 mod rotation;
@@ -38,6 +39,7 @@ pub mod search;
 mod settled;
 mod shards;
 mod slowest;
+pub mod spans;
 mod steps;
 pub mod sweep;
 mod table;

@@ -1,9 +1,10 @@
-//! OTLP 1 messages for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs use. One structure gives
-//! both encodings, protobuf and its JSON, in which 64-bit numbers are strings.
+//! OTLP 1 messages for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs use.
 
 use hdrhistogram::Histogram;
 use prost::Message;
 use serde::{Serialize, Serializer};
+
+use crate::otlp::{InstrumentationScope, KeyValue, Resource, attribute, optional_text, text};
 
 use super::{CALL_TIMES, COUNTERS, GAUGES, RunningTotals, counts, cpu, durations, recorded, sum_s};
 
@@ -20,21 +21,6 @@ pub struct MetricsRequest {
     resource_metrics: Vec<ResourceMetrics>,
 }
 
-/// A collector's response: `ExportMetricsServiceResponse`.
-#[derive(Clone, PartialEq, Message)]
-struct MetricsResponse {
-    #[prost(message, optional, tag = "1")]
-    partial_success: Option<PartialSuccess>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PartialSuccess {
-    #[prost(int64, tag = "1")]
-    rejected_data_points: i64,
-    #[prost(string, tag = "2")]
-    error_message: String,
-}
-
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceMetrics {
@@ -45,40 +31,11 @@ struct ResourceMetrics {
 }
 
 #[derive(Clone, PartialEq, Message, Serialize)]
-struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message, Serialize)]
-struct KeyValue {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(message, optional, tag = "2")]
-    value: Option<AnyValue>,
-}
-
-#[derive(Clone, PartialEq, Message, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AnyValue {
-    #[prost(string, optional, tag = "1")]
-    string_value: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message, Serialize)]
 struct ScopeMetrics {
     #[prost(message, optional, tag = "1")]
     scope: Option<InstrumentationScope>,
     #[prost(message, repeated, tag = "2")]
     metrics: Vec<OtlpMetric>,
-}
-
-#[derive(Clone, PartialEq, Message, Serialize)]
-struct InstrumentationScope {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    version: String,
 }
 
 /// A metric with one of the three kinds of data.
@@ -189,17 +146,6 @@ struct Buckets {
     bucket_counts: Vec<u64>,
 }
 
-fn text<S: Serializer>(n: &u64, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(n)
-}
-
-fn optional_text<S: Serializer>(n: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
-    match n {
-        Some(n) => to.collect_str(n),
-        None => to.serialize_none(),
-    }
-}
-
 fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(all.iter().map(u64::to_string))
 }
@@ -258,10 +204,7 @@ impl MetricsRequest {
                 .filter_map(|o| Some((o, o.calls.measures.times(measure).histogram()?)));
             metrics.push(exponential(measure.key(), histograms, now_unix_ns));
         }
-        let scope = InstrumentationScope {
-            name: "plimsoll".to_owned(),
-            version: tool_version.to_owned(),
-        };
+        let scope = InstrumentationScope::of_version(tool_version);
         let resource = Resource {
             attributes: vec![attribute("service.name", "plimsoll")],
         };
@@ -274,39 +217,6 @@ impl MetricsRequest {
                 }],
             }],
         }
-    }
-
-    /// Encodes the request in protobuf.
-    pub fn to_protobuf(&self) -> Vec<u8> {
-        self.encode_to_vec()
-    }
-
-    /// Encodes the request in protobuf's JSON mapping.
-    pub fn to_json(&self) -> Vec<u8> {
-        // Writing to memory can't fail.
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
-/// Returns the reason for which a collector rejected a part of a request; `None`: there is none, or the response is
-/// not protobuf.
-pub fn partial_refusal(answer: &[u8]) -> Option<String> {
-    let partial = MetricsResponse::decode(answer).ok()?.partial_success?;
-    let is_refusal = partial.rejected_data_points > 0 || !partial.error_message.is_empty();
-    is_refusal.then(|| {
-        format!(
-            "{} data points rejected: {}",
-            partial.rejected_data_points, partial.error_message
-        )
-    })
-}
-
-fn attribute(key: &str, text: &str) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue {
-            string_value: Some(text.to_owned()),
-        }),
     }
 }
 

@@ -1,0 +1,180 @@
+//! OTLP 1 messages (opentelemetry-proto): what metrics and spans have in common. One structure gives both encodings,
+//! protobuf and its JSON, in which 64-bit numbers are strings.
+
+use prost::Message;
+use serde::{Serialize, Serializer};
+
+/// A request to export something to a collector.
+pub trait ExportRequest {
+    /// Encodes the request in protobuf.
+    fn to_protobuf(&self) -> Vec<u8>;
+
+    /// Encodes the request in protobuf's JSON mapping, as OTLP has it.
+    fn to_json(&self) -> Vec<u8>;
+}
+
+impl<M: Message + Serialize> ExportRequest for M {
+    fn to_protobuf(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    fn to_json(&self) -> Vec<u8> {
+        // Writing to memory can't fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// A collector's response: `ExportMetricsServiceResponse` or `ExportTraceServiceResponse`, which are alike.
+#[derive(Clone, PartialEq, Message)]
+struct ExportResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+/// What a collector says of a request that it accepted in part.
+#[derive(Clone, PartialEq, Message)]
+pub struct PartialSuccess {
+    /// The number of data points or spans that it rejected.
+    #[prost(int64, tag = "1")]
+    pub rejected: i64,
+    /// Why, or a warning.
+    #[prost(string, tag = "2")]
+    pub error_message: String,
+}
+
+impl PartialSuccess {
+    /// Decodes a response in protobuf; `None`: everything was accepted, or the response is not protobuf.
+    pub fn of_protobuf(answer: &[u8]) -> Option<PartialSuccess> {
+        let partial = ExportResponse::decode(answer).ok()?.partial_success?;
+        partial.is_refusal()
+    }
+
+    /// Decodes a response in JSON, like [`PartialSuccess::of_protobuf`].
+    pub fn of_json(answer: &[u8]) -> Option<PartialSuccess> {
+        let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+        let partial = &answer["partialSuccess"];
+        // A 64-bit number is a string in protobuf's JSON; some collectors write a number.
+        let rejected = ["rejectedSpans", "rejectedDataPoints"].map(|key| &partial[key]);
+        let rejected = rejected.into_iter().find_map(|number| {
+            let text = number.as_str().and_then(|text| text.parse().ok());
+            text.or_else(|| number.as_i64())
+        });
+        let error_message = partial["errorMessage"].as_str().unwrap_or_default();
+        let partial = PartialSuccess {
+            rejected: rejected.unwrap_or(0),
+            error_message: error_message.to_owned(),
+        };
+        partial.is_refusal()
+    }
+
+    fn is_refusal(self) -> Option<PartialSuccess> {
+        let is_refusal = self.rejected > 0 || !self.error_message.is_empty();
+        is_refusal.then_some(self)
+    }
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub(crate) struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub(crate) struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+/// A value of one of the two kinds.
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnyValue {
+    #[prost(string, optional, tag = "1")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    string_value: Option<String>,
+    #[prost(int64, optional, tag = "3")]
+    #[serde(
+        serialize_with = "optional_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    int_value: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub(crate) struct InstrumentationScope {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+impl InstrumentationScope {
+    pub(crate) fn of_version(tool_version: &str) -> InstrumentationScope {
+        InstrumentationScope {
+            name: "plimsoll".to_owned(),
+            version: tool_version.to_owned(),
+        }
+    }
+}
+
+pub(crate) fn attribute(key: &str, text: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            string_value: Some(text.to_owned()),
+            int_value: None,
+        }),
+    }
+}
+
+/// Returns an attribute whose value is a number; one beyond 64 bits with a sign becomes the highest that is not.
+pub(crate) fn number_attribute(key: &str, number: u64) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            string_value: None,
+            int_value: Some(i64::try_from(number).unwrap_or(i64::MAX)),
+        }),
+    }
+}
+
+pub(crate) fn text<S: Serializer>(n: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(n)
+}
+
+pub(crate) fn optional_text<S: Serializer>(n: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
+    match n {
+        Some(n) => to.collect_str(n),
+        None => to.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partial_success_is_read_in_both_encodings() {
+        let expected = PartialSuccess {
+            rejected: 3,
+            error_message: "too old".to_owned(),
+        };
+        let response = ExportResponse {
+            partial_success: Some(expected.clone()),
+        };
+        let read = PartialSuccess::of_protobuf(&response.encode_to_vec());
+        assert_eq!(read.as_ref(), Some(&expected));
+        for (key, number) in [("rejectedSpans", "\"3\""), ("rejectedDataPoints", "3")] {
+            let answer =
+                format!(r#"{{"partialSuccess":{{"{key}":{number},"errorMessage":"too old"}}}}"#);
+            let read = PartialSuccess::of_json(answer.as_bytes());
+            assert_eq!(read.as_ref(), Some(&expected), "{answer}");
+        }
+        for nothing in ["", "{}", r#"{"partialSuccess":{}}"#, "<html>"] {
+            assert_eq!(PartialSuccess::of_json(nothing.as_bytes()), None);
+            assert_eq!(PartialSuccess::of_protobuf(nothing.as_bytes()), None);
+        }
+    }
+}
