@@ -26,6 +26,7 @@ use serde_json::Value;
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
 
 /// Variable that names the Markdown file of the job summary in GitHub Actions.
 const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
@@ -52,6 +53,9 @@ pub(crate) struct DocumentFlags {
     /// Write a page in HTML ("-": stdout). It needs no network.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) spans: SpanFlags,
 }
 
 /// `--json`, for commands whose output a program may read.
@@ -160,18 +164,19 @@ impl DocumentFlags {
     /// Returns the given document flags with their files.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [
-            ("--junit", &self.junit),
-            ("--markdown", &self.markdown),
-            ("--comment", &self.comment),
-            ("--html", &self.html),
+            ("--junit", self.junit.as_deref()),
+            ("--markdown", self.markdown.as_deref()),
+            ("--comment", self.comment.as_deref()),
+            ("--html", self.html.as_deref()),
+            (SPANS_FLAG, self.spans.file()),
         ];
         all.into_iter()
-            .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+            .filter_map(|(flag, file)| Some((flag, file?)))
     }
 
     /// # Errors
     /// When two documents would be mixed on stdout, or a file can't be created; checked before a load, not after it.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         let json = self.json.then(|| "--json".to_owned());
         let files = self.files().filter(|(_, file)| is_stdout(file));
         let files = files.map(|(flag, _)| format!("{flag} -"));
@@ -182,6 +187,7 @@ impl DocumentFlags {
                 "write one of them to a file, such as --junit junit.xml",
             ));
         }
+        self.spans.check(environment)?;
         for (flag, file) in self.files().filter(|(_, file)| !is_stdout(file)) {
             let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
             if folder.is_some_and(|folder| !folder.is_dir()) {
@@ -234,6 +240,7 @@ impl DocumentFlags {
                 "--junit" => contents.junit(),
                 "--markdown" => contents.markdown(overhead_over),
                 "--comment" => contents.comment(&self.places(dirs)),
+                SPANS_FLAG => spans::lines(contents.single_runs(flag)?),
                 _ => page(dirs, overhead_over)?,
             };
             write_text(flag, file, text)?;
@@ -254,7 +261,7 @@ impl DocumentFlags {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
-        let asked = self.json || self.writes_any();
+        let asked = self.json || self.writes_any() || self.spans.collector().is_some();
         if dirs.is_empty() || summary.is_none() && !asked {
             return Ok(());
         }
@@ -263,6 +270,14 @@ impl DocumentFlags {
             contents.print_json(None)?;
         }
         self.write(&contents, &dirs, None)?;
+        // A collector's refusal changes no verdict.
+        if self.spans.collector().is_some()
+            && let Err(refused) = contents
+                .single_runs(SPANS_FLAG)
+                .and_then(|runs| self.spans.post(runs, environment))
+        {
+            console::notice(refused);
+        }
         // The measurement is done, so a missing job summary is not a failure.
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown(None))
@@ -349,6 +364,19 @@ impl ReportContents {
             ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => Some(runs),
             ReportContents::Search(..) | ReportContents::Ladder(..) => None,
         }
+    }
+
+    /// Returns the runs for a flag that takes no searches and ladders.
+    ///
+    /// # Errors
+    /// When these are one.
+    pub(crate) fn single_runs(&self, flag: &str) -> Result<&[Run], Failure> {
+        self.runs().ok_or_else(|| {
+            Failure::usage(
+                format_args!("{flag}: a search or a ladder has several runs"),
+                "give one of the run directories in it",
+            )
+        })
     }
 
     fn junit(&self) -> String {

@@ -93,9 +93,10 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Keys outside of the sections `[load]` and `[tls]`, with their flags.
-const OTHER_FLAGS: [(&str, &str); 4] = [
+const OTHER_FLAGS: [(&str, &str); 5] = [
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
+    ("span_sample", "--span-sample"),
     ("load", "--rate or --clients"),
     ("target", "URL"),
 ];

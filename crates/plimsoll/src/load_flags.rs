@@ -76,6 +76,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, help_heading = "Run")]
     traceparent: bool,
 
+    /// Keep a random sample of this many calls, at most 1000, for --spans; the slowest are kept anyway. Needs
+    /// --traceparent.
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    span_sample: Option<u32>,
+
     /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's
     /// port].
     #[arg(long, value_name = "PID", help_heading = "Run")]
@@ -107,6 +112,7 @@ impl LoadFlags {
         spec.seed = self.seed.or(spec.seed);
         spec.requests = self.requests.then_some(true).or(spec.requests);
         spec.traceparent = self.traceparent.then_some(true).or(spec.traceparent);
+        spec.span_sample = self.span_sample.or(spec.span_sample);
         for typed in &self.objective {
             let (metric, limit) = typed
                 .find(['<', '>'])

@@ -1,10 +1,11 @@
-//! Exports metrics during a run (`--telemetry`).
+//! Exports metrics during a run (`--telemetry`), and spans after it ([`spans`]).
 //!
 //! A thread with lower priority than the workers answers scrapes (OpenMetrics text) or posts metrics (OTLP over HTTP)
 //! after every interval. The load never waits for that thread: figures are cumulative, so the next post includes
 //! intervals that a slow receiver missed.
 
 mod collector;
+pub(crate) mod spans;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,7 @@ use crate::failure::{Failure, chain};
 use crate::listening::tcp_address;
 use crate::reporter::Reporter;
 use crate::threads;
-use collector::OtlpCollector;
+use collector::{METRICS_SIGNAL, OtlpCollector};
 
 /// Niceness of the export thread, see nice(2).
 const EXPORT_NICENESS: i32 = 10;
@@ -168,7 +169,8 @@ impl TelemetrySink {
         environment: &Environment,
     ) -> Result<TelemetrySink, Failure> {
         if typed.contains("://") {
-            return OtlpCollector::new(typed, headers, environment).map(TelemetrySink::Posts);
+            return OtlpCollector::new(&METRICS_SIGNAL, typed, headers, environment)
+                .map(TelemetrySink::Posts);
         }
         if !headers.is_empty() {
             return Err(Failure::usage(
@@ -270,7 +272,9 @@ async fn post_all(
             MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };
         // Report the first failure only.
-        if let Err(why) = collector.post(&client, &metrics).await
+        let posted = collector.post(&client, &metrics).await;
+        let refusal = posted.map_or_else(Some, |partial| Some(partial?.reason));
+        if let Some(why) = refusal
             && !std::mem::replace(&mut complained, true)
         {
             console::notice(format_args!("--telemetry: {why}; the load continues"));

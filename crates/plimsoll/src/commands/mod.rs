@@ -386,7 +386,8 @@ pub(crate) fn execute(
     let meeting = cli.command.shard_context(environment)?;
     let meeting = meeting.as_ref();
     let ended = ShardContext::run_and_report_failure(meeting, || {
-        documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
+        let check = |documents: &DocumentFlags| documents.check(environment);
+        documents.as_ref().map_or(Ok(()), check)?;
         run_command(cli, origins, environment, &made, meeting)
     });
     telemetry::end();
@@ -454,7 +455,7 @@ fn run_command(
         ParsedCommand::Shard(arguments) => shard::execute(&arguments, &process()?),
         ParsedCommand::Stack(arguments) => stack::execute(&arguments, process),
         ParsedCommand::Call(arguments) => calling::execute(&arguments, &process()?),
-        ParsedCommand::Report(arguments) => report::execute(&arguments, origins),
+        ParsedCommand::Report(arguments) => report::execute(&arguments, origins, environment),
         ParsedCommand::Compare(arguments) => compare::execute(&arguments),
         ParsedCommand::Assay(arguments) => assay::execute(&arguments),
         ParsedCommand::Import(arguments) => import::execute(&arguments),

@@ -20,9 +20,11 @@ use plimsoll_report::{
 
 use crate::console;
 use crate::documents::{DocumentFlags, ReportContents, is_stdout, named, write_text};
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure, chain};
 use crate::origins::{FlagOrigins, Precedence};
 use crate::presentation;
+use crate::telemetry::spans::SPANS_FLAG;
 
 /// Show runs again, or export their calls.
 #[derive(Debug, Args)]
@@ -35,7 +37,9 @@ Example: a page to show around, of one run or of several laid over each other
 Example: the calls of a run, one JSON object a line (the run was made with --requests)
   plimsoll report runs/steady --export lines steady.txt
 Example: tables for a notebook, a folder of CSV files
-  plimsoll report runs/steady --export csv steady")]
+  plimsoll report runs/steady --export csv steady
+Example: spans of the slowest calls for Jaeger or Tempo (the run carried trace ids)
+  plimsoll report runs/steady --spans spans.jsonl")]
 pub(crate) struct ReportArguments {
     /// Run directories, or the directory of a search or a ladder; LATEST: the newest in runs/.
     #[arg(value_name = "RUN", required = true)]
@@ -81,23 +85,28 @@ fn formats() -> String {
     all.collect::<Vec<String>>().join(", ")
 }
 
-pub(crate) fn execute(arguments: &ReportArguments, origins: &FlagOrigins) -> Result<Exit, Failure> {
-    arguments.documents.check()?;
+pub(crate) fn execute(
+    arguments: &ReportArguments,
+    origins: &FlagOrigins,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
+    arguments.documents.check(environment)?;
     let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
     let contents = ReportContents::of(&asked)?;
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
+    let spans = &arguments.documents.spans;
+    if spans.collector().is_some() {
+        spans.post(contents.single_runs(SPANS_FLAG)?, environment)?;
+        written = true;
+    }
     if let Some(file) = &arguments.prometheus {
-        let runs = contents
-            .runs()
-            .ok_or_else(|| several_runs_failure("--prometheus"))?;
+        let runs = contents.single_runs("--prometheus")?;
         write_text("--prometheus", file, prometheus::render(runs))?;
         written = true;
     }
     if let [format, file] = arguments.export.as_slice() {
-        let runs = contents
-            .runs()
-            .ok_or_else(|| several_runs_failure("--export"))?;
+        let runs = contents.single_runs("--export")?;
         export(runs, format, Path::new(file))?;
         written = true;
     }
@@ -127,13 +136,13 @@ fn overhead_over(
     let documents = &arguments.documents;
     let is_only_written =
         documents.writes_any() || arguments.prometheus.is_some() || !arguments.export.is_empty();
-    let refused = match contents.runs() {
-        None => Some(several_runs_failure("--overhead-over")),
-        Some(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
+    let refused = match contents.single_runs("--overhead-over") {
+        Err(failure) => Some(failure),
+        Ok(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
             "--overhead-over: no requested output shows it",
             "leave it out, or add --json, --markdown FILE or --html FILE",
         )),
-        Some(_) => None,
+        Ok(_) => None,
     };
     // A value from a variable may be meant for another command, so it is ignored.
     let is_typed = origins.strength("overhead_over") == Some(Precedence::CommandLine);
@@ -142,13 +151,6 @@ fn overhead_over(
         Some(_) => Ok(None),
         None => Ok(Some(delay)),
     }
-}
-
-fn several_runs_failure(flag: &str) -> Failure {
-    Failure::usage(
-        format_args!("{flag}: a search or a ladder has several runs"),
-        "give one of the run directories in it",
-    )
 }
 
 /// Exports a run in the requested format, if any.

@@ -53,6 +53,7 @@ impl OutputFlags {
     /// # Errors
     /// When a file can't be written, or two documents would go to stdout.
     pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
+        self.documents.spans.check_plan(spec)?;
         self.save(spec)?;
         if self.dry_run && !self.saves_to_stdout() {
             presentation::show_plan(&spec.without_secrets(), "", &self.documents)?;

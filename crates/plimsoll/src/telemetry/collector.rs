@@ -1,4 +1,4 @@
-//! Posts metrics to an OTLP collector over HTTP and reads its answers.
+//! Posts metrics or spans to an OTLP collector over HTTP and reads its answers.
 //!
 //! The environment variables are those of OpenTelemetry exporters. Invariant: header values may be secret and are never
 //! printed. Redirects are not followed, because they could send header values anywhere.
@@ -7,10 +7,9 @@ use plimsoll_protocols::flags::named;
 use plimsoll_protocols::serving::pages::header::{
     CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
-use plimsoll_report::ongoing::otlp::{MetricsRequest, partial_refusal};
+use plimsoll_report::otlp::{ExportRequest, PartialSuccess};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
-use serde_json::Value;
 use std::time::Duration;
 
 use crate::environment::Environment;
@@ -18,23 +17,57 @@ use crate::failure::{Failure, chain};
 
 /// Timeout of a post.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Default path of OTLP/HTTP metrics at a collector.
-const METRICS_PATH: &str = "/v1/metrics";
 /// Maximum number of bytes read of an answer.
 const MAX_ANSWER_BYTES: usize = 4 << 10;
 /// Maximum number of characters shown of an answer.
 const MAX_SHOWN: usize = 200;
-/// Variables of OpenTelemetry's exporters, those for metrics alone first.
-const HEADERS_VARIABLES: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-];
-const PROTOCOL_VARIABLES: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
-    "OTEL_EXPORTER_OTLP_PROTOCOL",
-];
+/// A kind of telemetry, and how its collector is given.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OtlpSignal {
+    /// What is posted, for messages.
+    name: &'static str,
+    /// What a part of it is called.
+    unit: &'static str,
+    /// The flag that takes the collector's URL.
+    pub(super) flag: &'static str,
+    /// Default path at a collector.
+    path: &'static str,
+    /// Variables of OpenTelemetry's exporters, those for this signal alone first.
+    headers_variables: [&'static str; 2],
+    protocol_variables: [&'static str; 2],
+}
 
-/// The encoding of posted metrics.
+pub(super) const METRICS_SIGNAL: OtlpSignal = OtlpSignal {
+    name: "metrics",
+    unit: "data points",
+    flag: "--telemetry",
+    path: "/v1/metrics",
+    headers_variables: [
+        "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+    ],
+    protocol_variables: [
+        "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ],
+};
+
+pub(super) const SPANS_SIGNAL: OtlpSignal = OtlpSignal {
+    name: "spans",
+    unit: "spans",
+    flag: "--spans",
+    path: "/v1/traces",
+    headers_variables: [
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+    ],
+    protocol_variables: [
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ],
+};
+
+/// The encoding of posts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OtlpEncoding {
     #[default]
@@ -42,21 +75,32 @@ enum OtlpEncoding {
     Json,
 }
 
+/// The parts of a request that its collector rejected.
+#[derive(Debug)]
+pub(super) struct PartialRefusal {
+    /// The number of data points or spans.
+    pub(super) rejected: u64,
+    /// What the collector says, with its URL.
+    pub(super) reason: String,
+}
+
 /// An OTLP endpoint with its header fields and encoding.
 #[derive(Debug)]
 pub(super) struct OtlpCollector {
+    signal: &'static OtlpSignal,
     url: Url,
     headers: HeaderMap,
     encoding: OtlpEncoding,
 }
 
 impl OtlpCollector {
-    /// Creates a collector. `typed` are header fields, `NAME: VALUE`, which take precedence over those of the
+    /// Creates a collector of `signal`. `typed` are header fields, `NAME: VALUE`, which take precedence over those of the
     /// environment.
     ///
     /// # Errors
     /// When `url` or a header field is invalid, or the environment requests an unsupported protocol.
     pub(super) fn new(
+        signal: &'static OtlpSignal,
         url: &str,
         typed: &[String],
         environment: &Environment,
@@ -64,33 +108,38 @@ impl OtlpCollector {
         let mut url = Url::parse(url).map_err(|e| {
             // Don't quote the URL: it may contain a password.
             Failure::usage(
-                format_args!("--telemetry: not a URL: {e}"),
+                format_args!("{}: not a URL: {e}", signal.flag),
                 "write the URL of an OTLP collector; its port is mostly 4318",
             )
         })?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err(Failure::usage(
                 format_args!(
-                    "--telemetry: not the URL of a collector: `{}://`",
+                    "{}: not the URL of a collector: `{}://`",
+                    signal.flag,
                     url.scheme()
                 ),
-                "metrics are posted with OTLP over HTTP: write http:// or https://; the port is mostly 4318",
+                &format!(
+                    "{} are posted with OTLP over HTTP: write http:// or https://; the port is mostly 4318",
+                    signal.name
+                ),
             ));
         }
         if url.path() == "/" {
-            url.set_path(METRICS_PATH);
+            url.set_path(signal.path);
         }
         let mut headers = HeaderMap::new();
-        if let Some((variable, text)) = first_set(&HEADERS_VARIABLES, environment) {
+        if let Some((variable, text)) = first_set(&signal.headers_variables, environment) {
             add_from_variable(&mut headers, variable, &text)?;
         }
         for field in typed {
             add_typed(&mut headers, field, environment)?;
         }
         Ok(OtlpCollector {
+            signal,
             url,
             headers,
-            encoding: encoding(environment)?,
+            encoding: encoding(signal, environment)?,
         })
     }
 
@@ -103,27 +152,26 @@ impl OtlpCollector {
         client.build().map_err(|e| chain(&e))
     }
 
-    /// Posts the metrics.
+    /// Posts a request; returns the parts that the collector rejected.
     ///
     /// # Errors
-    /// The connection error, or the collector's refusal.
+    /// The connection error, or the collector's refusal of the whole request.
     pub(super) async fn post(
         &self,
         client: &Client,
-        metrics: &MetricsRequest,
-    ) -> Result<(), String> {
+        request: &impl ExportRequest,
+    ) -> Result<Option<PartialRefusal>, String> {
         let (kind, body) = match self.encoding {
-            OtlpEncoding::Protobuf => ("application/x-protobuf", metrics.to_protobuf()),
-            OtlpEncoding::Json => ("application/json", metrics.to_json()),
+            OtlpEncoding::Protobuf => ("application/x-protobuf", request.to_protobuf()),
+            OtlpEncoding::Json => ("application/json", request.to_json()),
         };
         let post = client.post(self.url.clone()).headers(self.headers.clone());
         let sent = post.header(CONTENT_TYPE, kind).body(body).send().await;
-        let refusal = self.refusal(sent.map_err(|e| chain(&e))?).await;
-        refusal.map_or(Ok(()), Err)
+        self.reply(sent.map_err(|e| chain(&e))?).await
     }
 
-    /// Returns why the collector rejected a post or a part of it.
-    async fn refusal(&self, mut answer: Response) -> Option<String> {
+    /// Reads what the collector says of a request.
+    async fn reply(&self, mut answer: Response) -> Result<Option<PartialRefusal>, String> {
         let (status, url) = (answer.status(), answer.url().clone());
         let target = answer.headers().get(LOCATION);
         let target = target.and_then(|target| target.to_str().ok().map(str::to_owned));
@@ -137,19 +185,30 @@ impl OtlpCollector {
         }
         if status.is_success() {
             let partial = match self.encoding {
-                OtlpEncoding::Protobuf => partial_refusal(&body),
-                OtlpEncoding::Json => partial_refusal_in_json(&body),
+                OtlpEncoding::Protobuf => PartialSuccess::of_protobuf(&body),
+                OtlpEncoding::Json => PartialSuccess::of_json(&body),
             };
-            return partial.map(|why| format!("{url} answers: {}", self.shown(why.as_bytes())));
+            return Ok(partial.map(|partial| {
+                let rejected = u64::try_from(partial.rejected).unwrap_or(0);
+                let said = format!(
+                    "{rejected} {} rejected: {}",
+                    self.signal.unit, partial.error_message
+                );
+                PartialRefusal {
+                    rejected,
+                    reason: format!("{url} answers: {}", self.shown(said.as_bytes())),
+                }
+            }));
         }
         if let Some(target) = target.filter(|_| status.is_redirection()) {
             let target = self.shown(target.as_bytes());
-            return Some(format!(
-                "{url} answers {status} to {target}: redirects are not followed, give the URL that takes metrics"
+            return Err(format!(
+                "{url} answers {status} to {target}: redirects are not followed, give the URL that takes {}",
+                self.signal.name
             ));
         }
         let said = self.shown(&body);
-        Some(match said.as_str() {
+        Err(match said.as_str() {
             "" => format!("{url} answers {status}"),
             said => format!("{url} answers {status}: {said}"),
         })
@@ -173,25 +232,22 @@ impl OtlpCollector {
     }
 }
 
-fn partial_refusal_in_json(answer: &[u8]) -> Option<String> {
-    let answer: Value = serde_json::from_slice(answer).ok()?;
-    let text = answer["partialSuccess"]["errorMessage"].as_str()?;
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
 fn first_set(names: &[&'static str], environment: &Environment) -> Option<(&'static str, String)> {
     let mut set = names.iter();
     set.find_map(|name| Some((*name, environment.value(name)?)))
 }
 
-fn encoding(environment: &Environment) -> Result<OtlpEncoding, Failure> {
-    match first_set(&PROTOCOL_VARIABLES, environment) {
+fn encoding(signal: &OtlpSignal, environment: &Environment) -> Result<OtlpEncoding, Failure> {
+    match first_set(&signal.protocol_variables, environment) {
         None => Ok(OtlpEncoding::default()),
         Some((_, text)) if text == "http/protobuf" => Ok(OtlpEncoding::Protobuf),
         Some((_, text)) if text == "http/json" => Ok(OtlpEncoding::Json),
         Some((variable, text)) => Err(Failure::usage(
             format_args!("{variable}: `{text}` is not supported"),
-            "metrics are posted over HTTP: set it to http/protobuf or http/json, or leave it out",
+            &format!(
+                "{} are posted over HTTP: set it to http/protobuf or http/json, or leave it out",
+                signal.name
+            ),
         )),
     }
 }
@@ -275,7 +331,7 @@ mod tests {
 
     fn collector(typed: &[&str], variables: &[(&str, &str)]) -> Result<OtlpCollector, String> {
         let typed: Vec<String> = typed.iter().map(|field| (*field).to_owned()).collect();
-        let made = OtlpCollector::new(URL, &typed, &Environment::of(variables));
+        let made = OtlpCollector::new(&METRICS_SIGNAL, URL, &typed, &Environment::of(variables));
         made.map_err(|e| e.to_string())
     }
 
@@ -291,12 +347,23 @@ mod tests {
         assert_eq!(made.headers["x-two"], "of the environment");
         assert_eq!(
             (made.encoding, made.url.path()),
-            (OtlpEncoding::Json, METRICS_PATH)
+            (OtlpEncoding::Json, METRICS_SIGNAL.path)
         );
         let metrics = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=c");
         let made = collector(&[], &[variables[0], metrics]).unwrap();
         assert_eq!(made.headers["x-key"], "c");
         assert_eq!(made.encoding, OtlpEncoding::Protobuf);
+        let environment = Environment::of(&[
+            variables[0],
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-key=d"),
+            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=c"),
+        ]);
+        let made = OtlpCollector::new(&SPANS_SIGNAL, "http://127.0.0.1:4318", &[], &environment);
+        let made = made.map_err(|e| e.to_string()).unwrap();
+        assert_eq!(
+            (&made.headers["x-key"], made.url.path()),
+            (&HeaderValue::from_static("d"), "/v1/traces")
+        );
     }
 
     #[test]

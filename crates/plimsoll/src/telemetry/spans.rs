@@ -1,0 +1,160 @@
+//! Exports the spans of finished runs (`--spans`), to a file or to an OTLP collector.
+//!
+//! Invariant: a collector that is slow, silent or hostile delays the end of a command by [`EXPORT_TIMEOUT`] at most.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::{LaneTable, Spec};
+use plimsoll_protocols::serving::runtime;
+use plimsoll_report::quantity::plural;
+use plimsoll_report::spans::{SpansRequest, json_lines};
+
+use super::collector::{OtlpCollector, SPANS_SIGNAL};
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::{Failure, chain};
+
+/// How long all posts together may take.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
+
+const NO_SPANS: &str = "--spans: there are none: no call of the run carried trace ids";
+
+/// The flag of spans, for messages.
+pub(crate) const SPANS_FLAG: &str = SPANS_SIGNAL.flag;
+
+/// The flag that exports spans.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SpanFlags {
+    /// Write spans of the slowest calls, and of the sample, as OTLP JSON lines ("-": stdout), or post them to an OTLP
+    /// collector.
+    #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
+    spans: Option<String>,
+}
+
+impl SpanFlags {
+    /// Returns the URL of the collector, if spans go to one.
+    pub(crate) fn collector(&self) -> Option<&str> {
+        self.spans.as_deref().filter(|typed| typed.contains("://"))
+    }
+
+    /// Returns the file that spans are written to, if they are; `-` is stdout.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        let file = self.spans.as_deref().map(Path::new);
+        file.filter(|_| self.collector().is_none())
+    }
+
+    /// Checks the URL of the collector before a load.
+    ///
+    /// # Errors
+    /// When it is not a URL of OTLP over HTTP, or variables for it are invalid.
+    pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
+        self.collector().map_or(Ok(()), |url| {
+            OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment).map(drop)
+        })
+    }
+
+    /// Checks that calls of this plan will have spans, if spans are requested.
+    ///
+    /// # Errors
+    /// When the plan's requests carry no trace ids.
+    pub(crate) fn check_plan(&self, spec: &Spec) -> Result<(), Failure> {
+        let is_traced = |lane: &LaneTable| lane.traceparent == Some(toml::Value::Boolean(true));
+        if self.spans.is_none()
+            || spec.traceparent == Some(true)
+            || spec.lanes.values().any(is_traced)
+        {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            format_args!("{SPANS_FLAG}: only calls that carry trace ids have spans"),
+            "add --traceparent, or traceparent = true at the top of the plan",
+        ))
+    }
+
+    /// Posts the spans of `runs` to the collector, if they go to one, and prints how many it accepted.
+    ///
+    /// # Errors
+    /// When the collector did not accept all of them; that it accepted a part is printed before.
+    pub(crate) fn post(&self, runs: &[Run], environment: &Environment) -> Result<(), Failure> {
+        self.collector()
+            .map_or(Ok(()), |url| post(url, runs, environment))
+    }
+}
+
+/// The number of spans that a collector was sent, and what it made of them.
+#[derive(Debug, Default)]
+struct SpanCounts {
+    accepted: u64,
+    rejected: u64,
+}
+
+/// Returns the spans of `runs` as OTLP JSON lines.
+pub(crate) fn lines(runs: &[Run]) -> String {
+    let lines = json_lines(runs);
+    if lines.is_empty() {
+        console::notice(NO_SPANS);
+    }
+    lines
+}
+
+fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failure> {
+    let collector = OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment)?;
+    let requests: Vec<SpansRequest> = runs.iter().flat_map(SpansRequest::of).collect();
+    if requests.is_empty() {
+        console::notice(NO_SPANS);
+        return Ok(());
+    }
+    let mut counts = SpanCounts::default();
+    let posted = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
+        let posted = runtime.block_on(async {
+            let all = post_all(&collector, &requests, &mut counts);
+            tokio::time::timeout(EXPORT_TIMEOUT, all).await
+        });
+        // A name that is still being looked up must not hold the end up.
+        runtime.shutdown_background();
+        posted.unwrap_or_else(|_| {
+            Err(format!(
+                "the collector did not accept all spans within {} s",
+                EXPORT_TIMEOUT.as_secs()
+            ))
+        })
+    });
+    let all: u64 = requests.iter().map(SpansRequest::count).sum();
+    let SpanCounts { accepted, rejected } = counts;
+    console::confirmation(format_args!(
+        "{accepted} of {} accepted by the collector",
+        plural(all, "span")
+    ));
+    let unanswered = all - accepted - rejected;
+    posted.map_err(|why| {
+        let lost = if unanswered > 0 {
+            format!(" ({} not answered)", plural(unanswered, "span"))
+        } else {
+            String::new()
+        };
+        Failure::error(format_args!("{SPANS_FLAG}: {why}{lost}"))
+    })
+}
+
+/// Posts one request after another; returns the first refusal when all were posted.
+async fn post_all(
+    collector: &OtlpCollector,
+    requests: &[SpansRequest],
+    counts: &mut SpanCounts,
+) -> Result<(), String> {
+    let client = collector.client()?;
+    let mut refusal = None;
+    for request in requests {
+        let all = request.count();
+        let partial = collector.post(&client, request).await?;
+        let rejected = partial.as_ref().map_or(0, |partial| partial.rejected);
+        let rejected = rejected.min(all);
+        counts.rejected += rejected;
+        counts.accepted += all - rejected;
+        refusal = refusal.or(partial);
+    }
+    refusal.map_or(Ok(()), |partial| Err(partial.reason))
+}
