@@ -408,7 +408,8 @@ fn impossible_export_is_refused_before_load() {
             "--spans: there is no folder",
         ),
     ] {
-        let mut arguments = vec!["grpc", "grpc://127.0.0.1:1", "--out", "run", "--calls", "1"];
+        let mut arguments = vec!["grpc", "grpc://127.0.0.1:1", "--out", "run"];
+        arguments.extend(["--clients", "1", "--calls", "1"]);
         arguments.extend(SCORE);
         arguments.extend(flags);
         let ended = place.run(&arguments);
@@ -417,4 +418,11 @@ fn impossible_export_is_refused_before_load() {
         assert!(said.contains(expected), "{expected}: {said}");
         assert!(!place.path("run").exists());
     }
+    let ended = place.run(&["find", "plan.toml", "--spans", "spans.jsonl"]);
+    let said = support::stderr_of(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("--spans: a search or a ladder has several runs"),
+        "{said}"
+    );
 }

@@ -318,6 +318,17 @@ impl ParsedCommand {
         }
     }
 
+    /// # Errors
+    /// When spans are requested of a command that makes several runs.
+    fn check_spans(&self, documents: &DocumentFlags) -> Result<(), Failure> {
+        match self {
+            ParsedCommand::Find(_) | ParsedCommand::Ladder(_) | ParsedCommand::Sweep(_) => {
+                documents.spans.reject_several_runs()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns how commands and plugins in the plan of this command are treated.
     pub(crate) fn plan_code(&self) -> PlanCode {
         let only_shown = match self {
@@ -386,8 +397,10 @@ pub(crate) fn execute(
     let meeting = cli.command.shard_context(environment)?;
     let meeting = meeting.as_ref();
     let ended = ShardContext::run_and_report_failure(meeting, || {
-        let check = |documents: &DocumentFlags| documents.check(environment);
-        documents.as_ref().map_or(Ok(()), check)?;
+        if let Some(documents) = &documents {
+            documents.check(environment)?;
+            cli.command.check_spans(documents)?;
+        }
         run_command(cli, origins, environment, &made, meeting)
     });
     telemetry::end();

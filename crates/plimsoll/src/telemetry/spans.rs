@@ -74,6 +74,19 @@ impl SpanFlags {
         ))
     }
 
+    /// Refuses spans of a search or a ladder before it begins.
+    ///
+    /// # Errors
+    /// When spans are requested.
+    pub(crate) fn reject_several_runs(&self) -> Result<(), Failure> {
+        self.spans.as_ref().map_or(Ok(()), |_| {
+            Err(Failure::usage(
+                format_args!("{SPANS_FLAG}: a search or a ladder has several runs"),
+                "leave it out, and give one of the run directories to plimsoll report",
+            ))
+        })
+    }
+
     /// Posts the spans of `runs` to the collector, if they go to one, and prints how many it accepted.
     ///
     /// # Errors
