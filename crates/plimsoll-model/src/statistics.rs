@@ -2,7 +2,7 @@
 //!
 //! [`quantile`]: which percentiles a sample supports, and their confidence. [`rank`]: whether two groups of runs
 //! differ. Both are distribution-free, since latencies are never normally distributed. [`rate`]: the uncertainty of a
-//! mean rate. Used by [`crate::run::summary`] and the reports.
+//! mean rate. [`share`]: the interval of a share, and of a difference of shares. Used by [`crate::run::summary`] and the reports.
 
 pub mod autocorrelation;
 pub mod bootstrap;
@@ -11,3 +11,4 @@ pub mod paired;
 pub mod quantile;
 pub mod rank;
 pub mod rate;
+pub mod share;
