@@ -71,6 +71,7 @@ want h2load nghttp2-client
 want javac default-jdk-headless
 want mvn maven
 want chromium chromium
+want perf linux-perf
 want xmllint libxml2-utils
 want mandoc mandoc
 if [[ $scope == bench ]]; then want wrk wrk; fi

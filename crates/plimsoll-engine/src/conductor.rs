@@ -62,6 +62,8 @@ pub enum Observation<'a> {
         workers: u32,
         /// Connections that are established.
         connections: u64,
+        /// Time from now to the load's beginning, as far as this process knows it.
+        lead: Duration,
     },
     /// An interval of one second has ended. Holds its record and, if the plan records calls one by one, the calls
     /// that ended in it.

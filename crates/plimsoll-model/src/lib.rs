@@ -24,6 +24,7 @@ pub mod outcome;
 pub mod output;
 pub mod plan;
 pub mod plan_text;
+pub mod profile;
 pub mod quantity;
 pub mod record;
 pub mod recorder;

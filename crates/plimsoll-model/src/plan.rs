@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod call;
+mod profile;
 mod proxy;
 mod tls;
 mod tokens;
@@ -23,6 +24,7 @@ use crate::template::VaryingMetadata;
 
 pub use arrivals::{ArrivalModel, ArrivalSpacing, InFlightLimit, WhenFull};
 pub use call::{Call, CallPlan, DynEq};
+pub use profile::{DEFAULT_SAMPLING_HZ, MAX_SAMPLING_HZ, ProfilePlan, ProfiledEnd, StackUnwinding};
 pub use proxy::{ForwardProxy, ProxyCredentials, ProxyKind};
 pub use tls::{
     ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, ServerTrust, TlsPlan, TlsSuite,
@@ -48,6 +50,8 @@ pub struct Plan {
     pub objectives: Vec<Objective>,
     /// The server process that is watched.
     pub watch: WatchedProcess,
+    /// What is sampled for a profile; `None`: nothing.
+    pub profile: Option<ProfilePlan>,
     /// The seed of everything random.
     pub seed: u64,
     /// Whether every call is logged in the run directory.

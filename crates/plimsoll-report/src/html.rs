@@ -9,6 +9,7 @@ mod bars;
 mod chart;
 mod comparison;
 mod curve;
+mod flames;
 mod folder;
 mod heatmap;
 mod measures;
@@ -133,6 +134,7 @@ fn run_sections(views: &[RunView]) -> Markup {
         (tables::errors(views))
         (phases::section(views))
         (memory::memory(views))
+        (flames::sections(views))
         (tables::ends(views))
         (tables::health(views))
         @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::repeat_command("run", &view.run.dir))) }
@@ -270,6 +272,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (page::verdict(tone, label, &heading, &facts, &cards, &sentences))
         (rungs::section(record))
+        (flames::of_ladder(record, dir))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
         (tables::plan(plan, &record.name, &tables::repeat_command("ladder", dir)))
     };

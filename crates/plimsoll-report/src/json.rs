@@ -12,6 +12,7 @@ use plimsoll_model::search::SearchRecord;
 use serde_json::{Value, json};
 
 use crate::overhead::overhead;
+use crate::profile::{self, LadderProfiles};
 use crate::sweep;
 
 /// The version of the document, increased whenever a key changes its meaning or place.
@@ -67,6 +68,11 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
         })
     });
     ladder["gated"] = gated.collect();
+    match LadderProfiles::read(record, dir) {
+        Ok(None) => {}
+        Ok(Some(profiles)) => ladder["profiles"] = profiles.document(record),
+        Err(problem) => ladder["profiles"] = json!({ "problem": problem.to_string() }),
+    }
     Ok(record_document("ladder", ladder, dir))
 }
 
@@ -84,6 +90,9 @@ fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let judged = judge_run(run);
     document["verdict"] = json!(RunVerdict::of(&judged));
     document["objectives"] = json!(judged);
+    if let Some(profile) = profile::document(&run.dir) {
+        document["profile"] = profile;
+    }
     if let Some(delay) = overhead_over {
         document["overhead"] = json!(overhead(run, delay));
     }

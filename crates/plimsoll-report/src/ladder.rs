@@ -2,6 +2,7 @@
 
 mod costs;
 mod notes;
+mod profiles;
 
 use std::fmt::Write as _;
 
@@ -19,6 +20,7 @@ pub use costs::bill;
 use notes::lasted;
 pub use notes::notes;
 pub(crate) use notes::{libraries, limits, resolution};
+pub use profiles::render_profiles;
 
 /// Formats a value of `metric` with its unit.
 pub fn show(metric: LadderMetric, value: f64) -> String {

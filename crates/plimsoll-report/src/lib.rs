@@ -32,6 +32,7 @@ mod memory;
 pub mod ongoing;
 pub mod otlp;
 mod overhead;
+mod profile;
 pub mod prometheus;
 mod rotation;
 pub mod s_time;

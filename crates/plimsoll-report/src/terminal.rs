@@ -7,6 +7,7 @@ mod comparison;
 mod measures;
 mod memory;
 mod objectives;
+mod profile;
 mod slowest;
 mod table;
 mod times;
@@ -98,6 +99,7 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
         shown(&mut out, &errors, errors::details(run, &errors), options);
     }
     resources(&mut out, run, options);
+    profile::profile(&mut out, run, options);
     notes(&mut out, run, options);
     out
 }

@@ -9,6 +9,8 @@ use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::stopping;
 
 /// How long to wait for a killed process to be reaped.
@@ -45,6 +47,24 @@ impl PipedChild {
         let reader = thread::Builder::new().name("child's lines".to_owned());
         reader.spawn(body)?;
         Ok(child)
+    }
+
+    /// Returns its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns its exit status if it has ended.
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Asks the process to end, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // An error means that the process has already ended.
+            let _ = kill_process(pid, Signal::INT);
+        }
     }
 
     pub(crate) fn kill(&mut self) {

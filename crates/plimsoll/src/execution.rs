@@ -26,6 +26,7 @@ use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::precision::PrecisionMonitor;
 use crate::presentation;
 use crate::process::ProcessContext;
+use crate::profiler::{self, Profiler};
 use crate::progress::Progress;
 use crate::reporter::{self, Reporter};
 use crate::telemetry;
@@ -246,6 +247,9 @@ pub(crate) fn measure(
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
+    if let (Some(_), LoadRunner::External(_)) = (&job.plan.profile, &by) {
+        return Err(profiler::several_machines().into());
+    }
     let barrier = match by {
         LoadRunner::Local => None,
         LoadRunner::Synchronised(barrier) => Some(barrier),
@@ -341,13 +345,15 @@ fn measure_recorded(
     carry: impl FnOnce(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>,
 ) -> Result<Run, ExecutionError> {
     let plan = job.plan;
+    let mut profiler = Profiler::start(plan)?;
     let mut recording = RunRecorder::begin(plan, plan_toml, job.dir, spread)?;
     let stop = process.stop.child();
     let mut telemetry = telemetry::RunTelemetry::begin(plan);
     let mut progress = job.progress;
     let mut precision = PrecisionMonitor::new(plan);
     let mut abort = job.abort_after.map(|after| AbortMonitor::new(plan, after));
-    let mut reporters: [&mut dyn Reporter; 5] = [
+    let mut reporters: [&mut dyn Reporter; 6] = [
+        &mut profiler,
         &mut telemetry,
         &mut recording,
         &mut progress,
@@ -359,12 +365,16 @@ fn measure_recorded(
         if let Observation::Started {
             workers,
             connections,
+            ..
         } = event
         {
             tracing::debug!(workers, connections, "the load begins");
         }
     };
     let carried = defect::catch_panic(|| carry(&stop, &mut observe));
+    if let Some(profiler) = profiler {
+        profiler.finish(job.dir);
+    }
     if let Some(cpu) = progress.finish() {
         recording.record_live_view_cpu(cpu);
     }

@@ -97,6 +97,9 @@ pub(crate) struct LoadFlags {
     watch: Option<String>,
 
     #[command(flatten)]
+    watched: WatchSpec,
+
+    #[command(flatten)]
     pub(crate) keys: LoadSpec,
 }
 
@@ -127,7 +130,7 @@ impl LoadFlags {
         }
         let mut watch = WatchSpec {
             pid: self.pid.filter(|_| self.watch.is_none()),
-            ..WatchSpec::default()
+            ..self.watched.clone()
         };
         match self.watch.as_deref() {
             None => {}
@@ -144,10 +147,13 @@ impl LoadFlags {
                 })?);
             }
         }
-        if watch != WatchSpec::default() {
-            spec.watch = Some(watch);
+        if watch.names_process()
+            && let Some(planned) = &mut spec.watch
+        {
+            (planned.pid, planned.port) = (None, None);
+            (planned.cgroup, planned.off) = (None, None);
         }
-        Ok(())
+        apply_typed_to_optional("watch", &watch, &mut spec.watch).map_err(problems::flag_failure)
     }
 
     fn apply_load(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {

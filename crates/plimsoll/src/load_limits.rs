@@ -149,6 +149,9 @@ impl LoadLimits {
         if plan.tls.as_ref().is_some_and(|tls| tls.key_log.is_some()) {
             self.check_code("tls.key_log writes the secrets of connections to a file")?;
         }
+        if plan.profile.is_some() {
+            self.check_code("watch.profile samples processes of this machine with perf")?;
+        }
         self.check_rate(plan)?;
         self.check_duration(plan)?;
         self.check_connections(&[plan])

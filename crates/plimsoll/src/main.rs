@@ -39,6 +39,7 @@ mod presentation;
 mod problems;
 mod process;
 mod processor;
+mod profiler;
 mod progress;
 mod protocols;
 mod proxies;

@@ -16,6 +16,7 @@ use crate::barrier::{STOP_POLL_INTERVAL, StartBarrier};
 use crate::execution::{self, LoadRunner};
 use crate::failure::{Exit, Failure};
 use crate::process::ProcessContext;
+use crate::profiler;
 use crate::progress::{LoadTotals, Progress, ProgressSeries};
 use crate::remaining;
 
@@ -99,12 +100,13 @@ fn figures(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
 /// Runs all loads from a common start time. `what` names them in progress lines.
 ///
 /// # Errors
-/// When a load could not start, or its run can't be saved.
+/// When a load could not start, its samples could not be told from another's, or its run can't be saved.
 pub(crate) fn run(
     parts: &[ParallelLoad<'_>],
     what: &str,
     process: &ProcessContext,
 ) -> Result<Vec<Run>, Failure> {
+    profiler::check_attribution(parts.iter().map(|part| (part.name, part.plan)))?;
     let barrier = &StartBarrier::new(parts.len());
     let series = ProgressSeries::new(process.progress);
     let stages = parts.iter().flat_map(|part| &part.plan.load.stages);

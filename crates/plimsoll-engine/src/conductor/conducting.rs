@@ -81,6 +81,7 @@ impl Conductor<'_, '_> {
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),
+            lead: start.duration_since(self.clock.now()),
         });
         self.shared.start.store(start.0, Ordering::Release);
 

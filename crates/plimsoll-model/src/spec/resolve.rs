@@ -50,6 +50,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     let load = problems.load(spec, surroundings);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = WatchSpec::resolve(spec.watch.as_ref(), &mut problems);
+    let profile = WatchSpec::resolve_profile(spec.watch.as_ref(), &mut problems);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);
     if i64::try_from(seed).is_err() {
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
@@ -72,6 +73,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             load,
             objectives,
             watch,
+            profile,
             seed,
             keep_requests: spec.requests.unwrap_or(false),
             span_sample: spec.span_sample.unwrap_or(0),

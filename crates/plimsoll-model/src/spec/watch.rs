@@ -1,23 +1,51 @@
-//! `[watch]`: the server process whose CPU and memory are read.
+//! `[watch]`: the server process whose CPU and memory are read, and what is sampled for a profile.
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problems;
-use crate::plan::{Plan, WatchedProcess};
+use crate::plan::{
+    DEFAULT_SAMPLING_HZ, MAX_SAMPLING_HZ, Plan, ProfilePlan, ProfiledEnd, StackUnwinding,
+    WatchedProcess,
+};
 
 /// The server process to watch. Default: the one that listens on the target's port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchSpec {
     /// The process with this id.
+    #[arg(skip)]
     pub pid: Option<u32>,
     /// The process that listens on this port of this machine.
+    #[arg(skip)]
     pub port: Option<u16>,
     /// The control group (version 2) of a container or a unit of this machine: its path, a unit's name such as `nginx`,
     /// or a container's id.
+    #[arg(skip)]
     pub cgroup: Option<String>,
     /// Watch nothing.
+    #[arg(skip)]
     pub off: Option<bool>,
+    /// Sample where the CPU time of server, client (the load generator) or both is spent [default: server].
+    ///
+    /// The functions and a flame graph are in the report. Default: nothing is sampled.
+    #[arg(
+        long,
+        value_name = "END",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "server",
+        help_heading = "Run"
+    )]
+    pub profile: Option<String>,
+    /// Samples per second of CPU time. Default 99.
+    #[arg(skip)]
+    pub profile_hz: Option<u32>,
+    /// Find the callers of sampled functions by frame-pointers or dwarf [default: frame-pointers].
+    ///
+    /// `"dwarf"` is for programs compiled without frame pointers, and costs more.
+    #[arg(long, value_name = "HOW", help_heading = "Run")]
+    pub unwind: Option<String>,
 }
 
 impl WatchSpec {
@@ -47,6 +75,80 @@ impl WatchSpec {
         }
     }
 
+    /// Resolves what is sampled; `None`: nothing. Reports contradictions.
+    pub(super) fn resolve_profile(
+        watch: Option<&WatchSpec>,
+        problems: &mut Problems,
+    ) -> Option<ProfilePlan> {
+        let watch = watch?;
+        let Some(typed) = &watch.profile else {
+            for (key, is_given) in [
+                ("watch.profile_hz", watch.profile_hz.is_some()),
+                ("watch.unwind", watch.unwind.is_some()),
+            ] {
+                if is_given {
+                    problems.add(key, "nothing is sampled: add profile (--profile)");
+                }
+            }
+            return None;
+        };
+        let ends = match typed.as_str() {
+            "server" => vec![ProfiledEnd::Server],
+            "client" => vec![ProfiledEnd::Client],
+            "both" => vec![ProfiledEnd::Server, ProfiledEnd::Client],
+            other => {
+                let text = format!("`{other}` is not an end: use server, client or both");
+                problems.add("watch.profile", text);
+                Vec::new()
+            }
+        };
+        if ends.contains(&ProfiledEnd::Server) && watch.off == Some(true) {
+            problems.add(
+                "watch.profile",
+                "the server is not watched (off = true): name its process, or use client",
+            );
+        }
+        let frequency_hz = watch.profile_hz.unwrap_or(DEFAULT_SAMPLING_HZ);
+        if !(1..=MAX_SAMPLING_HZ).contains(&frequency_hz) {
+            problems.add(
+                "watch.profile_hz",
+                format!("{frequency_hz}: use 1 to {MAX_SAMPLING_HZ}"),
+            );
+        }
+        let unwinding = watch.unwind.as_deref().map(|typed| {
+            let known = StackUnwinding::ALL.into_iter();
+            let found = known.clone().find(|one| one.name() == typed);
+            if found.is_none() {
+                let text = format!("`{typed}`: use frame-pointers or dwarf");
+                problems.add("watch.unwind", text);
+            }
+            found.unwrap_or_default()
+        });
+        Some(ProfilePlan {
+            ends,
+            frequency_hz,
+            unwinding: unwinding.unwrap_or_default(),
+            proxy_pids: Vec::new(),
+        })
+    }
+
+    /// Returns these settings of the profile for another process.
+    #[must_use]
+    pub fn with_pid(&self, pid: u32) -> WatchSpec {
+        WatchSpec {
+            pid: Some(pid),
+            port: None,
+            cgroup: None,
+            off: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether this says which process is watched.
+    pub fn names_process(&self) -> bool {
+        self.pid.is_some() || self.port.is_some() || self.cgroup.is_some() || self.off.is_some()
+    }
+
     /// Returns what a saved plan says, so that a later run of it watches the same.
     pub(super) fn saved(plan: &Plan) -> WatchSpec {
         let mut watch = WatchSpec::default();
@@ -62,6 +164,15 @@ impl WatchSpec {
             WatchedProcess::Pid(pid) => watch.pid = Some(*pid),
             WatchedProcess::Group(name) => watch.cgroup = Some(name.clone()),
             WatchedProcess::Nothing => watch.off = Some(true),
+        }
+        if let Some(profile) = &plan.profile {
+            let end = match profile.ends[..] {
+                [one] => one.name(),
+                _ => "both",
+            };
+            watch.profile = Some(end.to_owned());
+            watch.profile_hz = Some(profile.frequency_hz);
+            watch.unwind = Some(profile.unwinding.name().to_owned());
         }
         watch
     }
@@ -95,5 +206,61 @@ mod tests {
             said[0].contains("more than one of `pid`, `port`, `cgroup` and `off`"),
             "{said:?}"
         );
+    }
+
+    #[test]
+    fn profile_resolves_with_defaults() {
+        let of = |watch: WatchSpec| {
+            let mut problems = Problems::default();
+            let plan = WatchSpec::resolve_profile(Some(&watch), &mut problems);
+            let said: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+            (plan, said.join(" "))
+        };
+        let typed = |text: &str| WatchSpec {
+            profile: Some(text.to_owned()),
+            ..WatchSpec::default()
+        };
+        let (plan, said) = of(typed("both"));
+        let plan = plan.unwrap();
+        assert_eq!(plan.ends, [ProfiledEnd::Server, ProfiledEnd::Client]);
+        assert_eq!(
+            (plan.frequency_hz, plan.unwinding, said.as_str()),
+            (99, StackUnwinding::FramePointers, "")
+        );
+        for (watch, problem) in [
+            (typed("all"), "use server, client or both"),
+            (
+                WatchSpec {
+                    unwind: Some("lbr".to_owned()),
+                    ..typed("server")
+                },
+                "use frame-pointers or dwarf",
+            ),
+            (
+                WatchSpec {
+                    profile_hz: Some(0),
+                    ..typed("server")
+                },
+                "use 1 to 4999",
+            ),
+            (
+                WatchSpec {
+                    off: Some(true),
+                    ..typed("server")
+                },
+                "the server is not watched",
+            ),
+            (
+                WatchSpec {
+                    profile_hz: Some(9),
+                    ..WatchSpec::default()
+                },
+                "add profile",
+            ),
+        ] {
+            let (_, said) = of(watch);
+            assert!(said.contains(problem), "{said}");
+        }
+        assert_eq!(of(WatchSpec::default()), (None, String::new()));
     }
 }

@@ -106,6 +106,7 @@ impl SessionLoad {
             },
             objectives: Vec::new(),
             watch: WatchedProcess::Nothing,
+            profile: None,
             seed: 7,
             keep_requests: false,
             span_sample: 0,

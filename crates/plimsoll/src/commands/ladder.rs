@@ -116,7 +116,10 @@ pub(crate) fn execute(
             &climb.dir,
             flags.documents.screen(),
             made,
-            |options| shown::render(record, options),
+            |options| {
+                shown::render(record, options)
+                    + &shown::render_profiles(record, &climb.dir, options)
+            },
             |options| closing::of_ladder(record, options),
         )?;
         Ok(climb.exit())

@@ -195,8 +195,8 @@ pub(crate) fn render(
         ReportContents::Ladder(_, record) if record.limits.is_some() => {
             (sweep::render(record, options), Vec::new())
         }
-        ReportContents::Ladder(_, record) => (
-            ladder::render(record, options),
+        ReportContents::Ladder(dir, record) => (
+            ladder::render(record, options) + &ladder::render_profiles(record, dir, options),
             closing::of_ladder(record, options),
         ),
         // Only a single run gets a closing answer; of several runs, each table has its answer at the top.

@@ -145,6 +145,7 @@ impl Reporter for RunRecorder<'_> {
             Observation::Started {
                 workers,
                 connections,
+                ..
             } => self.log(&format!(
                 "started: {workers} workers, {connections} connections"
             )),

@@ -229,6 +229,13 @@ impl RungProxies {
         })
     }
 
+    /// Returns the process ids of a rung's proxies.
+    pub(super) fn pids(&self, rung: usize) -> Vec<u32> {
+        let hops = self.by_rung.get(rung).into_iter().flatten();
+        let running = hops.filter_map(|hop| hop.running.as_ref());
+        running.map(ProxyProcess::id).collect()
+    }
+
     /// Returns the resources a rung's proxies have used since their start; `None` without a proxy.
     pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
         let hops = self.by_rung.get(rung)?.iter();

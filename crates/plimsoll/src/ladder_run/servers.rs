@@ -12,7 +12,7 @@ use plimsoll_engine::resources::WatchedProcesses;
 use plimsoll_engine::{cores, layout};
 use plimsoll_model::ladder::SkippedRung;
 use plimsoll_model::plan::ClientIdentity;
-use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary, WatchSpec};
+use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use plimsoll_stack::namespace::NetworkNamespace;
 
@@ -141,10 +141,7 @@ pub(super) fn start(
         let scheme = rung.spec.call.scheme(rung.security != RungSecurity::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
         // A listener in another network namespace can't be found by its port, so the process is watched by its id.
-        rung.spec.watch = Some(WatchSpec {
-            pid: Some(pid),
-            ..WatchSpec::default()
-        });
+        rung.spec.watch = Some(rung.spec.watch.take().unwrap_or_default().with_pid(pid));
         if let (Some(set), RungSecurity::Server | RungSecurity::Mutual) =
             (servers.sets.get(&kind), rung.security)
         {

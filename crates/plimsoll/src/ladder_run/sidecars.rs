@@ -88,6 +88,16 @@ impl SidecarChains {
         Ok(())
     }
 
+    /// Returns the process ids of a rung's sidecars.
+    pub(super) fn pids(&self, rung: usize) -> Vec<u32> {
+        let way = self.by_rung.get(rung).and_then(Option::as_ref);
+        let all = way
+            .and_then(|way| self.chains.get(way))
+            .into_iter()
+            .flatten();
+        all.map(|sidecar| sidecar.process.0.id()).collect()
+    }
+
     /// Returns the resources used so far by a rung's sidecars; `None` if it has none.
     pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
         let way = self.by_rung.get(rung)?.as_ref()?;
@@ -211,14 +221,12 @@ impl ProxyTarget {
         if let Some(tls) = &mut rung.spec.tls {
             tls.server_name.get_or_insert_with(|| self.host.clone());
         }
-        rung.spec.watch.get_or_insert_with(|| {
+        let watch = rung.spec.watch.get_or_insert_with(WatchSpec::default);
+        if !watch.names_process() {
             let local = self.address.ip().is_loopback();
-            WatchSpec {
-                port: local.then_some(self.address.port()),
-                off: (!local).then_some(true),
-                ..WatchSpec::default()
-            }
-        });
+            watch.port = local.then_some(self.address.port());
+            watch.off = (!local).then_some(true);
+        }
         rung.spec.load.resolve = None;
         if let Some(url) = &mut rung.spec.target
             && let Some((scheme, rest)) = url.split_once("://")

@@ -99,6 +99,10 @@ impl LadderRun<'_> {
                 if self.testbed.proxies_mut().is_down(rung) {
                     continue;
                 }
+                if all.part.is_some() {
+                    // A rung's profile is that of its own load.
+                    plan.profile = None;
+                }
                 let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
                 let plan = &plan;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);

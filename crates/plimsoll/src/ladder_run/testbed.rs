@@ -77,6 +77,9 @@ impl<'a> Testbed<'a> {
         if let Some(pid) = self.servers.pid(rung) {
             plan.watch = WatchedProcess::Pid(pid);
         }
+        if let Some(profile) = &mut plan.profile {
+            profile.proxy_pids = [self.sidecars.pids(rung), self.proxies.pids(rung)].concat();
+        }
         Ok(UsageBaseline {
             server_rss: fresh.map(|(_, rss)| rss),
             proxy_usage: self.proxy_usage(rung),

@@ -306,6 +306,7 @@ impl Supervisor<'_, '_> {
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),
+            lead: at.duration_since(self.clock.now()),
         });
         self.begins_at = at;
         let begin = ChildOrder::Begin(self.begins_at);

@@ -208,6 +208,11 @@ impl ProxyProcess {
         ProcessUsage::by(self.child.id())
     }
 
+    /// Returns its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns its exit status if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.exit_status.is_none() {

@@ -170,6 +170,7 @@ impl LeaderDriver {
                     } => observe(Observation::Started {
                         workers,
                         connections,
+                        lead: Duration::ZERO,
                     }),
                     leader::LeaderEvent::Interval(record, requests) => {
                         observe(Observation::Interval(&record, &requests));

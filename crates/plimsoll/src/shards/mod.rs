@@ -45,6 +45,7 @@ use crate::failure::{Exit, Failure};
 use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, messages};
 use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::process::ProcessContext;
+use crate::profiler;
 use crate::protocols::initial_connections;
 use context::withdraw;
 use exchange::{LeaderDriver, LeaderShutdown, MemberHandle};
@@ -124,6 +125,9 @@ impl<'a> ShardRun<'a> {
         process: &'a ProcessContext,
         store: RendezvousStore,
     ) -> Result<ShardRun<'a>, Failure> {
+        if plan.profile.is_some() {
+            return Err(profiler::several_machines());
+        }
         let filled_in = spec.filled_in(plan);
         let mut plan = plan.clone();
         if identity.role() == ShardRole::Member {

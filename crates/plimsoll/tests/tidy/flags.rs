@@ -67,6 +67,24 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
             "--show-toplevel",
             "--unshallow",
             "--verify",
+    // Flags of perf.
+    (
+        "crates/plimsoll/src/profiler.rs",
+        &[
+            "--call-graph",
+            "--clockid",
+            "--control",
+            "--delay",
+            "--event",
+            "--fields",
+            "--freq",
+            "--input",
+            "--max-size",
+            "--mmap-pages",
+            "--no-buildid-cache",
+            "--no-inline",
+            "--output",
+            "--time",
         ],
     ),
     // Flags that the program passes to its own processes.
@@ -202,6 +220,10 @@ fn add(path: &[&str], all: &mut BTreeMap<String, BTreeSet<String>>) {
             let named = named
                 .iter()
                 .take(2)
+                .map(|word| {
+                    word.split_once("[=")
+                        .map_or(word.as_str(), |(flag, _)| flag)
+                })
                 .map(|word| word.trim_end_matches([',', '.']));
             flags.extend(named.filter(|w| w.starts_with("--")).map(str::to_owned));
         }

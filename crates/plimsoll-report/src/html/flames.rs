@@ -1,0 +1,229 @@
+//! Flame graphs: of a run's profile, and of what a rung of a ladder adds to the first.
+//!
+//! The library `inferno` lays the frames out and escapes their names. Of its document only the frames are taken: they
+//! have no scripts, and its styles would apply to the whole page.
+
+use std::path::Path;
+
+use inferno::flamegraph::color::BasicPalette;
+use inferno::flamegraph::{self, Options, Palette};
+use maud::{Markup, PreEscaped, html};
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::profile::{FoldedStacks, RunProfile};
+
+use super::RunView;
+use super::page::section;
+use super::tables;
+use crate::profile::{
+    DIFFERENCES_NOTE, LadderProfiles, PAGE_FUNCTIONS, SHARES_NOTE, facts, functions, heading,
+    measured_us, rung_facts, samples,
+};
+use crate::table::TextTable;
+
+/// Width for which names are shortened, in the graph's units (CSS pixels). Narrower screens scroll.
+const WIDTH: usize = 1000;
+
+/// Height of a frame, in the same units.
+const FRAME_HEIGHT: usize = 17;
+
+/// Frames narrower than this are left out, % of the graph's width.
+const MIN_WIDTH_PERCENT: f64 = 0.1;
+
+/// The colour of frames without a difference, which is white.
+const UNCHANGED: &str = "fill=\"rgb(250,250,250)\"";
+
+/// Returns the sections of the runs' profiles.
+pub(super) fn sections(views: &[RunView]) -> Markup {
+    html! { @for view in views { (of_run(view)) } }
+}
+
+fn of_run(view: &RunView) -> Markup {
+    let profile = match RunProfile::read(&view.run.dir) {
+        Ok(Some(profile)) => profile,
+        Ok(None) => return html! {},
+        Err(problem) => return unreadable(&problem.to_string()),
+    };
+    html! {
+        @for (end, stacks) in &profile.stacks {
+            @let told = profile.record.ends.get(end).map(|record| facts(&profile.record, record, measured_us(&view.run, *end)));
+            @let title = view.with_run_name(&heading(*end));
+            (section(&title, "Width is CPU time, and above each function is what it called. A tooltip has the whole name.", &html! {
+                (graph(stacks))
+                (table(stacks))
+                ul.sentences { @for fact in told.iter().flatten() { li { (fact) } } li { (SHARES_NOTE) } }
+            }))
+        }
+    }
+}
+
+/// Returns the section of a ladder's profiles; nothing if its processes were not sampled.
+pub(super) fn of_ladder(record: &LadderRecord, dir: &Path) -> Markup {
+    let profiles = match LadderProfiles::read(record, dir) {
+        Ok(Some(profiles)) => profiles,
+        Ok(None) => return html! {},
+        Err(problem) => return unreadable(&problem.to_string()),
+    };
+    let first = record.rungs.first().map_or("", |rung| &rung.name);
+    html! {
+        @for compared in profiles.comparisons(record) {
+            @let title = format!("{}: what {} adds to {first}", heading(compared.end), compared.name);
+            @let lead = if compared.is_time {
+                format!("Width is CPU time of a call of “{}”. Red functions take more themselves than in “{first}”, blue ones less; what only “{first}” does has no width here, and is in the table.", compared.name)
+            } else {
+                format!("Width is the share of samples of “{}”: the CPU time of a call is not known. Red functions have a larger share themselves than in “{first}”, blue ones a smaller one.", compared.name)
+            };
+            (section(&title, &lead, &html! {
+                (drawn(&compared.folded(), compared.unit(), "differential flame graph"))
+                (functions_table(&compared.table(first, PAGE_FUNCTIONS)))
+            }))
+        }
+        (section("CPU time of each rung", "The profiles that the differences are made of.", &html! {
+            @for (rung, profile) in profiles.rungs(record) {
+                @for (end, stacks) in &profile.stacks {
+                    details {
+                        summary { (rung.name) ", " (end.words()) ": " (samples(stacks)) }
+                        (graph(stacks))
+                        (table(stacks))
+                    }
+                }
+            }
+            ul.sentences {
+                @for (rung, profile) in profiles.rungs(record) {
+                    @for fact in rung_facts(rung, profile) { li { (fact) } }
+                }
+                li { (SHARES_NOTE) }
+                li { (DIFFERENCES_NOTE) }
+            }
+        }))
+    }
+}
+
+fn unreadable(problem: &str) -> Markup {
+    section(
+        "CPU time",
+        "",
+        &html! { p { "The profile can't be read: " (problem) } },
+    )
+}
+
+fn graph(stacks: &FoldedStacks) -> Markup {
+    let lines: Vec<String> = stacks
+        .iter()
+        .map(|(stack, samples)| format!("{stack} {samples}"))
+        .collect();
+    drawn(&lines, "samples", "flame graph")
+}
+
+fn table(stacks: &FoldedStacks) -> Markup {
+    functions_table(&functions(stacks, PAGE_FUNCTIONS))
+}
+
+/// Returns a table whose first column has names of any length.
+fn functions_table(table: &TextTable) -> Markup {
+    html! { div.functions { div.scroll { (tables::table("", table)) } } }
+}
+
+/// Returns the flame graph of folded stacks with one count each, or two of which the first is the other profile's.
+fn drawn(folded: &[String], unit: &str, label: &str) -> Markup {
+    let mut options = Options::default();
+    options.count_name = unit.to_owned();
+    options.deterministic = true;
+    options.no_javascript = true;
+    options.image_width = Some(WIDTH);
+    options.frame_height = FRAME_HEIGHT;
+    options.min_width = MIN_WIDTH_PERCENT;
+    options.colors = Palette::Basic(BasicPalette::Orange);
+    let mut document = Vec::new();
+    let lines = folded.iter().map(String::as_str);
+    let is_drawn = flamegraph::from_lines(&mut options, lines, &mut document).is_ok();
+    // What both profiles have in equal parts is drawn in a colour of the page.
+    let document = String::from_utf8_lossy(&document).replace(UNCHANGED, "class=\"same\"");
+    match frames(&document).filter(|_| is_drawn) {
+        None => html! { p { "There are no samples to draw." } },
+        Some((frames, top, height)) => html! {
+            div.scroll {
+                svg.flame role="img" aria-label=(label) height=(height) {
+                    svg y={ "-" (top) } width="100%" style="overflow:visible" { (PreEscaped(frames)) }
+                }
+            }
+        },
+    }
+}
+
+/// Returns the frames of inferno's document, with the position of their top and their height.
+fn frames(document: &str) -> Option<(&str, usize, usize)> {
+    let (_, rest) = document.split_once("<svg id=\"frames\"")?;
+    let (_, rest) = rest.split_once('>')?;
+    let (frames, _) = rest.split_once("</svg>")?;
+    let rows = frames.split("<rect ").skip(1).filter_map(|rect| {
+        let (_, rest) = rect.split_once(" y=\"")?;
+        rest.split_once('"')?.0.parse::<usize>().ok()
+    });
+    let rows: Vec<usize> = rows.collect();
+    let (top, bottom) = (*rows.iter().min()?, *rows.iter().max()?);
+    Some((frames, top, bottom - top + FRAME_HEIGHT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_functions_are_escaped() {
+        let mut stacks = FoldedStacks::default();
+        stacks.add(
+            "t;main;</title></svg><script>alert(1)</script>;a\"b<c>'d",
+            4,
+        );
+        stacks.add("t;main;onload=x", 2);
+        let page = graph(&stacks).into_string();
+        assert!(!page.contains("<script"), "{page}");
+        assert_eq!(page.matches("</svg>").count(), 2, "{page}");
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+        assert!(!page.contains("onload=\""), "{page}");
+    }
+
+    #[test]
+    fn graph_has_every_function_with_its_share() {
+        let mut stacks = FoldedStacks::default();
+        stacks.add("t;main;hot", 3);
+        stacks.add("t;main;cold", 1);
+        let page = graph(&stacks).into_string();
+        assert!(
+            page.contains("<title>hot (3 samples, 75.00%)</title>"),
+            "{page}"
+        );
+        assert!(
+            page.contains("<title>cold (1 samples, 25.00%)</title>"),
+            "{page}"
+        );
+        assert!(
+            page.contains(&format!("height=\"{}\"", 4 * FRAME_HEIGHT)),
+            "{page}"
+        );
+        assert!(
+            graph(&FoldedStacks::default())
+                .into_string()
+                .contains("no samples")
+        );
+    }
+
+    #[test]
+    fn differential_colours_what_was_added() {
+        let lines = [
+            "t;main;hot 0 300".to_owned(),
+            "t;main;same 100 100".to_owned(),
+        ];
+        let page = drawn(&lines, "ns a call", "x").into_string();
+        let hot = page.split("<title>hot (300 ns a call").nth(1).unwrap();
+        let fill = hot.split("fill=\"rgb(").nth(1).unwrap();
+        let parts: Vec<u8> = fill
+            .split(')')
+            .next()
+            .unwrap()
+            .split(',')
+            .map(|c| c.parse().unwrap())
+            .collect();
+        assert!(parts[0] > parts[1] && parts[0] > parts[2], "{fill}");
+    }
+}

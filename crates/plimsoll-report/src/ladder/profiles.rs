@@ -1,0 +1,34 @@
+//! Renders the functions that rungs differ in.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use plimsoll_model::ladder::LadderRecord;
+
+use crate::profile::{
+    DIFFERENCES_NOTE, LadderProfiles, TERMINAL_FUNCTIONS, heading, rung_facts, shortened,
+};
+use crate::terminal::{TerminalOptions, sentences};
+
+/// Renders the profiles of the ladder in `dir` for the terminal; empty if its processes were not sampled.
+pub fn render_profiles(record: &LadderRecord, dir: &Path, options: &TerminalOptions) -> String {
+    let profiles = match LadderProfiles::read(record, dir) {
+        Ok(Some(profiles)) => profiles,
+        Ok(None) => return String::new(),
+        Err(problem) => return format!("\nThe profile can't be read: {problem}\n"),
+    };
+    let mut out = String::new();
+    let first = record.rungs.first().map_or("", |rung| &rung.name);
+    for compared in profiles.comparisons(record) {
+        let heading = format!("{}: {} and {first}", heading(compared.end), compared.name);
+        let _ = writeln!(out, "\n{}", options.bold(&heading));
+        let table = shortened(compared.table(first, TERMINAL_FUNCTIONS));
+        out += &table.unbroken(options.width);
+    }
+    let rungs = profiles.rungs(record);
+    let all = rungs.flat_map(|(rung, profile)| rung_facts(rung, profile));
+    out.push('\n');
+    sentences(&mut out, all, options);
+    sentences(&mut out, [DIFFERENCES_NOTE], options);
+    out
+}
