@@ -179,6 +179,20 @@ fn closed_loop_needs_bound_on_rate() {
 }
 
 #[test]
+fn profile_needs_permission_for_code() {
+    let load = format!("{SMALL_LOAD}\n[watch]\nprofile = \"server\"");
+    let refusal = refusal_of_load(&load).unwrap();
+    assert!(refusal.contains("watch.profile"), "{refusal}");
+    assert!(refusal.contains("--allow-plan-code"), "{refusal}");
+    let permissive = LoadLimits {
+        allows_plan_code: true,
+        ..limits(&[])
+    };
+    let plan = plan_of("http://127.0.0.1:80/", &load);
+    assert!(permissive.check(&plan).is_ok());
+}
+
+#[test]
 fn duration_includes_warmup() {
     assert_eq!(
         refusal_of_load("rate = \"1/s\"\nduration = \"50s\"\nwarmup = \"10s\""),
