@@ -1,0 +1,434 @@
+//! Finds the points at which a series of figures, one of each run, changes its level.
+//!
+//! The candidates are those of Hunter (Fleming et al., *Hunter: Using Change Point Detection to Hunt for Performance
+//! Regressions*, ICPE 2023), which Apache Otava continues: in windows of [`WINDOW_RUNS`] runs, each of which begins
+//! half a window after the last one or at the last candidate, the series is divided where the energy statistic of
+//! E-divisive means is largest (Matteson and James, *A nonparametric approach for multiple change point analysis of
+//! multivariate data*, JASA 2014, with α = 1), as long as Student's t-test of both parts has a p-value of at most
+//! [`CANDIDATE_P`]. The second part ends where the statistic is largest, and not with the window as in Hunter, so that a
+//! change is found that is taken back later.
+//!
+//! Two steps differ from Hunter's, because histories of load tests have outliers. The statistic is that of ranks (Deb and
+//! Sen, *Multivariate rank-based distribution-free nonparametric testing*, JASA 2023), so that one disturbed run weighs
+//! no more than any other one. And the candidates are judged by the permutation test of Matteson and James, where Hunter
+//! has a t-test: the runs of the two neighbouring segments are shuffled, and the best place of each shuffled series is
+//! compared with the candidate. A t-test disregards that the place was chosen as the best one. As in Hunter, the weakest
+//! candidate is removed until all are significant, because each removal changes the segments of its neighbours. Those that
+//! remain are moved by some runs to where the figures themselves change most.
+//!
+//! [`FALSE_ALARMS`] holds for a series, however long it is: the permitted p-value is divided by the number of windows
+//! (Bonferroni). It requires that runs are interchangeable as long as nothing changes, whatever the distribution of
+//! their figures. Everything is deterministic: the shuffles have a fixed seed. The time is linear in the number of runs
+//! as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles a window.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::rank::median_of;
+
+/// Number of runs in a window, and maximum number of runs on either side that judge a change.
+pub const WINDOW_RUNS: usize = 50;
+
+/// Minimum number of runs between two changes, and before the first and after the last one. With fewer, two runs that
+/// were disturbed would be a change.
+pub const MIN_SEGMENT_RUNS: usize = 4;
+
+/// Maximum number of runs by which a change that was found is moved to its exact place.
+const MAX_MOVED_RUNS: usize = 5;
+
+/// Maximum share of series without a change in which any is found (0–1).
+pub const FALSE_ALARMS: f64 = 0.02;
+
+/// Maximum p-value of the t-test of a candidate's ranks.
+const CANDIDATE_P: f64 = 0.01;
+
+/// Minimum number of shuffles of a change that is found.
+const MIN_SHUFFLES: usize = 999;
+
+/// Number of shuffles for each window, which allows half of the permitted p-value to be reached.
+const SHUFFLES_PER_WINDOW: usize = 100;
+
+/// A change of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChangePoint {
+    /// The index of the first value after the change.
+    pub index: usize,
+    /// The index of the first value that judged the change, at most [`WINDOW_RUNS`] before it and not before the last
+    /// change.
+    pub first: usize,
+    /// The index after the last value that judged the change, likewise.
+    pub end: usize,
+    /// The share of random orders of these values that have a place which looks as much like a change, times the number
+    /// of windows of the series; at most [`FALSE_ALARMS`].
+    pub p_value: f64,
+}
+
+/// Returns the changes of `values`, in order.
+///
+/// No value may be infinite or NaN: such a series has no changes.
+pub fn change_points(values: &[f64]) -> Vec<ChangePoint> {
+    if values.iter().any(|value| !value.is_finite()) {
+        return Vec::new();
+    }
+    let windows = values.len().div_ceil(WINDOW_RUNS / 2);
+    let candidates = without_close_pairs(values, candidates(values));
+    confirmed(values, candidates, windows)
+}
+
+/// A place where a series may change.
+#[derive(Clone, Copy, Debug)]
+struct CandidatePoint {
+    index: usize,
+    /// The index after the last value that makes the place stand out.
+    end: usize,
+    /// The energy statistic of both sides.
+    energy: f64,
+}
+
+/// Returns the candidates of all windows, in order.
+fn candidates(values: &[f64]) -> Vec<usize> {
+    let mut found: Vec<usize> = Vec::new();
+    let mut start = 0;
+    while start < values.len() {
+        let end = (start + WINDOW_RUNS).min(values.len());
+        let inside = divide(&ranks(&values[start..end]));
+        let last = inside.iter().max().map(|index| start + index);
+        found.extend(inside.iter().map(|index| start + index));
+        start = (start + WINDOW_RUNS / 2).max(last.unwrap_or(0));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Divides a window of ranks at the best place of all its parts, again and again, until that place is no candidate.
+fn divide(window: &[f64]) -> Vec<usize> {
+    let mut parts = vec![0..window.len()];
+    let mut found = Vec::new();
+    loop {
+        let best = parts.iter().enumerate().filter_map(|(i, part)| {
+            let candidate = best_division(&window[part.clone()])?;
+            Some((i, part.start, candidate))
+        });
+        // The first of equal ones wins.
+        let best = best.reduce(|best, next| {
+            if next.2.energy > best.2.energy {
+                next
+            } else {
+                best
+            }
+        });
+        let Some((part, first, candidate)) = best else {
+            return found;
+        };
+        let (index, end) = (first + candidate.index, first + candidate.end);
+        if t_test(&window[first..index], &window[index..end]) > CANDIDATE_P {
+            return found;
+        }
+        let end = parts[part].end;
+        found.push(index);
+        parts.splice(part..=part, [first..index, index..end]);
+    }
+}
+
+/// Returns where the energy statistic of what is before, and of some values after, is largest; `None`: too few values.
+/// The values after it may end before the part does, so that a change is found that is taken back later.
+fn best_division(part: &[f64]) -> Option<CandidatePoint> {
+    let n = part.len();
+    // The sums of the distances within the values before each place, and from each place to the current end.
+    let mut before = vec![0.0; n + 1];
+    let mut after = vec![0.0; n + 1];
+    let mut best: Option<CandidatePoint> = None;
+    for end in 1..=n {
+        let mut to_last = 0.0;
+        for place in (0..end - 1).rev() {
+            to_last += (part[place] - part[end - 1]).abs();
+            after[place] += to_last;
+        }
+        before[end] = after[0];
+        for place in MIN_SEGMENT_RUNS..=end.saturating_sub(MIN_SEGMENT_RUNS) {
+            let within = [before[place], after[place]];
+            let energy = energy([place, end - place], within, before[end]);
+            if energy > best.map_or(0.0, |best| best.energy) {
+                best = Some(CandidatePoint {
+                    index: place,
+                    end,
+                    energy,
+                });
+            }
+        }
+    }
+    best
+}
+
+/// Returns the energy statistic of two groups of these sizes, of the sums of distances within each and of all.
+fn energy([n, m]: [usize; 2], [in_first, in_second]: [f64; 2], all: f64) -> f64 {
+    let (n, m) = (n as f64, m as f64);
+    let between = all - in_first - in_second;
+    2.0 / (n + m)
+        * (between - m / (n - 1.0).max(1.0) * in_first - n / (m - 1.0).max(1.0) * in_second)
+}
+
+/// Returns the p-value of Student's two-sided t-test for groups of equal variance.
+fn t_test(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |group: &[f64]| group.iter().sum::<f64>() / group.len() as f64;
+    let squares = |group: &[f64], mean: f64| group.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let (n, m) = (a.len() as f64, b.len() as f64);
+    let freedom = n + m - 2.0;
+    let variance = (squares(a, mean_a) + squares(b, mean_b)) / freedom;
+    let error = (variance * (1.0 / n + 1.0 / m)).sqrt();
+    let difference = (mean_a - mean_b).abs();
+    if difference == 0.0 || freedom < 1.0 {
+        return 1.0;
+    }
+    if error == 0.0 {
+        return 0.0;
+    }
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf(difference / error))
+}
+
+/// Removes candidates that are too close to another one: overlapping windows may find the same change at two places.
+/// Of such a pair, the one that divides better what lies around both is kept.
+fn without_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize> {
+    let close = |found: &[usize]| {
+        found
+            .windows(2)
+            .position(|w| w[1] - w[0] < MIN_SEGMENT_RUNS)
+    };
+    while let Some(i) = close(&candidates) {
+        let first = i.checked_sub(1).map_or(0, |before| candidates[before]);
+        let end = candidates.get(i + 2).copied().unwrap_or(values.len());
+        let [a, b] = [candidates[i], candidates[i + 1]].map(|index| {
+            let (first, end) = bounds(first, index, end);
+            ShuffledValues::of(&ranks(&values[first..end])).energy_at(index - first)
+        });
+        candidates.remove(if b > a { i } else { i + 1 });
+    }
+    candidates
+}
+
+/// Limits a segment on either side of `index` to the runs of a window.
+fn bounds(first: usize, index: usize, end: usize) -> (usize, usize) {
+    let first = first.max(index.saturating_sub(WINDOW_RUNS));
+    (first, end.min(index + WINDOW_RUNS))
+}
+
+/// Removes the weakest candidate until all that remain are significant.
+fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<ChangePoint> {
+    let judge = |first: usize, index: usize, end: usize| {
+        let (first, end) = bounds(first, index, end);
+        let p_value = permutation_test(&values[first..end], index - first, windows);
+        ChangePoint {
+            index,
+            first,
+            end,
+            p_value,
+        }
+    };
+    let neighbours = |all: &[usize], i: usize| {
+        let first = i.checked_sub(1).map_or(0, |before| all[before]);
+        (first, all.get(i + 1).copied().unwrap_or(values.len()))
+    };
+    let mut indices = candidates;
+    let mut found: Vec<ChangePoint> = Vec::new();
+    for i in 0..indices.len() {
+        let (first, end) = neighbours(&indices, i);
+        found.push(judge(first, indices[i], end));
+    }
+    loop {
+        let weakest = (0..found.len()).reduce(|a, b| {
+            if found[b].p_value > found[a].p_value {
+                b
+            } else {
+                a
+            }
+        });
+        let Some(weakest) = weakest.filter(|i| found[*i].p_value > FALSE_ALARMS) else {
+            return placed(values, found);
+        };
+        indices.remove(weakest);
+        found.remove(weakest);
+        for i in [weakest.checked_sub(1), Some(weakest)]
+            .into_iter()
+            .flatten()
+        {
+            if i < found.len() {
+                let (first, end) = neighbours(&indices, i);
+                found[i] = judge(first, indices[i], end);
+            }
+        }
+    }
+}
+
+/// Moves each change to the place within [`MAX_MOVED_RUNS`] where the values differ least from the medians of both sides
+/// (Bai, *Least absolute deviation estimation of a shift*, Econometric Theory 1995). Ranks alone can't tell a small
+/// value before a fall from those after it.
+fn placed(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
+    for i in 0..found.len() {
+        let previous = i.checked_sub(1).map_or(0, |before| found[before].index);
+        let next = found.get(i + 1).map_or(values.len(), |after| after.index);
+        let (first, end) = bounds(previous, found[i].index, next);
+        let index = found[i].index;
+        let lowest = (first + MIN_SEGMENT_RUNS).max(index.saturating_sub(MAX_MOVED_RUNS));
+        let highest = (end - MIN_SEGMENT_RUNS).min(index + MAX_MOVED_RUNS);
+        let cost = |place: usize| deviation(&values[first..place]) + deviation(&values[place..end]);
+        let best = (lowest..=highest).map(|place| (place, cost(place)));
+        let best = best.fold((index, cost(index)), |best, next| {
+            if next.1 < best.1 { next } else { best }
+        });
+        found[i].index = best.0;
+    }
+    let indices: Vec<usize> = found.iter().map(|change| change.index).collect();
+    for (i, change) in found.iter_mut().enumerate() {
+        let previous = i.checked_sub(1).map_or(0, |before| indices[before]);
+        let next = indices.get(i + 1).copied().unwrap_or(values.len());
+        (change.first, change.end) = bounds(previous, change.index, next);
+    }
+    found
+}
+
+/// Returns the sum of the distances of values to their median.
+fn deviation(values: &[f64]) -> f64 {
+    let median = median_of(values.to_vec()).unwrap_or(0.0);
+    values.iter().map(|value| (value - median).abs()).sum()
+}
+
+/// Returns the probability that the best place of shuffled values is at least as good as `index` is in these, times
+/// the number of windows. Shuffling ends once the p-value is clearly too large (Besag and Clifford, *Sequential Monte
+/// Carlo p-values*, 1991).
+fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
+    let n = values.len();
+    if index < MIN_SEGMENT_RUNS || n - index < MIN_SEGMENT_RUNS {
+        return 1.0;
+    }
+    let mut shuffle = ShuffledValues::of(&ranks(values));
+    // Sums of the same distances in another order differ in their last digits.
+    let found = shuffle.energy_at(index) * (1.0 - 1e-9);
+    if found <= 0.0 {
+        return 1.0;
+    }
+    let shuffles = MIN_SHUFFLES.max(SHUFFLES_PER_WINDOW * windows);
+    let permitted = FALSE_ALARMS / windows as f64 * (shuffles + 1) as f64;
+    let enough = permitted as usize + 10;
+    let mut as_good = 0;
+    for made in 1..=shuffles {
+        shuffle.again();
+        as_good += usize::from(shuffle.best_energy() >= found);
+        if as_good >= enough {
+            return (as_good as f64 / made as f64 * windows as f64).clamp(2.0 * FALSE_ALARMS, 1.0);
+        }
+    }
+    ((as_good + 1) as f64 / (shuffles + 1) as f64 * windows as f64).min(1.0)
+}
+
+/// Values in an order that is shuffled again and again.
+struct ShuffledValues {
+    /// Each value, with the sum of its distances to all others.
+    values: Vec<(f64, f64)>,
+    order: Vec<f64>,
+    all: f64,
+    state: u64,
+}
+
+impl ShuffledValues {
+    fn of(values: &[f64]) -> ShuffledValues {
+        let distances = |value: &f64| {
+            values
+                .iter()
+                .map(|other| (value - other).abs())
+                .sum::<f64>()
+        };
+        let values: Vec<(f64, f64)> = values.iter().map(|v| (*v, distances(v))).collect();
+        ShuffledValues {
+            order: values.iter().map(|(value, _)| *value).collect(),
+            all: values.iter().map(|(_, sum)| sum).sum::<f64>() / 2.0,
+            values,
+            state: 0,
+        }
+    }
+
+    /// Shuffles the values (Fisher and Yates).
+    fn again(&mut self) {
+        for i in (1..self.values.len()).rev() {
+            let other = self.below(i + 1);
+            self.values.swap(i, other);
+        }
+        for (place, (value, _)) in self.order.iter_mut().zip(&self.values) {
+            *place = *value;
+        }
+    }
+
+    /// Returns a random number below `below` (SplitMix64).
+    fn below(&mut self, below: usize) -> usize {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * below as u128) >> 64) as usize
+    }
+
+    /// Calls `see` with each place that leaves enough values on both sides, and its energy statistic.
+    fn each_energy(&self, mut see: impl FnMut(usize, f64)) {
+        let n = self.values.len();
+        let (mut in_first, mut between) = (0.0, 0.0);
+        for (i, (value, to_all)) in self.values.iter().enumerate() {
+            let place = i + 1;
+            let to_first = distances(*value, &self.order[..i]);
+            in_first += to_first;
+            between += to_all - 2.0 * to_first;
+            if place >= MIN_SEGMENT_RUNS && n - place >= MIN_SEGMENT_RUNS {
+                let in_second = self.all - in_first - between;
+                see(
+                    place,
+                    energy([place, n - place], [in_first, in_second], self.all),
+                );
+            }
+        }
+    }
+
+    fn best_energy(&self) -> f64 {
+        let mut best = 0.0_f64;
+        self.each_energy(|_, energy| best = best.max(energy));
+        best
+    }
+
+    fn energy_at(&self, index: usize) -> f64 {
+        let mut at = 0.0;
+        self.each_energy(|place, energy| {
+            if place == index {
+                at = energy;
+            }
+        });
+        at
+    }
+}
+
+/// Returns the sum of the distances of `value` to `others`; in four sums, which the processor adds at once.
+fn distances(value: f64, others: &[f64]) -> f64 {
+    let mut sums = [0.0; 4];
+    let chunks = others.chunks_exact(4);
+    let rest: f64 = chunks
+        .remainder()
+        .iter()
+        .map(|other| (value - other).abs())
+        .sum();
+    for chunk in chunks {
+        for (sum, other) in sums.iter_mut().zip(chunk) {
+            *sum += (value - other).abs();
+        }
+    }
+    rest + sums.iter().sum::<f64>()
+}
+
+/// Returns the rank of each value, from 1; equal values have the mean of their ranks.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let rank = |value: &f64| {
+        let below = values.iter().filter(|other| *other < value).count();
+        let equal = values.iter().filter(|other| *other == value).count();
+        below as f64 + (equal as f64 + 1.0) / 2.0
+    };
+    values.iter().map(rank).collect()
+}
+
+#[cfg(test)]
+mod tests;
