@@ -12,6 +12,7 @@ pub mod gate;
 pub mod input;
 pub mod instrument;
 mod json_line;
+pub mod labels;
 pub mod ladder;
 pub mod lanes;
 pub mod law;

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::labels::Labels;
 use crate::measure::{Count, TimeMeasure};
 use crate::named::named;
 use crate::recording::Recording;
@@ -54,6 +55,8 @@ pub struct Plan {
     pub profile: Option<ProfilePlan>,
     /// The seed of everything random.
     pub seed: u64,
+    /// What the user said of the run.
+    pub labels: Labels,
     /// Whether every call is logged in the run directory.
     pub keep_requests: bool,
     /// The calls of the random sample that is kept for spans, at most

@@ -18,8 +18,16 @@ pub struct PlanDifference {
     pub b: Option<String>,
 }
 
-/// Keys that name, watch or seed a run, or set its target: runs to be compared differ in these on purpose.
-const IGNORED_KEYS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
+/// Keys that name, label, watch or seed a run, or set its target: runs to be compared differ in these on purpose.
+const IGNORED_KEYS: &[&str] = &[
+    "name",
+    "labels",
+    "target",
+    "seed",
+    "objective",
+    "watch",
+    "requests",
+];
 
 impl PlanDifference {
     /// Returns whether the difference changes what is measured.

@@ -38,7 +38,7 @@ pub use interval::{IntervalRecord, ResourceUsage};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryPhase, MemoryReading, MemorySummary, ProcessMemory};
 pub use negotiated::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, version_name};
-pub use overview::{ClientOverview, RunOverview, TimesOverview, TotalOverview};
+pub use overview::{CpuOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
 pub use sampling::SamplingSummary;
 pub use shard_totals::ShardTotals;
@@ -48,6 +48,7 @@ pub use times::{InstrumentSummary, TimesSummary};
 pub use writer::{MANY_CONNECTIONS, RunWriter};
 
 pub use crate::document::{RunError, SCHEMA_VERSION};
+pub use crate::labels::Labels;
 /// A point in time, UTC.
 pub use jiff::Timestamp;
 

@@ -94,6 +94,7 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
 
 /// Keys outside of the sections `[load]` and `[tls]`, with their flags.
 const OTHER_FLAGS: [(&str, &str); 5] = [
+    ("labels", "--label"),
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
     ("span_sample", "--span-sample"),

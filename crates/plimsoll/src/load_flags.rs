@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use clap::Args;
+use plimsoll_model::labels;
 use plimsoll_model::spec::{
     LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, apply_typed, apply_typed_to_optional,
 };
@@ -63,6 +64,10 @@ pub(crate) struct LoadFlags {
     #[arg(long, help_heading = "Run")]
     name: Option<String>,
 
+    /// A label of the run, such as commit=1a2b3c4; repeatable.
+    #[arg(long = "label", value_name = "NAME=VALUE", help_heading = "Run")]
+    labels: Vec<String>,
+
     /// The seed of random choices [default: 1].
     #[arg(long, value_name = "N", help_heading = "Run")]
     seed: Option<u64>,
@@ -112,6 +117,15 @@ impl LoadFlags {
         self.apply_load(spec, origins)?;
         self.apply_tls(spec, origins)?;
         spec.name = self.name.clone().or(spec.name.take());
+        for typed in &self.labels {
+            let (name, value) = labels::split(typed).ok_or_else(|| {
+                Failure::usage(
+                    format_args!("--label: `{typed}` has no `=`"),
+                    "write NAME=VALUE, for example --label commit=1a2b3c4",
+                )
+            })?;
+            spec.labels.insert(name, value);
+        }
         spec.seed = self.seed.or(spec.seed);
         spec.requests = self.requests.then_some(true).or(spec.requests);
         spec.traceparent = self.traceparent.then_some(true).or(spec.traceparent);

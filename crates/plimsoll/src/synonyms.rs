@@ -566,7 +566,7 @@ const SYNONYMS: &[Synonym] = &[
     ),
     (&["random-seed", "rand-seed"], &["--seed {N}"]),
     (
-        &["run-name", "test-name", "title", "tag", "label"],
+        &["run-name", "test-name", "title", "tag"],
         &["--name {NAME}"],
     ),
     (

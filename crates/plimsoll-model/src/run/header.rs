@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::labels::Labels;
 use crate::plan::{ArrivalModel, ConnectionReuse, Plan, ServerTrust};
 
 use super::SCHEMA_VERSION;
@@ -132,6 +133,9 @@ pub struct RunHeader {
     /// The shards of a load on several machines; left out where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardFigures>,
+    /// What the user said of the run; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// Settings that were chosen automatically for this run, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -226,6 +230,9 @@ pub struct CommonConditions {
     pub arrivals: Option<String>,
     /// The number of clients; closed loop only.
     pub clients: Option<u32>,
+    /// What the user said of the measurement; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The machine that made the load.
     pub machine: MachineFacts,
 }
@@ -244,6 +251,9 @@ impl CommonConditions {
             load_loop,
             arrivals: arrivals.map(str::to_owned),
             clients,
+            labels: plans
+                .first()
+                .map_or_else(Labels::new, |plan| plan.labels.clone()),
             machine: MachineFacts::read(),
         }
     }
@@ -329,6 +339,7 @@ impl RunHeader {
             calls: plan.load.calls,
             span_sample: Some(plan.span_sample).filter(|&calls| calls > 0),
             seed: Some(plan.seed),
+            labels: plan.labels.clone(),
             plan_hash: Some(plan_hash(plan_toml)),
             machine: Some(MachineFacts::read()),
             planned_stages: plan

@@ -8,8 +8,10 @@ use serde::de::IgnoredAny;
 use toml::{Table, Value};
 
 use super::directory::read_plan;
+use super::header::{LoopKind, MachineFacts};
 use super::{RunError, RunState, file};
 use crate::document;
+use crate::labels::Labels;
 
 /// Maximum sum of a run's calls.
 const MAX_TOTAL: u64 = 1 << 60;
@@ -27,6 +29,17 @@ pub struct RunOverview {
     pub call: Option<String>,
     /// The URL as typed.
     pub target: Option<String>,
+    /// The arrival model.
+    #[serde(rename = "loop")]
+    pub load_loop: Option<LoopKind>,
+    /// The machine that made the load.
+    pub machine: Option<MachineFacts>,
+    /// The version of Plimsoll that measured or imported the run.
+    #[serde(default)]
+    pub tool_version: String,
+    /// What the user said of the run.
+    #[serde(default)]
+    pub labels: Labels,
     /// All stages together that are not warm-up.
     pub total: TotalOverview,
 }
@@ -43,7 +56,9 @@ pub struct TotalOverview {
     /// Response times, µs; `None`: no call has one.
     pub response: Option<TimesOverview>,
     /// CPU use of the client; `None`: not known.
-    pub client: Option<ClientOverview>,
+    pub client: Option<CpuOverview>,
+    /// CPU use of the watched server; `None`: not known, or none was watched.
+    pub server: Option<CpuOverview>,
 }
 
 /// Percentiles, µs; `None`: too few calls.
@@ -55,9 +70,9 @@ pub struct TimesOverview {
     pub p99_us: Option<f64>,
 }
 
-/// CPU use of the client.
+/// CPU use of the client or of the watched server.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct ClientOverview {
+pub struct CpuOverview {
     /// User and system CPU time per call, µs.
     pub cpu_us_per_call: Option<f64>,
 }

@@ -10,6 +10,7 @@ use super::target::{
     section_of, takes_path,
 };
 use super::{Spec, WatchSpec, give_addresses, protocol};
+use crate::labels;
 use crate::plan::{ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan};
 use crate::record::MAX_SAMPLED_CALLS;
 use crate::redaction;
@@ -58,6 +59,9 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     if let (Some(call), Some(load)) = (&call, &load) {
         problems.check_row_count(call, load, seed);
     }
+    if let Err(problem) = labels::check(&spec.labels) {
+        problems.add("labels", problem);
+    }
     if !spec.lanes.is_empty() {
         problems.add("lanes", "only `plimsoll run` supports lanes");
     }
@@ -75,6 +79,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
             watch,
             profile,
             seed,
+            labels: spec.labels.clone(),
             keep_requests: spec.requests.unwrap_or(false),
             span_sample: spec.span_sample.unwrap_or(0),
         }),

@@ -108,6 +108,7 @@ impl SessionLoad {
             watch: WatchedProcess::Nothing,
             profile: None,
             seed: 7,
+            labels: plimsoll_model::labels::Labels::new(),
             keep_requests: false,
             span_sample: 0,
         };
