@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plimsoll_model::labels::Labels;
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::{RecordedInterval, RequestRecord, StageRecord};
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
@@ -86,6 +87,7 @@ fn header() -> RunHeader {
         heap_bytes_per_connection: Some(1_812.5),
         live_view_cpu_us: Some(3_200),
         server_pids: vec![4_711],
+        labels: Labels::from([("commit".to_owned(), "1a2b3c4".to_owned())]),
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
         ..RunHeader::default()
     }
@@ -333,6 +335,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
                     "counts",
                     "times",
                     "times_ns",
+                    "labels",
                 ]
                 .contains(&key.as_str());
                 // An object by address in an interval, a list in the summary.

@@ -1,8 +1,9 @@
 //! Describes how a run was made, in words that all reports share.
 
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, RunHeader};
-use plimsoll_model::run::{MachineFacts, Run, RunOrigin, RunState, Timestamp};
+use plimsoll_model::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
+use crate::history::shown;
 use crate::quantity::{bytes, count, plural, time};
 
 /// Describes the arrival model, the connections and their security.
@@ -41,6 +42,14 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
         .flatten()
         .collect();
     (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Returns the labels of the run, as they are typed; empty if there are none.
+pub(crate) fn labels(labels: &Labels) -> String {
+    let typed = labels
+        .iter()
+        .map(|(name, value)| format!("{}={}", shown(name), shown(value)));
+    typed.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the notes on how the run was made.

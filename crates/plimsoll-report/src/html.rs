@@ -42,7 +42,7 @@ use crate::search as words;
 use crate::settled::settled;
 
 pub use comparison::comparison;
-pub use folder::{FolderItem, FolderItemKind, folder, message, with_home_link};
+pub use folder::{folder, message, with_home_link};
 use page::{FigureCard, PageFacts, VerdictTone, page};
 use timeline::RunTimeline;
 

@@ -20,6 +20,7 @@ mod errors;
 mod export;
 mod facts;
 pub mod hdr_log;
+pub mod history;
 pub mod html;
 pub mod json;
 pub mod junit;

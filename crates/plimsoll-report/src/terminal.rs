@@ -4,6 +4,7 @@
 //! that the sample can't support are dashes.
 
 mod comparison;
+mod history;
 mod measures;
 mod memory;
 mod objectives;
@@ -25,6 +26,7 @@ use crate::times::of_phases;
 use crate::{addresses, ends, errors, facts, shards, steps, totals};
 
 pub use comparison::render_comparison;
+pub use history::render_changes;
 pub(crate) use objectives::verdict;
 pub use table::wrap;
 
@@ -199,6 +201,13 @@ fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     let how = facts::how(h);
     if !how.is_empty() {
         lines(out, &how.join(", "), options);
+    }
+    if !h.labels.is_empty() {
+        lines(
+            out,
+            &format!("labels: {}", facts::labels(&h.labels)),
+            options,
+        );
     }
     out.push('\n');
 }

@@ -93,7 +93,7 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Keys outside of the sections `[load]` and `[tls]`, with their flags.
-const OTHER_FLAGS: [(&str, &str); 5] = [
+const OTHER_FLAGS: [(&str, &str); 6] = [
     ("labels", "--label"),
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),

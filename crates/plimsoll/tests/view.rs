@@ -5,12 +5,12 @@ mod browser;
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
 
 use browser::{Browser, Viewport};
-use support::{Place, Server};
+use support::{Place, Server, get};
 
 /// Four runs of one plan, a run of another, and a directory that a later version wrote.
 fn folder_of_runs() -> Place {
@@ -55,20 +55,6 @@ fn folder_of_runs() -> Place {
 
 fn start_view(place: &Place) -> Server {
     Server::start(&mut place.command(&["view", "runs", "--port", "0"]))
-}
-
-/// Returns status and text of `path`, requested with the host name `host`.
-fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).expect("connected");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )
-    .expect("asked");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("answered");
-    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok());
-    (status.expect("a status"), answer)
 }
 
 #[test]

@@ -3,209 +3,25 @@
 //! The page is served by `plimsoll view`, which also answers its links (`/runs/…`, `/compare`).
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{self, RunVerdict};
-use plimsoll_model::run::{Run, RunOverview, RunState, Timestamp};
-use plimsoll_model::search::SearchRecord;
 
 use super::chart::{
     AxisMark, AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis,
 };
 use super::page::{figure, page, section as part};
 use crate::facts;
-use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
+use crate::history::{FolderItem, FolderItemKind, HistoryMetric, HistorySeries, history, method};
+use crate::quantity::{count, exact_rate, or_dash, plural, rate, time};
 
-/// The kind of a measurement in a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FolderItemKind {
-    /// A single run.
-    Run,
-    /// A run of several lanes.
-    Lanes,
-    /// A search for the load line.
-    Search,
-    /// A ladder.
-    Ladder,
-    /// A sweep of TLS links.
-    Sweep,
-}
+/// Minimum number of measurements of a series of which the page says that nothing changed.
+const MIN_JUDGED_RUNS: usize = 10;
 
-impl FolderItemKind {
-    fn name(self) -> &'static str {
-        match self {
-            FolderItemKind::Run => "run",
-            FolderItemKind::Lanes => "lanes",
-            FolderItemKind::Search => "search",
-            FolderItemKind::Ladder => "ladder",
-            FolderItemKind::Sweep => "sweep",
-        }
-    }
-}
-
-/// One measurement in the folder.
-#[derive(Clone, Debug)]
-pub struct FolderItem {
-    /// The id in the address of its page.
-    pub id: String,
-    /// What the directory holds.
-    pub kind: FolderItemKind,
-    name: String,
-    began: Timestamp,
-    what: String,
-    /// The class of the verdict, good (`met`), bad (`missed`) or neither (`limited`), and its words.
-    verdict: (&'static str, String),
-    rate_per_s: Option<f64>,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
-    errors: Option<String>,
-    cpu_us: Option<f64>,
-}
-
-impl FolderItem {
-    /// Creates the entry of a run.
-    pub fn of_run(id: String, run: &Run) -> FolderItem {
-        let (h, total) = (&run.header, &run.summary.total);
-        let what = [h.call.as_deref(), h.target.as_deref()];
-        FolderItem {
-            id,
-            kind: FolderItemKind::Run,
-            name: h.name.clone(),
-            began: h.started_at,
-            what: what.into_iter().flatten().collect::<Vec<_>>().join(" at "),
-            verdict: verdict(run),
-            rate_per_s: total.achieved_per_s,
-            p50_us: total.response.and_then(|r| r.p50_us),
-            p99_us: total.response.and_then(|r| r.p99_us),
-            errors: (total.ok + total.errors > 0)
-                .then(|| share(total.errors, total.ok + total.errors)),
-            cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
-        }
-    }
-
-    /// Creates the entry of a run without reading its intervals: one that has ended and has no objectives.
-    pub fn of_overview(id: String, run: &RunOverview) -> FolderItem {
-        let (total, ended) = (&run.total, run.total.ok + run.total.errors);
-        let what = [run.call.as_deref(), run.target.as_deref()];
-        let what = what.into_iter().flatten().collect::<Vec<_>>().join(" at ");
-        FolderItem {
-            verdict: state_verdict(run.state, ended),
-            rate_per_s: total.achieved_per_s,
-            p50_us: total.response.and_then(|r| r.p50_us),
-            p99_us: total.response.and_then(|r| r.p99_us),
-            errors: (ended > 0).then(|| share(total.errors, ended)),
-            cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
-            ..FolderItem::of_record(id, FolderItemKind::Run, &run.name, run.started_at, what)
-        }
-    }
-
-    /// Creates the entry of a run of several lanes.
-    pub fn of_lanes(id: String, record: &LanesRecord) -> FolderItem {
-        let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
-        FolderItem::of_record(
-            id,
-            FolderItemKind::Lanes,
-            &record.name,
-            record.started_at,
-            lanes.join(", "),
-        )
-    }
-
-    /// Creates the entry of a search, with the load line as rate.
-    pub fn of_search(id: String, record: &SearchRecord) -> FolderItem {
-        let line = record.finding.as_ref().and_then(|f| f.line_per_s);
-        let verdict = match (&record.finding, line) {
-            (Some(f), Some(line)) if f.confirmed => {
-                ("met", format!("load line {}", exact_rate(line)))
-            }
-            (Some(_), Some(line)) => ("limited", format!("{}, not confirmed", exact_rate(line))),
-            (Some(_), None) => ("missed", "no rate meets the objectives".to_owned()),
-            (None, _) => ("limited", "not ended".to_owned()),
-        };
-        FolderItem {
-            verdict,
-            rate_per_s: line,
-            ..FolderItem::of_record(
-                id,
-                FolderItemKind::Search,
-                &record.name,
-                record.started_at,
-                record.target.clone(),
-            )
-        }
-    }
-
-    /// Creates the entry of a ladder or sweep.
-    pub fn of_ladder(id: String, record: &LadderRecord) -> FolderItem {
-        let (kind, each) = match record.limits {
-            Some(_) => (FolderItemKind::Sweep, "link"),
-            None => (FolderItemKind::Ladder, "rung"),
-        };
-        let verdict = match record.conclusion() {
-            Some(conclusion) => verdict_label(conclusion),
-            None if record.interrupted => ("limited", "interrupted".to_owned()),
-            None => ("", "–".to_owned()),
-        };
-        let what = plural(record.rungs.len() as u64, each);
-        FolderItem {
-            verdict,
-            ..FolderItem::of_record(id, kind, &record.name, record.started_at, what)
-        }
-    }
-
-    fn of_record(
-        id: String,
-        kind: FolderItemKind,
-        name: &str,
-        began: Timestamp,
-        what: String,
-    ) -> FolderItem {
-        FolderItem {
-            id,
-            kind,
-            name: name.to_owned(),
-            began,
-            what,
-            verdict: ("", "–".to_owned()),
-            rate_per_s: None,
-            p50_us: None,
-            p99_us: None,
-            errors: None,
-            cpu_us: None,
-        }
-    }
-
-    fn address(&self) -> String {
-        format!("/runs/{}", self.id)
-    }
-}
-
-fn verdict_label(conclusion: RunVerdict) -> (&'static str, String) {
-    match conclusion {
-        RunVerdict::Pass => ("met", "objectives met".to_owned()),
-        RunVerdict::Fail => ("missed", "objective missed".to_owned()),
-        RunVerdict::Invalid => ("limited", "inconclusive".to_owned()),
-    }
-}
-
-fn verdict(run: &Run) -> (&'static str, String) {
-    match RunVerdict::of(&objective::judge_run(run)) {
-        Some(conclusion) => verdict_label(conclusion),
-        None => state_verdict(run.state, run.summary.total.ok + run.summary.total.errors),
-    }
-}
-
-fn state_verdict(state: RunState, ended: u64) -> (&'static str, String) {
-    match state {
-        RunState::Complete => ("", "–".to_owned()),
-        RunState::Partial if ended == 0 => ("limited", "failed to start".to_owned()),
-        other => ("limited", other.name().to_owned()),
-    }
-}
+/// Minimum distance of the numbers of two changes in one line of a chart.
+const MIN_NUMBER_DISTANCE: f64 = 18.0;
 
 /// Returns the page of `items` of the folder `title`; `unreadable`: directories that can't be read, with the reasons.
 pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, String)]) -> String {
     items.sort_by_key(|item| std::cmp::Reverse(item.began));
+    let series = history(&items);
     let mut plans: Vec<(FolderItemKind, String)> = Vec::new();
     for item in &items {
         let plan = (item.kind, item.name.clone());
@@ -228,10 +44,14 @@ pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, St
         }
         form.folder action="/compare" method="get" {
             @for (kind, name) in &plans {
-                (history(*kind, name, &items.iter().filter(|i| i.kind == *kind && i.name == *name).collect::<Vec<_>>()))
+                (plan_section(
+                    &items.iter().filter(|i| i.kind == *kind && i.name == *name).collect::<Vec<_>>(),
+                    &series.iter().filter(|s| s.kind == *kind && s.name == name).collect::<Vec<_>>(),
+                ))
             }
             @if comparable > 1 { p.choice { button type="submit" { "Compare A with B" } } }
         }
+        @if series.iter().any(|s| !s.changes.is_empty()) { (part("How changes are found", &method(), &html! {})) }
         @if !unreadable.is_empty() {
             (part("Unreadable directories", "", &html! { ul.sentences { @for (dir, why) in unreadable { li { (dir) ": " (why) } } } }))
         }
@@ -239,25 +59,61 @@ pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, St
     page(title, &body)
 }
 
-/// Returns all measurements of one plan, the newest first.
-fn history(kind: FolderItemKind, name: &str, items: &[&FolderItem]) -> Markup {
-    let lines = html! { div.scroll { (table(items)) } };
-    let past: Vec<&FolderItem> = items
-        .iter()
-        .rev()
-        .copied()
-        .filter(|i| i.p50_us.is_some())
-        .collect();
+/// Returns all measurements of one plan, the newest first, and its series.
+fn plan_section(items: &[&FolderItem], series: &[&HistorySeries<'_>]) -> Markup {
+    let Some(newest) = items.first() else {
+        return html! {};
+    };
     let content = html! {
-        @if past.len() > 1 { (picture(&past)) }
-        (lines)
+        @for one in series.iter().filter(|s| s.items.len() > 1) {
+            @if series.len() > 1 { h3 { (plural(one.items.len() as u64, "run")) " " (one.conditions()) } }
+            @if known_figures(one).count() > 0 { (picture(one)) }
+            @if !one.changes.is_empty() { div.scroll { (changes(one)) } }
+            @else if one.items.len() >= MIN_JUDGED_RUNS { p.lead { "No figure changed in these " (plural(one.items.len() as u64, one.kind.name())) "." } }
+        }
+        div.scroll { (table(items)) }
     };
-    let lead = items.first().map_or("", |i| i.what.as_str());
-    let heading = match kind {
-        FolderItemKind::Run => name.to_owned(),
-        other => format!("{name} ({})", other.name()),
+    let heading = match newest.kind {
+        FolderItemKind::Run => newest.name.clone(),
+        other => format!("{} ({})", newest.name, other.name()),
     };
-    part(&heading, lead, &content)
+    part(&heading, &newest.what, &content)
+}
+
+/// Returns the numbers of the changes in the chart: those that begin with the same measurement share one.
+fn numbered(series: &HistorySeries<'_>) -> Vec<(usize, usize)> {
+    let mut positions: Vec<usize> = series.changes.iter().map(|c| c.position).collect();
+    positions.dedup();
+    (1..).zip(positions).collect()
+}
+
+/// Returns the table of changes, the oldest first.
+fn changes(series: &HistorySeries<'_>) -> Markup {
+    let numbers = numbered(series);
+    let number = |position: usize| {
+        let found = numbers.iter().find(|(_, at)| *at == position);
+        found.map_or(0, |(number, _)| *number)
+    };
+    let has_remarks = series.changes.iter().any(|c| !c.remarks().is_empty());
+    html! {
+        table {
+            caption { "Changes" }
+            thead { tr {
+                th scope="col" { "no." } th.text scope="col" { "metric" } th scope="col" { "change (95 % interval)" }
+                th scope="col" { "before" } th scope="col" { "after" } th scope="col" { "since" } th scope="col" { "p" }
+                @if has_remarks { th.text scope="col" { "remarks" } }
+            } }
+            tbody { @for change in &series.changes { tr {
+                th scope="row" { (number(change.position)) }
+                td.text { (change.metric.name()) }
+                td class=(if change.is_better() { "met" } else { "missed" }) { (change.size()) }
+                td { (change.before_text()) } td { (change.after_text()) }
+                td { a href=(change.first.address()) { (facts::when(change.first.began)) } }
+                td { (change.p_text()) }
+                @if has_remarks { td.text { (change.remarks().join("; ")) } }
+            } } }
+        }
+    }
 }
 
 fn table(items: &[&FolderItem]) -> Markup {
@@ -284,36 +140,73 @@ fn table(items: &[&FolderItem]) -> Markup {
     }
 }
 
-/// Draws median and tail over time.
-fn picture(past: &[&FolderItem]) -> Markup {
-    let entries = [
-        ("p50 of the response time".to_owned(), 0, LegendKey::Line),
-        ("p99".to_owned(), 1, LegendKey::Line),
-    ];
-    let figures = html! {
-        table { tbody { @for item in past {
-            tr { th scope="row" { (facts::when(item.began)) } td { (item.p50_us.map_or_else(String::new, time)) } td { (item.p99_us.map_or_else(String::new, time)) } }
-        } } }
-    };
-    figure([230.0, 220.0], &legend(&entries), &figures, |frame| {
-        draw(frame, past)
+/// Returns the metrics in the chart of a series.
+fn drawn_metrics(series: &HistorySeries<'_>) -> &'static [HistoryMetric] {
+    match series.kind {
+        FolderItemKind::Search => &[HistoryMetric::LoadLine],
+        _ => &[HistoryMetric::P50, HistoryMetric::P99],
+    }
+}
+
+/// Returns the figures that the chart of a series has.
+fn known_figures(series: &HistorySeries<'_>) -> impl Iterator<Item = f64> {
+    let items = series.items.iter();
+    items.flat_map(|item| {
+        drawn_metrics(series)
+            .iter()
+            .filter_map(|metric| metric.of(item))
     })
 }
 
-/// A function that returns a figure of a measurement; `None` if it was not measured.
-type ItemFigure = fn(&FolderItem) -> Option<f64>;
+/// Draws figures over time: median and tail, or the load line.
+fn picture(series: &HistorySeries<'_>) -> Markup {
+    let is_search = series.kind == FolderItemKind::Search;
+    let names = if is_search {
+        &["load line"][..]
+    } else {
+        &["p50 of the response time", "p99"]
+    };
+    let lines = names.iter().enumerate();
+    let mut entries: Vec<_> = lines
+        .map(|(i, name)| ((*name).to_owned(), i, LegendKey::Line))
+        .collect();
+    if !series.changes.is_empty() {
+        entries.push(("change, numbered as below".to_owned(), 5, LegendKey::Dash));
+    }
+    let show = |item: &FolderItem, metric: HistoryMetric| {
+        metric.of(item).map_or_else(String::new, |value| {
+            if is_search {
+                exact_rate(value)
+            } else {
+                time(value)
+            }
+        })
+    };
+    let figures = html! {
+        table { tbody { @for item in &series.items {
+            tr { th scope="row" { (facts::when(item.began)) } @for metric in drawn_metrics(series) { td { (show(item, *metric)) } } }
+        } } }
+    };
+    figure([240.0, 230.0], &legend(&entries), &figures, |frame| {
+        draw(frame, series)
+    })
+}
 
-fn draw(frame: &PlotArea, past: &[&FolderItem]) -> Markup {
-    let series: [(ItemFigure, &str, usize); 2] =
-        [(|i| i.p50_us, "p50", 0), (|i| i.p99_us, "p99", 1)];
-    let known = || past.iter().flat_map(|i| [i.p50_us, i.p99_us]).flatten();
-    let low = known().fold(f64::INFINITY, f64::min);
-    let high = known().fold(0.0, f64::max);
-    let x = AxisScale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
+fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
+    let items = &series.items;
+    let is_search = series.kind == FolderItemKind::Search;
+    // Numbers of changes stand above the chart.
+    let frame = &PlotArea {
+        top: frame.top + if series.changes.is_empty() { 0.0 } else { 22.0 },
+        ..*frame
+    };
+    let low = known_figures(series).fold(f64::INFINITY, f64::min);
+    let high = known_figures(series).fold(0.0, f64::max);
+    let x = AxisScale::linear(-0.5, items.len() as f64 - 0.5, frame.left, frame.x_end());
     let y = AxisScale::log(low, high, frame.y_end(), frame.top);
     // The axis has as many dates as there is space for.
-    let every = past.len().div_ceil(frame.pick(8, 3));
-    let dates: Vec<AxisMark> = past
+    let every = items.len().div_ceil(frame.pick(8, 3));
+    let dates: Vec<AxisMark> = items
         .iter()
         .enumerate()
         .step_by(every)
@@ -324,18 +217,41 @@ fn draw(frame: &PlotArea, past: &[&FolderItem]) -> Markup {
             )
         })
         .collect();
+    let show = |value: f64| {
+        if is_search {
+            exact_rate(value)
+        } else {
+            time(value)
+        }
+    };
+    let names: Vec<&str> = drawn_metrics(series)
+        .iter()
+        .map(|metric| metric.name())
+        .collect();
+    // Many points are drawn small, so that the lines remain visible.
+    let radius = if items.len() > frame.pick(120, 40) {
+        2.5
+    } else {
+        4.5
+    };
     frame.svg(
-        &format!("p50 and p99 of {} runs, the oldest at the left.", count(past.len() as u64)),
+        &format!(
+            "{} of {}, the oldest at the left, with {}.",
+            names.join(" and "),
+            plural(items.len() as u64, series.kind.name()),
+            plural(series.changes.len() as u64, "change")
+        ),
         &html! {
-            (y_axis(frame, &y, 5, short_time))
+            @if is_search { (y_axis(frame, &y, 5, rate)) } @else { (y_axis(frame, &y, 5, short_time)) }
             (x_axis(frame, &dates, "runs, in their order"))
-            @for (of, name, colour) in series {
-                path class={ "line stroke c" (colour) } d=(path(past.iter().enumerate().filter_map(|(i, item)| Some((x.at(i as f64), y.at(of(item)?)))))) {}
-                @for (i, item) in past.iter().enumerate() {
-                    @if let Some(us) = of(item) {
+            (change_marks(frame, series, &x))
+            @for (colour, metric) in drawn_metrics(series).iter().enumerate() {
+                path class={ "line stroke c" (colour) } d=(path(items.iter().enumerate().filter_map(|(i, item)| Some((x.at(i as f64), y.at(metric.of(item)?)))))) {}
+                @for (i, item) in items.iter().enumerate() {
+                    @if let Some(value) = metric.of(item) {
                         a href=(item.address()) {
-                            circle class={ "fill c" (colour) } cx=(px(x.at(i as f64))) cy=(px(y.at(us))) r="4.5" {
-                                title { (facts::when(item.began)) ": " (name) " " (time(us)) }
+                            circle class={ "fill c" (colour) } cx=(px(x.at(i as f64))) cy=(px(y.at(value))) r=(radius) {
+                                title { (facts::when(item.began)) ": " (metric.name()) " " (show(value)) }
                             }
                         }
                     }
@@ -343,6 +259,36 @@ fn draw(frame: &PlotArea, past: &[&FolderItem]) -> Markup {
             }
         },
     )
+}
+
+/// Draws a vertical line with its number at each change. Numbers that would overlap stand in two rows.
+fn change_marks(frame: &PlotArea, series: &HistorySeries<'_>, x: &AxisScale) -> Markup {
+    let mut last = [f64::NEG_INFINITY; 2];
+    let mut marks = Vec::new();
+    for (number, position) in numbered(series) {
+        let at = x.at(position as f64 - 0.5);
+        let row = usize::from(at - last[0] < MIN_NUMBER_DISTANCE && at - last[1] > at - last[0]);
+        last[row] = at;
+        let here = series.changes.iter().filter(|c| c.position == position);
+        let words: Vec<String> = here
+            .map(|c| format!("{} {}", c.metric.name(), c.size()))
+            .collect();
+        marks.push((
+            number,
+            at,
+            frame.top - 6.0 - 13.0 * row as f64,
+            words.join("; "),
+        ));
+    }
+    html! {
+        @for (number, at, y, words) in marks {
+            g {
+                title { (words) }
+                path class="dash stroke c5" d={ "M" (px(at)) " " (px(y + 3.0)) "V" (px(frame.y_end())) } {}
+                text.strong x=(px(at)) y=(px(y)) text-anchor="middle" { (count(number as u64)) }
+            }
+        }
+    }
 }
 
 /// Returns a page with only a message.

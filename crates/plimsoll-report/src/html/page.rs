@@ -72,6 +72,7 @@ impl PageFacts {
             made.push(("load", how.join(", ")));
         }
         made.extend(version.map(|version| ("negotiated", version)));
+        made.push(("labels", facts::labels(&h.labels)));
         made.extend(h.machine.as_ref().map(|m| ("machine", facts::machine(m))));
         made.push(("measured by", format!("plimsoll {}", h.tool_version)));
         made.retain(|(_, text)| !text.is_empty());
@@ -103,6 +104,8 @@ impl PageFacts {
         if let Some(c) = conditions {
             let load = facts::issuing(c.load_loop, c.arrivals.as_deref(), c.clients);
             made.extend(load.map(|load| ("load", load)));
+            let labels = facts::labels(&c.labels);
+            made.extend((!labels.is_empty()).then_some(("labels", labels)));
             made.push(("machine", facts::machine(&c.machine)));
         }
         made.push(("measured by", format!("plimsoll {tool_version}")));

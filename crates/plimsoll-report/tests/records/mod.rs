@@ -23,6 +23,7 @@ fn conditions() -> Option<CommonConditions> {
             cores: Some(2),
             ..MachineFacts::default()
         },
+        ..CommonConditions::default()
     })
 }
 

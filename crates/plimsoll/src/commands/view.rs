@@ -12,10 +12,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use plimsoll_protocols::serving::pages::{self, Method, Request, Response, StatusCode, header};
+use plimsoll_report::history::{document, history};
+use plimsoll_report::terminal;
 use tokio::sync::Mutex;
 
 use crate::console;
+use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure, chain};
+use crate::presentation;
 use crate::stopping;
 use run_index::{PageResult, RunIndex};
 
@@ -25,11 +29,20 @@ use run_index::{PageResult, RunIndex};
 Example: what is in runs/, at port 8470 of this machine
   plimsoll view
 Example: another folder, at any free port
-  plimsoll view results --port 0")]
+  plimsoll view results --port 0
+Example: where the history of each plan changed, as text
+  plimsoll view --changes")]
 pub(crate) struct ViewArguments {
     /// A folder with run directories, at any depth.
     #[arg(value_name = "DIR", default_value = "runs")]
     dir: PathBuf,
+
+    /// Print where the history of a plan changed, and serve no pages.
+    #[arg(long, conflicts_with = "port")]
+    changes: bool,
+
+    #[command(flatten)]
+    json: JsonFlag,
 
     /// The port of this machine (127.0.0.1) to listen on; 0 for any free one.
     #[arg(long, value_name = "PORT", default_value_t = 8470)]
@@ -43,7 +56,17 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
             "give the folder that holds run directories; measuring commands make runs/ where they are started",
         ));
     }
-    let shelf = Arc::new(Mutex::new(RunIndex::new(&arguments.dir)));
+    let mut index = RunIndex::new(&arguments.dir);
+    if arguments.changes {
+        return print_changes(&mut index, &arguments.json);
+    }
+    if arguments.json.json {
+        return Err(Failure::usage(
+            "--json prints changes, and --changes is not given",
+            "add --changes; pages have no JSON, but `plimsoll report RUN --json` has that of a run",
+        ));
+    }
+    let shelf = Arc::new(Mutex::new(index));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     stopping::until_stopped(Some(1), "", async |stopped| {
         let bound = pages::bind(address).map_err(|e| {
@@ -60,6 +83,18 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
         let served = pages::serve(bound, page, stopped).await;
         served.map_err(|e| Failure::error(chain(&e)))
     })?;
+    Ok(Exit::Done)
+}
+
+/// Prints where the figures of the folder's histories changed.
+fn print_changes(index: &mut RunIndex, json: &JsonFlag) -> Result<Exit, Failure> {
+    let (items, unreadable) = index.items();
+    for (dir, why) in unreadable {
+        console::notice(format_args!("{dir} is left out: {why}"));
+    }
+    let series = history(&items);
+    let text = terminal::render_changes(&series, &presentation::options());
+    json.result(&document(&series), text.trim_end())?;
     Ok(Exit::Done)
 }
 

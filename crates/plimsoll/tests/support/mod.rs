@@ -20,6 +20,7 @@ pub(crate) mod traces;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -257,6 +258,20 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns status and text of `path`, requested with the host name `host`.
+pub(crate) fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok());
+    (status.expect("a status"), answer)
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -67,6 +67,8 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
             "--show-toplevel",
             "--unshallow",
             "--verify",
+        ],
+    ),
     // Flags of perf.
     (
         "crates/plimsoll/src/profiler.rs",

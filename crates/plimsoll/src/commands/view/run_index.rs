@@ -13,7 +13,8 @@ use plimsoll_model::run::{Run, RunError, RunOverview, file};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_model::{ladder, lanes, search};
 use plimsoll_report::compare::compare;
-use plimsoll_report::html::{self, FolderItem};
+use plimsoll_report::history::FolderItem;
+use plimsoll_report::html;
 
 use crate::documents;
 use crate::failure::chain;
@@ -73,6 +74,17 @@ impl RunIndex {
     }
 
     fn list(&mut self, found: &[PathBuf]) -> String {
+        let (items, unreadable) = self.read(found);
+        html::folder(&self.dir.display().to_string(), items, &unreadable)
+    }
+
+    /// Reads the measurements of the folder. Returns them, and the directories that can't be read, with the reasons.
+    pub(super) fn items(&mut self) -> (Vec<FolderItem>, Vec<(String, String)>) {
+        let found = found(&self.dir);
+        self.read(&found)
+    }
+
+    fn read(&mut self, found: &[PathBuf]) -> (Vec<FolderItem>, Vec<(String, String)>) {
         let mut items = Vec::new();
         let mut unreadable = Vec::new();
         for dir in found {
@@ -94,7 +106,7 @@ impl RunIndex {
             }
         }
         self.cache.retain(|dir, _| found.contains(dir));
-        html::folder(&self.dir.display().to_string(), items, &unreadable)
+        (items, unreadable)
     }
 
     /// Returns the ID of a directory in URLs: its relative path if that needs no escaping, otherwise a hash.

@@ -1,0 +1,372 @@
+//! The history of a folder's measurements: series of comparable ones, and where their figures changed.
+//!
+//! Measurements are comparable if they are of one kind and plan, of one target, and from one machine. Only those whose
+//! figures stand belong to a series: a run that was invalid, cut short or failed says nothing about the target.
+
+mod document;
+mod item;
+
+use plimsoll_model::run::MachineFacts;
+use plimsoll_model::statistics::change_points::{ChangePoint, change_points};
+use plimsoll_model::statistics::rank::{self, GroupDifference};
+
+use crate::quantity::{bytes, exact_rate, plural, rate, signed, time};
+
+pub use document::document;
+pub use item::{FolderItem, FolderItemKind};
+
+/// Maximum number of measurements of a series that are searched for changes: the newest ones.
+const MAX_SEARCHED_RUNS: usize = 1_000;
+
+/// Maximum length of a name or a label where it is shown, in characters.
+const MAX_SHOWN_CHARS: usize = 60;
+
+/// The label that names the commit of what was measured.
+const COMMIT_LABEL: &str = "commit";
+
+/// A figure of measurements whose changes are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryMetric {
+    /// The median of the response time.
+    P50,
+    /// The 99th percentile of the response time.
+    P99,
+    /// CPU time of the client per call.
+    ClientCpu,
+    /// CPU time of the watched server per call.
+    ServerCpu,
+    /// Calls per second that ended, of a closed loop: in an open one, the plan sets it.
+    Rate,
+    /// The share of calls that failed.
+    Errors,
+    /// The load line that a search found.
+    LoadLine,
+}
+
+impl HistoryMetric {
+    /// All metrics, in the order in which they are shown.
+    pub const ALL: [HistoryMetric; 7] = [
+        HistoryMetric::LoadLine,
+        HistoryMetric::P50,
+        HistoryMetric::P99,
+        HistoryMetric::Rate,
+        HistoryMetric::Errors,
+        HistoryMetric::ServerCpu,
+        HistoryMetric::ClientCpu,
+    ];
+
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            HistoryMetric::P50 => "p50",
+            HistoryMetric::P99 => "p99",
+            HistoryMetric::ClientCpu => "client CPU a call",
+            HistoryMetric::ServerCpu => "server CPU a call",
+            HistoryMetric::Rate => "rate",
+            HistoryMetric::Errors => "errors",
+            HistoryMetric::LoadLine => "load line",
+        }
+    }
+
+    /// Returns the name in JSON, with its unit.
+    pub fn key(self) -> &'static str {
+        match self {
+            HistoryMetric::P50 => "p50_us",
+            HistoryMetric::P99 => "p99_us",
+            HistoryMetric::ClientCpu => "client_cpu_us_per_call",
+            HistoryMetric::ServerCpu => "server_cpu_us_per_call",
+            HistoryMetric::Rate => "achieved_per_s",
+            HistoryMetric::Errors => "errors_share",
+            HistoryMetric::LoadLine => "line_per_s",
+        }
+    }
+
+    /// Returns the metric's figure; `None`: the measurement has none.
+    pub(crate) fn of(self, item: &FolderItem) -> Option<f64> {
+        match self {
+            HistoryMetric::P50 => item.p50_us,
+            HistoryMetric::P99 => item.p99_us,
+            HistoryMetric::ClientCpu => item.cpu_us,
+            HistoryMetric::ServerCpu => item.server_cpu_us,
+            HistoryMetric::Rate => item.rate_per_s.filter(|_| item.is_closed),
+            HistoryMetric::Errors => item.errors_share,
+            HistoryMetric::LoadLine => item
+                .rate_per_s
+                .filter(|_| item.kind == FolderItemKind::Search),
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        match self {
+            HistoryMetric::P50
+            | HistoryMetric::P99
+            | HistoryMetric::ClientCpu
+            | HistoryMetric::ServerCpu => time(value),
+            HistoryMetric::Rate => rate(value),
+            HistoryMetric::LoadLine => exact_rate(value),
+            HistoryMetric::Errors => percent(value),
+        }
+    }
+
+    fn is_better_if_higher(self) -> bool {
+        matches!(self, HistoryMetric::Rate | HistoryMetric::LoadLine)
+    }
+}
+
+/// Comparable measurements, and the changes of their figures.
+#[derive(Debug)]
+pub struct HistorySeries<'a> {
+    /// What was measured.
+    pub kind: FolderItemKind,
+    /// The plan's name.
+    pub name: &'a str,
+    /// The URL; `None`: not known.
+    pub target: Option<&'a str>,
+    /// The measurements, the oldest first.
+    pub(crate) items: Vec<&'a FolderItem>,
+    /// The changes, the oldest first.
+    pub(crate) changes: Vec<HistoryChange<'a>>,
+}
+
+/// A change of one metric in a series.
+#[derive(Debug)]
+pub(crate) struct HistoryChange<'a> {
+    pub(crate) metric: HistoryMetric,
+    /// The index of the first measurement after the change among those of the series.
+    pub(crate) position: usize,
+    /// The first measurement after the change.
+    pub(crate) first: &'a FolderItem,
+    /// The last measurement before it.
+    pub(crate) last_before: &'a FolderItem,
+    /// The median of the measurements before it, at most those of a window.
+    pub(crate) before: f64,
+    /// The median of the measurements after it, likewise.
+    pub(crate) after: f64,
+    /// The difference of both groups.
+    pub(crate) difference: GroupDifference,
+    /// The probability of such a change in a series without one.
+    pub(crate) p_value: f64,
+}
+
+/// Returns the series of `items`, in the order of their newest measurements, the newest first.
+pub fn history(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
+    let mut standing: Vec<&FolderItem> = items.iter().filter(|item| item.stands).collect();
+    standing.sort_by_key(|item| item.began);
+    let mut all: Vec<HistorySeries<'_>> = Vec::new();
+    for item in standing.into_iter().rev() {
+        match all.iter_mut().find(|series| series.continues(item)) {
+            Some(series) => series.items.push(item),
+            None => all.push(HistorySeries {
+                kind: item.kind,
+                name: &item.name,
+                target: item.target.as_deref(),
+                items: vec![item],
+                changes: Vec::new(),
+            }),
+        }
+    }
+    for series in &mut all {
+        series.items.reverse();
+        series.find_changes();
+    }
+    all
+}
+
+impl<'a> HistorySeries<'a> {
+    /// Returns the machine of all measurements; `None`: not known.
+    pub(crate) fn machine(&self) -> Option<&'a MachineFacts> {
+        self.items.last().and_then(|item| item.machine.as_ref())
+    }
+
+    fn continues(&self, item: &FolderItem) -> bool {
+        self.kind == item.kind
+            && self.name == item.name
+            && self.target == item.target.as_deref()
+            && self.machine().map(machine_identity) == item.machine.as_ref().map(machine_identity)
+    }
+
+    fn find_changes(&mut self) {
+        let oldest = self.items.len().saturating_sub(MAX_SEARCHED_RUNS);
+        for metric in HistoryMetric::ALL {
+            let known = self.items.iter().enumerate().skip(oldest);
+            let known = known.filter_map(|(i, item)| Some((i, metric.of(item)?)));
+            let (positions, values): (Vec<usize>, Vec<f64>) = known.unzip();
+            for change in change_points(&values) {
+                let position = positions[change.index];
+                let last_before = positions[change.index.saturating_sub(1)];
+                self.changes.extend(HistoryChange::of(
+                    metric,
+                    [position, last_before],
+                    &self.items,
+                    &values,
+                    change,
+                ));
+            }
+        }
+        self.changes.sort_by_key(|change| change.position);
+    }
+
+    /// Describes target and machine.
+    pub(crate) fn conditions(&self) -> String {
+        let target = self.target.map(|target| format!("at {}", shown(target)));
+        let machine = self
+            .machine()
+            .map(|facts| format!("from {}", machine_name(facts)));
+        let parts: Vec<String> = target.into_iter().chain(machine).collect();
+        parts.join(", ")
+    }
+}
+
+impl<'a> HistoryChange<'a> {
+    fn of(
+        metric: HistoryMetric,
+        [position, last_before]: [usize; 2],
+        items: &[&'a FolderItem],
+        values: &[f64],
+        change: ChangePoint,
+    ) -> Option<HistoryChange<'a>> {
+        let before = &values[change.first..change.index];
+        let after = &values[change.index..change.end];
+        Some(HistoryChange {
+            metric,
+            position,
+            first: items[position],
+            last_before: items[last_before],
+            before: rank::median_of(before.to_vec())?,
+            after: rank::median_of(after.to_vec())?,
+            difference: rank::compare(before, after, 1)?,
+            p_value: change.p_value,
+        })
+    }
+
+    /// Returns the difference and the ends of its interval as shares of the median before; `None`: that is 0.
+    pub(crate) fn shares(&self) -> Option<[f64; 3]> {
+        let GroupDifference {
+            shift, low, high, ..
+        } = self.difference;
+        (self.before > 0.0).then(|| [shift, low, high].map(|part| part / self.before))
+    }
+
+    /// Describes the size of the change and its interval.
+    pub(crate) fn size(&self) -> String {
+        let GroupDifference {
+            shift, low, high, ..
+        } = self.difference;
+        let show = |value: f64| signed(value, |value| self.metric.show(value));
+        match self.shares() {
+            Some(shares) => {
+                let [shift, low, high] = shares.map(|share| signed(share, percent));
+                format!("{shift} ({} to {high})", low.trim_end_matches(" %"))
+            }
+            None => format!("{} ({} to {})", show(shift), show(low), show(high)),
+        }
+    }
+
+    pub(crate) fn before_text(&self) -> String {
+        self.metric.show(self.before)
+    }
+
+    pub(crate) fn after_text(&self) -> String {
+        self.metric.show(self.after)
+    }
+
+    /// Returns whether the change is for the better.
+    pub(crate) fn is_better(&self) -> bool {
+        (self.after > self.before) == self.metric.is_better_if_higher()
+    }
+
+    /// Formats the p-value.
+    pub(crate) fn p_text(&self) -> String {
+        format!("{:.3}", self.p_value)
+    }
+
+    /// Returns the commit that was measured first after the change, and what else changed with it.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let commit = self.first.labels.get(COMMIT_LABEL);
+        let commit = commit.map(|commit| format!("commit {}", shown(commit)));
+        commit.into_iter().chain(self.also_changed()).collect()
+    }
+
+    /// Returns what may have caused the change besides the target.
+    pub(crate) fn also_changed(&self) -> Vec<String> {
+        let facts = |item: &FolderItem| {
+            let machine = item.machine.clone().unwrap_or_default();
+            [
+                ("kernel", machine.kernel),
+                ("governor", machine.governor),
+                ("congestion control", machine.tcp_congestion_control),
+                ("plimsoll", Some(item.tool_version.clone())),
+            ]
+        };
+        let both = facts(self.last_before).into_iter().zip(facts(self.first));
+        let changed = both.filter(|((_, before), (_, after))| before != after);
+        let text =
+            |value: Option<String>| value.map_or_else(|| "unknown".to_owned(), |v| shown(&v));
+        changed
+            .map(|((name, before), (_, after))| {
+                format!("{name} {} → {}", text(before), text(after))
+            })
+            .collect()
+    }
+}
+
+/// Returns what makes a machine the same: the processor, the cores that the load may use, and the memory in GiB, since
+/// kernels reserve different parts of it. The kernel and its settings are not among these: their changes are shown
+/// beside the changes that they may cause.
+fn machine_identity(facts: &MachineFacts) -> (Option<&str>, Option<u32>, Option<u64>) {
+    let gib = |bytes: u64| bytes.saturating_add(1 << 29) >> 30;
+    (
+        facts.cpu_model.as_deref(),
+        facts.cores,
+        facts.memory_bytes.map(gib),
+    )
+}
+
+/// Names the machine by what makes it the same.
+fn machine_name(facts: &MachineFacts) -> String {
+    let parts = [
+        facts.cpu_model.as_deref().map(shown),
+        facts.cores.map(|n| plural(u64::from(n), "core")),
+        facts.memory_bytes.map(bytes),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Formats a share in per cent.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        p if p >= 99.95 => format!("{percent:.0} %"),
+        p if p >= 9.995 => format!("{percent:.1} %"),
+        _ => format!("{percent:.2} %"),
+    }
+}
+
+/// Returns the beginning of a text that others wrote, without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    let printable = |c: char| {
+        if c.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    let mut chars = text.chars();
+    let mut beginning: String = chars
+        .by_ref()
+        .take(MAX_SHOWN_CHARS)
+        .map(printable)
+        .collect();
+    if chars.next().is_some() {
+        beginning.push('…');
+    }
+    beginning
+}
+
+/// Returns the sentence that explains the changes that are found.
+pub(crate) fn method() -> String {
+    let rate = plimsoll_model::statistics::change_points::FALSE_ALARMS * 100.0;
+    format!(
+        "Changes of level that stand out of the scatter of runs, with 95 % intervals of their size. p: how often runs in random order look like that; of figures that did not change, at most {rate:.0} in 100 series have a change."
+    )
+}
