@@ -18,6 +18,13 @@ const COMMON_FLAGS: [&str; 5] = [
     "help version quiet",
 ];
 
+/// Argument ids that the short help of a comparison of versions has besides these.
+const VERSION_FLAGS: [&str; 1] = ["plan old new build serve base candidate bisect"];
+
+/// Argument ids that the short help of a comparison of versions leaves out.
+const RARE_VERSION_FLAGS: [&str; 1] =
+    ["target objective rounds clients calls cert key insecure proto dry_run"];
+
 /// Argument ids that the short help of servers and relays leaves out.
 const RARE_FLAGS: [&str; 3] = [
     "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
@@ -36,6 +43,7 @@ const FULL_HELP_HINT: &str =
 /// Returns `command` and its subcommands with short help.
 pub(crate) fn short(command: Command) -> Command {
     let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
+    let has_versions = command.get_arguments().any(|a| a.get_id() == "bisect");
     let example = command
         .get_before_help()
         .map(|text| first(&text.to_string()));
@@ -43,6 +51,8 @@ pub(crate) fn short(command: Command) -> Command {
         let id = arg.get_id().as_str();
         let hidden = match puts_load {
             _ if arg.is_positional() => false,
+            _ if has_versions && has(&VERSION_FLAGS, id) => false,
+            _ if has_versions && has(&RARE_VERSION_FLAGS, id) => true,
             true => !has(&COMMON_FLAGS, id),
             false => has(&RARE_FLAGS, id) || arg.get_help_heading() == Some("Messages"),
         };

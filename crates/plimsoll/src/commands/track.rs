@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Arg, Args};
 use jiff::Timestamp;
 use plimsoll_model::gate::Gate;
 use plimsoll_model::redaction;
@@ -40,6 +40,7 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Both versions are started and called in turns, until the whole interval of the p99 and of the server's CPU time is
 /// within what is allowed (exit code 0) or beyond it (99). Where time runs out first, the code is 90.
 #[derive(Debug, Args)]
+#[command(mut_args(describe_for_versions))]
 #[command(before_help = "\
 Example: this branch, with what is not committed yet, and the commit where it left main
   plimsoll track --build make --serve './svc {port}' --plan score.toml
@@ -118,6 +119,18 @@ pub(crate) struct TrackArguments {
 
     #[command(flatten)]
     ladder: LadderFlags,
+}
+
+/// Replaces the help of flags whose defaults differ from a ladder's.
+fn describe_for_versions(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "budget" => arg.help("The longest load of a comparison [default: 3m]"),
+        "fail_if" => arg.help(
+            "What the new version may exceed the old one by; repeatable [default: 'p99 +2.5%' and 'server_cpu +1.5%']",
+        ),
+        "rate" => arg.help("Calls a second to both versions together [default: 200/s]"),
+        _ => arg,
+    }
 }
 
 impl TrackArguments {

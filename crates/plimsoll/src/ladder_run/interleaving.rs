@@ -360,8 +360,11 @@ impl LadderRun<'_> {
         let decided = gated
             .iter()
             .all(|gated| !in_turns(gated) || gated.outcome != GateOutcome::Undecided);
+        // One gate that is exceeded decides that a version is slower.
+        let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
+        let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);
         let resolved = |turns: &BatchesRecord| turns.is_resolved();
-        decided && self.record.batches.as_ref().is_some_and(resolved)
+        is_slower || decided && self.record.batches.as_ref().is_some_and(resolved)
     }
 
     /// Runs one replicate, counted from 1, and returns its measurements by rung.

@@ -113,6 +113,11 @@ impl<'a> Testbed<'a> {
         &mut self.proxies
     }
 
+    /// Returns whether the rungs are services of the user's own.
+    pub(super) fn compares_services(&self) -> bool {
+        self.servers.are_services()
+    }
+
     /// Returns whether the ladder started the server of every rung. Then no call of a rung can reach the server of
     /// another, as it could behind a shared proxy.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {
