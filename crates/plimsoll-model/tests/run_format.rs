@@ -11,7 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::labels::Labels;
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::{RecordedInterval, RequestRecord, StageRecord};
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
@@ -87,7 +86,7 @@ fn header() -> RunHeader {
         heap_bytes_per_connection: Some(1_812.5),
         live_view_cpu_us: Some(3_200),
         server_pids: vec![4_711],
-        labels: Labels::from([("commit".to_owned(), "1a2b3c4".to_owned())]),
+        labels: [("commit".to_owned(), "1a2b3c4".to_owned())].into(),
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
         ..RunHeader::default()
     }
@@ -329,15 +328,8 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
         Value::Object(map) => {
             for (key, inner) in map {
                 found.insert(key.clone());
-                let is_map = [
-                    "outcomes",
-                    "connect_failures",
-                    "counts",
-                    "times",
-                    "times_ns",
-                    "labels",
-                ]
-                .contains(&key.as_str());
+                let maps = "outcomes connect_failures counts times times_ns labels";
+                let is_map = maps.split(' ').any(|map| map == key);
                 // An object by address in an interval, a list in the summary.
                 let is_by_address = key == "addresses" && inner.is_object();
                 if !is_map && !is_by_address {

@@ -10,8 +10,7 @@ use plimsoll_model::redaction;
 use plimsoll_model::run::SCHEMA_VERSION;
 use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_of};
 use plimsoll_model::track::{
-    CommitFinding, CommitSearch, DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord,
-    TrackedVersion,
+    DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord, TrackedVersion,
 };
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_protocols::registry::{self, DefaultFlags};
@@ -26,7 +25,7 @@ use crate::ladder_run::LadderFlags;
 use crate::problems::{self, PlanSource};
 use crate::process::ProcessContext;
 use crate::tracking::{
-    BisectionRequest, BuildResult, BuiltTrees, GitCommit, GitRepository, MergeAncestry,
+    self, BisectionRequest, BuildResult, BuiltTrees, GitCommit, GitRepository, MergeAncestry,
     PreparedVersion, VersionComparer, bisect, redacted,
 };
 
@@ -444,8 +443,8 @@ impl VersionTracking<'_> {
         })?;
         record.interrupted = is_interrupted;
         record.summary = shown::search(&old, &new, &found);
-        record.verdict = (!is_interrupted).then_some(verdict(&found));
-        let deciding = deciding_directory(&found).map(|name| dir.join(name));
+        record.verdict = (!is_interrupted).then_some(tracking::judgement(&found));
+        let deciding = tracking::deciding_directory(&found).map(|name| dir.join(name));
         record.search = Some(found);
         record.write(&dir).map_err(|e| save_failure(&e, &dir))?;
         self.conclude(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
@@ -480,24 +479,4 @@ impl VersionTracking<'_> {
     fn documents(&self) -> &DocumentFlags {
         &self.arguments.ladder.documents
     }
-}
-
-fn verdict(found: &CommitSearch) -> TrackJudgement {
-    let first = found.steps.first().map(|step| step.outcome);
-    if found.first_slower.is_some() {
-        TrackJudgement::Slower
-    } else if first == Some(CommitFinding::NotSlower) {
-        TrackJudgement::NotSlower
-    } else {
-        TrackJudgement::Undecided
-    }
-}
-
-/// Returns the directory of the comparison that documents of a search show: that of the slowest commit found, which is
-/// the first slower one.
-fn deciding_directory(found: &CommitSearch) -> Option<&str> {
-    let slower = found.steps.iter().rev();
-    let mut slower = slower.filter(|step| step.outcome == CommitFinding::Slower);
-    let step = slower.next().or(found.steps.last())?;
-    Some(step.comparisons.last()?.directory.as_str())
 }

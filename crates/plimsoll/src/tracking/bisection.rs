@@ -233,3 +233,24 @@ impl CommitBisection<'_> {
         Ok(comparison)
     }
 }
+
+/// Returns the verdict on the bad commit of a search.
+pub(crate) fn judgement(found: &CommitSearch) -> TrackJudgement {
+    let first = found.steps.first().map(|step| step.outcome);
+    if found.first_slower.is_some() {
+        TrackJudgement::Slower
+    } else if first == Some(CommitFinding::NotSlower) {
+        TrackJudgement::NotSlower
+    } else {
+        TrackJudgement::Undecided
+    }
+}
+
+/// Returns the directory of the comparison that documents of a search show: that of the slowest commit found, which is
+/// the first slower one.
+pub(crate) fn deciding_directory(found: &CommitSearch) -> Option<&str> {
+    let slower = found.steps.iter().rev();
+    let mut slower = slower.filter(|step| step.outcome == CommitFinding::Slower);
+    let step = slower.next().or(found.steps.last())?;
+    Some(step.comparisons.last()?.directory.as_str())
+}
