@@ -102,7 +102,8 @@ fn candidates(values: &[f64]) -> Vec<usize> {
 
 /// Divides a window of ranks at the best place of all its parts, again and again, until that place is no candidate.
 fn divide(window: &[f64]) -> Vec<usize> {
-    let mut parts = vec![0..window.len()];
+    let whole = 0..window.len();
+    let mut parts = vec![whole];
     let mut found = Vec::new();
     loop {
         let best = parts.iter().enumerate().filter_map(|(i, part)| {
