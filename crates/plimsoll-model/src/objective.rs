@@ -464,10 +464,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             (share, text)
         }
         Metric::FailedUsers => {
-            let (failed, all) = (
-                record.measures.of(Count::UsersFailed),
-                ended_users(record),
-            );
+            let (failed, all) = (record.measures.of(Count::UsersFailed), ended_users(record));
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no user ended".to_owned(), |share| {
                 format!("{:.4}% of {all} users", share * 100.0)

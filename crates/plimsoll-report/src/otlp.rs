@@ -46,7 +46,7 @@ impl PartialSuccess {
     /// Decodes a response in protobuf; `None`: everything was accepted, or the response is not protobuf.
     pub fn of_protobuf(answer: &[u8]) -> Option<PartialSuccess> {
         let partial = ExportResponse::decode(answer).ok()?.partial_success?;
-        partial.is_refusal()
+        partial.into_refusal()
     }
 
     /// Decodes a response in JSON, like [`PartialSuccess::of_protobuf`].
@@ -64,10 +64,11 @@ impl PartialSuccess {
             rejected: rejected.unwrap_or(0),
             error_message: error_message.to_owned(),
         };
-        partial.is_refusal()
+        partial.into_refusal()
     }
 
-    fn is_refusal(self) -> Option<PartialSuccess> {
+    /// Returns `None` where nothing was refused, and nothing said.
+    fn into_refusal(self) -> Option<PartialSuccess> {
         let is_refusal = self.rejected > 0 || !self.error_message.is_empty();
         is_refusal.then_some(self)
     }

@@ -4,8 +4,9 @@ use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_report::ongoing::otlp::{MetricsRequest, partial_refusal};
+use plimsoll_report::ongoing::otlp::MetricsRequest;
 use plimsoll_report::ongoing::{RunningTotals, openmetrics};
+use plimsoll_report::otlp::{ExportRequest, PartialSuccess};
 use serde_json::Value;
 
 /// Two intervals of calls of 1 to 1,000 ms.
@@ -102,9 +103,9 @@ fn otlp_request_contains_token_counts() {
 
 #[test]
 fn partial_rejections_parse_from_responses() {
-    assert_eq!(partial_refusal(b""), None);
-    assert_eq!(partial_refusal(b"\xff"), None);
+    assert_eq!(PartialSuccess::of_protobuf(b""), None);
+    assert_eq!(PartialSuccess::of_protobuf(b"\xff"), None);
     let answer = b"\x0a\x09\x08\x03\x12\x05stale";
-    let said = partial_refusal(answer).expect("a refusal");
-    assert_eq!(said, "3 data points rejected: stale");
+    let said = PartialSuccess::of_protobuf(answer).expect("a refusal");
+    assert_eq!((said.rejected, said.error_message.as_str()), (3, "stale"));
 }

@@ -44,7 +44,11 @@ fn is_lost(
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How much the rest of the run will change these values is not known in advance.
-        Metric::FailedUsers | Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
+        Metric::FailedUsers
+        | Metric::Rate
+        | Metric::Resumed
+        | Metric::Memory(_)
+        | Metric::Finish(_) => return false,
         // Fidelity describes the generator, so it is no reason to stop loading the target.
         Metric::Fidelity => return false,
         // The number of these times is not known in advance.

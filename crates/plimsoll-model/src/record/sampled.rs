@@ -178,7 +178,8 @@ mod tests {
             let mut parts: Vec<SampledCalls> = (0..workers)
                 .map(|worker| kept(seed, limit, (0..calls).filter(|n| n % workers == worker)))
                 .collect();
-            parts.rotate_left(turned % parts.len());
+            let places = turned % parts.len();
+            parts.rotate_left(places);
             let mut merged = SampledCalls::default();
             parts.iter().for_each(|part| merged.merge(part));
             let whole = kept(seed, limit, (0..calls).rev());

@@ -37,12 +37,15 @@ pub(super) struct WrittenObjective<'a> {
 
 /// Returns the objectives of `spec`: those of the whole load, then those of each step.
 pub(super) fn written(spec: &Spec) -> impl Iterator<Item = WrittenObjective<'_>> {
-    let whole = spec.objective.iter().map(|(metric, limit)| WrittenObjective {
-        table: "objective".to_owned(),
-        metric,
-        limit,
-        step: None,
-    });
+    let whole = spec
+        .objective
+        .iter()
+        .map(|(metric, limit)| WrittenObjective {
+            table: "objective".to_owned(),
+            metric,
+            limit,
+            step: None,
+        });
     whole.chain(steps::all(spec).flat_map(|(index, step)| {
         let given = step.get("objective").and_then(toml::Value::as_table);
         let limits = given.into_iter().flatten();

@@ -181,10 +181,8 @@ pub(super) fn start_services<'a>(
             fixed_address: None,
         };
         let server = servers.launch(wanted, place, None)?;
-        rung.spec.watch = Some(WatchSpec {
-            pid: Some(server.process.id()),
-            ..WatchSpec::default()
-        });
+        let watch = rung.spec.watch.take().unwrap_or_default();
+        rung.spec.watch = Some(watch.with_pid(server.process.id()));
         servers.running.push(server);
         servers.by_rung.push(place);
     }

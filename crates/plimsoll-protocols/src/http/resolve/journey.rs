@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_model::spec::{
-    MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of, step_name,
+    MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
+    step_name,
 };
 use plimsoll_model::template::{Rows, Template, Variation};
 use serde::Deserialize;
