@@ -139,6 +139,32 @@ impl Recording {
         self.inner.end
     }
 
+    /// Returns an upper bound of the arrivals within one second, also where a recording that `repeats` begins again.
+    pub fn most_per_second(&self, repeats: bool) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        if repeats && self.end() < SECOND_NS {
+            let rounds = SECOND_NS / self.end().max(1) + 2;
+            return rounds.saturating_mul(self.count());
+        }
+        let at = |cursor: &mut RecordingCursor, number: u64| {
+            let round = number / self.count();
+            let time = cursor.time(number % self.count())?;
+            (round == 0 || repeats).then(|| round.saturating_mul(self.end()).saturating_add(time))
+        };
+        let (mut first, mut last) = (self.cursor(), self.cursor());
+        let (mut end, mut most) = (0, 0);
+        for begin in 0..self.count() {
+            let Some(from) = at(&mut first, begin) else {
+                break;
+            };
+            while at(&mut last, end).is_some_and(|time| time - from < SECOND_NS) {
+                end += 1;
+            }
+            most = most.max(end - begin);
+        }
+        most
+    }
+
     /// Returns the CRC-32 of times and rows, in hexadecimal digits.
     pub fn checksum(&self) -> String {
         format!("{:08x}", self.inner.checksum)

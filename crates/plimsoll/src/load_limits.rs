@@ -358,17 +358,23 @@ impl LoadLimits {
     }
 }
 
-/// Returns the highest rate of the plan's calls per second; `None`: nothing bounds it. A journey counts as one call,
-/// because the number of its requests depends on the answers.
+/// Returns how many calls a user makes at most; 1 where calls arrive independently of each other.
+fn most_calls_of_user(plan: &Plan) -> f64 {
+    let journey = plan.call.most_calls_of_journey();
+    let calls = journey.or(plan.call.calls_in_a_row());
+    f64::from(calls.unwrap_or(1).max(1))
+}
+
+/// Returns the highest rate of the plan's calls per second; `None`: nothing bounds it.
 fn peak_rate(plan: &Plan) -> Option<f64> {
     let load = &plan.load;
-    let calls_each = f64::from(plan.call.calls_in_a_row().unwrap_or(1).max(1));
+    let calls_each = most_calls_of_user(plan);
     match load.arrivals {
         ArrivalModel::Open(_) => {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let stages = rates.fold(0.0, f64::max);
             let recorded = load.recording.as_ref().map_or(0.0, |recording| {
-                recording.count() as f64 / (recording.end() as f64 / 1e9).max(1e-9)
+                recording.most_per_second(load.repeats) as f64
             });
             Some(stages.max(recorded) * calls_each)
         }
@@ -384,8 +390,7 @@ fn peak_rate(plan: &Plan) -> Option<f64> {
 /// one each.
 fn most_connections(plan: &Plan) -> f64 {
     let load = &plan.load;
-    let calls_each = plan.call.calls_in_a_row();
-    let is_own = load.reuse == ConnectionReuse::Never || calls_each.is_some();
+    let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_in_a_row().is_some();
     let links = if plan.call.second_target().is_some() {
         2.0
     } else {
@@ -399,8 +404,7 @@ fn most_connections(plan: &Plan) -> f64 {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let rate = rates.fold(0.0, f64::max);
             let call = load.deadline.map_or(f64::INFINITY, |d| d.as_secs_f64());
-            let life = load.connect_timeout.as_secs_f64()
-                + call * f64::from(calls_each.unwrap_or(1).max(1));
+            let life = load.connect_timeout.as_secs_f64() + call * most_calls_of_user(plan);
             let by_time = rate * life;
             let limit = load.in_flight_limit.map(|limit| f64::from(limit.calls));
             limit.map_or(by_time, |limit| limit.min(by_time)).ceil()

@@ -40,9 +40,10 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns whether users make calls of several kinds, whose number is not known beforehand.
-    fn is_journey(&self) -> bool {
-        false
+    /// Returns the most calls that a user makes on a journey: which ones, and how many, depends on answers. `None`: calls
+    /// are no journeys.
+    fn most_calls_of_journey(&self) -> Option<u32> {
+        None
     }
 
     /// Returns how many calls each arriving user makes in a row over a connection of its own; `None`: calls arrive

@@ -57,6 +57,21 @@ fn plain_times_are_offsets_from_the_start() {
 }
 
 #[test]
+fn fullest_second_counts_restarts() {
+    let recording = read(&request(), "0.1\n0.2\n2.5\n3.1\n3.2\n3.45\n3.6\n").unwrap();
+    assert_eq!(recording.most_per_second(false), 4);
+    // The mean gap after the last arrival ends at 4.18 s; arrivals of both ends are within one second.
+    assert_eq!(recording.most_per_second(true), 4);
+    let recording = read(&request(), "0\n0.1\n2.9\n3.0\n").unwrap();
+    assert_eq!(recording.most_per_second(false), 2);
+    let recording = read(&request(), "0\n0.1\n0.2\n2.7\n2.8\n2.9\n").unwrap();
+    assert_eq!(recording.most_per_second(true), 6);
+    // A recording of half a second has twice its arrivals in a second, and some more at the edges.
+    let recording = read(&request(), "0\n0.25\n").unwrap();
+    assert!(recording.most_per_second(true) >= 4);
+}
+
+#[test]
 fn stamps_out_of_order_are_sorted_within_a_minute() {
     let line = |ms: u64, path: &str| {
         format!(

@@ -328,7 +328,7 @@ impl RunHeader {
             cold,
             calls_per_connection: match plan.load.calls_per_connection {
                 _ if cold => Some(1),
-                None if plan.call.is_journey() => None,
+                None if plan.call.most_calls_of_journey().is_some() => None,
                 None => plan.call.calls_in_a_row(),
                 asked => asked,
             },

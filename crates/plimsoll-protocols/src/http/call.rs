@@ -162,8 +162,8 @@ impl Call for HttpCall {
         self.tokenizer.as_ref()
     }
 
-    fn is_journey(&self) -> bool {
-        self.journey.is_some()
+    fn most_calls_of_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.most_calls())
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
@@ -175,7 +175,7 @@ impl Call for HttpCall {
                 script => Some(script.iter().filter(|frame| frame.answer.is_some()).count() as u32),
             });
         let turns = self.conversation.as_ref().map(|talk| talk.turns);
-        turns.or(of_socket).or(self.is_journey().then_some(1))
+        turns.or(of_socket).or(self.journey.as_ref().map(|_| 1))
     }
 }
 

@@ -300,3 +300,22 @@ fn limits_survive_environment() {
     let text = serde_json::to_string(&limits).unwrap();
     assert_eq!(serde_json::from_str::<LoadLimits>(&text).unwrap(), limits);
 }
+
+#[test]
+fn journeys_count_with_all_their_calls() {
+    let checked = |repeat: &str| {
+        let journey = plan(&format!(
+            "target = \"http://127.0.0.1:80/\"\n[[steps]]\npath = \"/a\"\n[steps.take]\npage = \"/next\"\n\
+             [[steps]]\npath = \"/b\"\nrepeat = {repeat}\non_failure = \"retry\"\nattempts = 2\n\
+             [load]\nrate = \"100/s\"\nduration = \"1s\"\ndeadline = \"50ms\"\nconnect_timeout = \"100ms\""
+        ));
+        limits(&[])
+            .check(&journey)
+            .err()
+            .map(|failure| failure.to_string())
+    };
+    assert_eq!(checked("4"), None);
+    let refused = checked("5").expect("1,100 calls a second");
+    assert!(refused.contains("up to 1100/s is more than the 1000/s"), "{refused}");
+    assert!(checked("\"while page\"").is_some_and(|text| text.contains("20100/s")));
+}

@@ -113,6 +113,22 @@ impl JourneyPlan {
         })
     }
 
+    /// Returns the most calls that a user makes: of each fork all branches are counted, since a user may take any.
+    pub(in crate::http) fn most_calls(&self) -> u32 {
+        let calls = self.steps.iter().map(|step| {
+            let passes = match step.repeat {
+                Repeat::Times(times) => times,
+                Repeat::While(_) => MAX_PASSES,
+            };
+            let attempts = match step.on_failure {
+                OnFailure::End | OnFailure::Continue => 1,
+                OnFailure::Retry { attempts, .. } => attempts,
+            };
+            passes.saturating_mul(attempts)
+        });
+        calls.fold(0, u32::saturating_add)
+    }
+
     /// Returns the names of the steps.
     pub fn names(&self) -> &[String] {
         &self.names
