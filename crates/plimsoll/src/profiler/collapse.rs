@@ -44,6 +44,8 @@ pub(super) fn fold(mut from: impl BufRead) -> io::Result<FoldedStacks> {
 fn fold_chunk(chunk: &[u8], stacks: &mut FoldedStacks) -> io::Result<()> {
     let mut folder = Folder::from(Options::default());
     let text = String::from_utf8_lossy(chunk);
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
     let text = text.trim_start_matches('\n');
     // The library panics if the first line is not that of an event.
     if text.is_empty() || folder.is_applicable(text) == Some(false) {
