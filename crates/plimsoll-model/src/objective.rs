@@ -6,11 +6,10 @@
 
 mod blame;
 mod fidelity;
+mod inputs;
 mod lost;
 mod running_totals;
 mod table;
-
-use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +18,14 @@ use crate::plan::{LinkEnd, Metric, Objective, Statistic, TimeMetric};
 use crate::record::{StageRecord, TimeHistogram};
 use crate::run::health::ProblemKind;
 use crate::run::memory::MemoryGrowth;
-use crate::run::{DeliverySummary, MemorySummary, Run, RunState, StageSummary};
+use crate::run::{MemorySummary, Run, RunState};
 use crate::spec;
 use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 pub use blame::RunCircumstances;
 use blame::{FailureCounts, TimeEvidence, times};
+pub use inputs::{MeasuredCalls, ObjectiveInputs};
 pub use lost::{ExpectedCalls, OBJECTIVE_LOST, lost};
 pub use running_totals::{LiveObjectiveInputs, plotted_objective, value};
 pub use table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, verdict};
@@ -43,112 +43,6 @@ pub struct ObjectiveResult {
     /// the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrument_us: Option<[f64; 2]>,
-}
-
-/// The calls of a run, or of one of its stages, by which objectives are judged.
-#[derive(Clone, Debug, Default)]
-pub struct MeasuredCalls {
-    /// The merged records of these calls.
-    pub record: StageRecord,
-    /// Calls that ended per second; `None`: not known.
-    pub achieved_per_s: Option<f64>,
-    /// Memory of connections in the whole run, where it was measured.
-    pub memory: Option<MemorySummary>,
-    /// How much of the load was sent, and when; `None`: not known, or not an open loop.
-    pub delivery: Option<DeliverySummary>,
-}
-
-impl MeasuredCalls {
-    /// Returns the calls of the step with this name, with the lateness of all calls; `None`: there is no such step.
-    fn of_step(&self, name: &str) -> Option<MeasuredCalls> {
-        let step = self.record.steps.iter().find(|step| step.name == name)?;
-        let record = StageRecord {
-            due: step.due,
-            outcomes: step.outcomes.clone(),
-            response: step.response.clone(),
-            service: step.service.clone(),
-            pacing: self.record.pacing.clone(),
-            delayed: self.record.delayed.clone(),
-            ..StageRecord::default()
-        };
-        Some(MeasuredCalls {
-            record,
-            ..MeasuredCalls::default()
-        })
-    }
-}
-
-/// Input of the judgement: all calls that are not warm-up, and those of each stage.
-#[derive(Clone, Debug, Default)]
-pub struct ObjectiveInputs {
-    /// All calls that are not warm-up.
-    pub all: MeasuredCalls,
-    /// The stages that are not warm-up, by name.
-    pub stages: Vec<(String, MeasuredCalls)>,
-    /// Conditions of the whole run that affect the judgement.
-    pub circumstances: RunCircumstances,
-}
-
-impl ObjectiveInputs {
-    /// Collects the input from `run`. `deadline`: the time that the plan allows a call.
-    pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> ObjectiveInputs {
-        let part = |record: StageRecord, summary: &StageSummary| MeasuredCalls {
-            record,
-            achieved_per_s: summary.achieved_per_s,
-            memory: run.summary.memory,
-            delivery: summary.delivery,
-        };
-        ObjectiveInputs {
-            all: part(run.measured(), &run.summary.total),
-            stages: run
-                .stages()
-                .filter(|(stage, _)| !stage.warmup)
-                .map(|(stage, record)| {
-                    let record = record.clone();
-                    (stage.name.clone(), part(record, stage))
-                })
-                .collect(),
-            circumstances: RunCircumstances {
-                deadline,
-                is_short_of_resources: [
-                    ProblemKind::NoDescriptors,
-                    ProblemKind::NoPorts,
-                    ProblemKind::NoSocket,
-                ]
-                .iter()
-                .any(|kind| has_problem(run, *kind)),
-                too_few_connections: has_problem(run, ProblemKind::TooFewConnections),
-                has_busy_worker: has_problem(run, ProblemKind::WorkerBusy),
-                not_resumed: run
-                    .summary
-                    .health
-                    .problems
-                    .iter()
-                    .any(|p| p.kind == ProblemKind::NotResumed && p.invalidates),
-            },
-        }
-    }
-
-    /// Returns the calls by which `objective` is judged; `None`: nothing was measured of its stage or step.
-    fn of_objective(&self, objective: &Objective) -> Option<Cow<'_, MeasuredCalls>> {
-        let part = self.of_stage(objective.stage.as_deref())?;
-        Some(match &objective.step {
-            None => Cow::Borrowed(part),
-            Some(step) => Cow::Owned(part.of_step(step)?),
-        })
-    }
-
-    /// Returns the calls of `stage`; `None`: nothing was measured of it.
-    fn of_stage(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
-        match stage {
-            None => Some(&self.all),
-            Some(name) => self
-                .stages
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, part)| part),
-        }
-    }
 }
 
 fn has_problem(run: &Run, kind: ProblemKind) -> bool {

@@ -51,7 +51,6 @@ use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::labels::Labels;
 use crate::units::{self, ByteSize, Period, Rate};
 
 pub use crate::suggest::suggest;
@@ -108,8 +107,8 @@ pub struct Spec {
     /// `traceparent`. Default 0.
     pub span_sample: Option<u32>,
     /// Labels of the run, such as `commit = "1a2b3c4"`: they change nothing, and are shown with it.
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
+    #[serde(skip_serializing_if = "crate::labels::Labels::is_empty")]
+    pub labels: crate::labels::Labels,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows, for data that varies from call to call.

@@ -2,7 +2,10 @@
 //! intervals, their division over interim looks, gates and verdicts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "the documentation reports these figures")]
+#![expect(
+    clippy::print_stdout,
+    reason = "the documentation reports these figures"
+)]
 
 use plimsoll_model::ladder::turns::{BatchesRecord, RungMeasurement};
 use plimsoll_model::ladder::{LadderRecord, Rung, SliceResult};

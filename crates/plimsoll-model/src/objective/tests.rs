@@ -265,8 +265,11 @@ fn all_time_metrics_are_judged() {
 
 #[test]
 fn step_objectives_judge_only_their_step() {
-    let plan = "target = \"http://127.0.0.1:1\"\n[[steps]]\nname = \"log in\"\n[steps.objective]\np99 = \"< 10ms\"\n\
-                errors = \"< 1%\"\n[[steps]]\nmethod = \"PUT\"\npath = \"/order\"\n[steps.objective]\n\"service.p50\" = \"< 10ms\"";
+    let steps = "[[steps]]\nname = \"log in\"\nobjective = { errors = \"< 1%\", p99 = \"< 10ms\" }\n\
+                 [[steps]]\nmethod = \"PUT\"\npath = \"/order\"\nobjective = { \"service.p50\" = \"< 10ms\" }";
+    let mut spec = Spec::default();
+    let section = toml::from_str(steps).expect("TOML");
+    spec.call.sections.insert("http", section);
     let names = ["log in", "PUT /order", "leave"].map(str::to_owned);
     let mut whole = record(1_000, 1_000, 0);
     whole.steps = StepRecord::all(&names);
@@ -274,7 +277,7 @@ fn step_objectives_judge_only_their_step() {
     (whole.steps[0].response, whole.steps[0].outcomes) = (fast.response, fast.outcomes);
     let slow = record(0, 1_000, 0);
     (whole.steps[1].service, whole.steps[1].outcomes) = (slow.response, slow.outcomes);
-    let objectives = crate::spec::read(plan).expect("a plan").objectives();
+    let objectives = spec.objectives();
     let judged = judge(&objectives, &measured(whole.clone()), RunValidity::Sound);
     let found: Vec<(&str, ObjectiveVerdict)> = judged
         .iter()

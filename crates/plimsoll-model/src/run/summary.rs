@@ -7,6 +7,7 @@
 
 mod problems;
 mod slow_calls;
+mod steps;
 mod totals;
 
 use std::collections::BTreeMap;
@@ -17,9 +18,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::instrument::LatenessBounds;
 use crate::measure::{Count, StageMeasures, TimeMeasure};
-use crate::record::{
-    AddressCounts, FailureDetail, OutcomeCounts, StageRecord, StepRecord, is_zero,
-};
+use crate::record::{AddressCounts, FailureDetail, OutcomeCounts, StageRecord, is_zero};
 
 use super::count_check::CountCheck;
 use super::delivery::{DeliverySummary, ScheduledArrivals};
@@ -33,6 +32,7 @@ use problems::problems;
 use totals::StageTotals;
 
 pub use slow_calls::SlowCallSummary;
+pub use steps::StepSummary;
 pub use totals::RunTotals;
 
 /// The phases of the connections that were made. `None`: the phase did not happen.
@@ -190,43 +190,6 @@ impl AddressSummary {
                 counts: *counts,
             })
             .collect()
-    }
-}
-
-/// The figures of one step of a journey.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StepSummary {
-    /// The step's name in the plan.
-    pub name: String,
-    /// Calls that were due; a retried or repeated step makes several.
-    pub due: u64,
-    /// Calls that ended ok.
-    pub ok: u64,
-    /// Calls that ended with an error.
-    pub errors: u64,
-    /// Calls that were abandoned because the run ended.
-    pub cut_off: u64,
-    /// Errors, the most frequent first.
-    pub errors_by_code: Vec<ErrorSummary>,
-    /// Time from when calls were due to their end.
-    pub response: Option<TimesSummary>,
-    /// Time from the actual send to the end.
-    pub service: Option<TimesSummary>,
-}
-
-impl StepSummary {
-    fn of(step: &StepRecord, lateness: Option<&LatenessBounds>) -> StepSummary {
-        let cut_off = step.calls_cut_off();
-        StepSummary {
-            name: step.name.clone(),
-            due: step.due,
-            ok: step.ok(),
-            errors: step.outcomes.total() - step.ok() - cut_off,
-            cut_off,
-            errors_by_code: ErrorSummary::of(&step.outcomes, Outcome::is_error),
-            response: TimesSummary::within(&step.response, lateness),
-            service: TimesSummary::within(&step.service, lateness),
-        }
     }
 }
 

@@ -238,7 +238,7 @@ mod tests {
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, message, deadline, metadata",
-                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, traceparent, span_sample, tls, rows, call, steps, load, objective, watch, find, ladder, lanes",
+                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, traceparent, span_sample, labels, tls, rows, call, steps, load, objective, watch, find, ladder, lanes",
             ]
         );
         assert_eq!(

@@ -138,11 +138,8 @@ impl SessionLoad {
                 },
             );
             finished.unwrap();
-            assert_eq!(
-                total.due,
-                total.ended() + total.not_started,
-                "every query is counted once"
-            );
+            // Every query is counted once.
+            assert_eq!(total.due, total.ended() + total.not_started);
             total
         })
         .await

@@ -34,7 +34,7 @@ const DEFAULT_RATE: f64 = 200.0;
 /// How long a server may take until it listens, unless --start-timeout says so.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Compare two versions of a service, such as two commits, and fail if the new one is slower.
+/// Compare two versions of a service, and fail if the new one is slower.
 ///
 /// Both versions are started and called in turns, until the whole interval of the p99 and of the server's CPU time is
 /// within what is allowed (exit code 0) or beyond it (99). Where time runs out first, the code is 90.

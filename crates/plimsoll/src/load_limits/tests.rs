@@ -316,6 +316,9 @@ fn journeys_count_with_all_their_calls() {
     };
     assert_eq!(checked("4"), None);
     let refused = checked("5").expect("1,100 calls a second");
-    assert!(refused.contains("up to 1100/s is more than the 1000/s"), "{refused}");
+    assert!(
+        refused.contains("up to 1100/s is more than the 1000/s"),
+        "{refused}"
+    );
     assert!(checked("\"while page\"").is_some_and(|text| text.contains("20100/s")));
 }
