@@ -138,14 +138,14 @@ fn rates(run: &Run) -> Option<CountFact> {
     let achieved = t.achieved_per_s?;
     let mut text = String::new();
     let callers = arriving(run);
-    let callers = callers.map(|c| (format!(" {}", c.name()), format!(" {}", c.calls)));
+    let callers = callers.map(|c| (format!(" for {}", c.name()), format!(" for {}", c.calls)));
     let (arriving, ending) = callers.unwrap_or_default();
     if run.header.is_open()
         && let Some(asked) = asked(run)
     {
-        let _ = write!(text, "{asked}{arriving} target{}, ", pauses(run));
+        let _ = write!(text, "{asked} target{arriving}{}, ", pauses(run));
     }
-    let _ = write!(text, "{}{ending} achieved", rate(achieved));
+    let _ = write!(text, "{} achieved{ending}", rate(achieved));
     if let Some(elapsed) = t.elapsed_us {
         let _ = write!(text, " over {}", time(elapsed as f64));
     }

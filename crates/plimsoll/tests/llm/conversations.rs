@@ -86,7 +86,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
         (&10.into(), 5)
     );
     let table = place.expect(0, &["report", "run"]);
-    assert!(table.contains("users target"), "{table}");
+    assert!(table.contains("target for users"), "{table}");
 
     // A conversation stops after a failed answer.
     let fails = ["--extra", r#"{"model": "fails"}"#, "--prompt", "a b c d"];
