@@ -110,12 +110,8 @@ impl LatenessBounds {
         let sum =
             |times: &TimeHistogram| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
         let longest = sent.max().saturating_add(read.max());
-        let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
-        let lengths = (0..octaves * STEPS_PER_OCTAVE)
-            .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
-            .map(|ns| ns as u64);
         let exact = [0, sent.max(), read.max(), longest];
-        let mut steps: Vec<(u64, u64)> = lengths
+        let mut steps: Vec<(u64, u64)> = lengths_up_to(longest)
             .chain(exact)
             .map(|length| (length, count_lengthened(&sent, &read, length)))
             .collect();
@@ -144,10 +140,10 @@ impl LatenessBounds {
             let fitting = of_calls.sum_ns / length as f64;
             with_late_call.min(fitting as u64)
         };
-        let lengths = of_calls.steps.iter().map(|(length, _)| *length);
-        let longer = lengths.clone().map(|length| length.saturating_mul(calls));
-        let mut steps: Vec<(u64, u64)> = lengths
-            .chain(longer)
+        let of_each = of_calls.steps.iter().map(|(length, _)| *length);
+        let mut steps: Vec<(u64, u64)> = of_each
+            .map(|length| length.saturating_mul(calls))
+            .chain(lengths_up_to(of_calls.sum_ns as u64))
             .map(|length| (length, lengthened(length)))
             .collect();
         steps.sort_unstable();
@@ -185,6 +181,15 @@ impl LatenessBounds {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// Returns the lengths of lateness that are tried, in nanoseconds: some of each doubling, the last of them beyond
+/// `longest`.
+fn lengths_up_to(longest: u64) -> impl Iterator<Item = u64> {
+    let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
+    (0..octaves * STEPS_PER_OCTAVE)
+        .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
+        .map(|ns| ns as u64)
 }
 
 /// Returns how many calls sending and reading together can have lengthened by more than `length`: for any split, at

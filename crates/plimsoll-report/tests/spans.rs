@@ -259,7 +259,7 @@ fn calls_of_one_request_have_own_spans() {
         let number: u64 = attribute(call, "plimsoll.call").unwrap().parse().unwrap();
         let (trace, sent) = IDS.sent(number / 50 * 50);
         assert_eq!(call["traceId"], trace);
-        if number % 50 == 0 {
+        if number.is_multiple_of(50) {
             assert_eq!(
                 (&call["spanId"], &call["parentSpanId"]),
                 (&sent.into(), &Value::Null)

@@ -50,6 +50,7 @@ pub(crate) fn execute(
     by: LoadRunner<'_>,
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
+    output.documents.spans.check_plan(spec)?;
     output.save(spec)?;
     if output.dry_run {
         if !output.saves_to_stdout() {
