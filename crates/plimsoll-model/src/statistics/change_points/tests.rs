@@ -183,7 +183,7 @@ fn energy_matches_its_definition() {
     assert!((best.energy - expected.max(0.0)).abs() < 1e-12);
 }
 
-/// SciPy 1.15: `ttest_ind([1, 2, 4, 7], [3, 5, 9, 10, 12]).pvalue`.
+/// The p-value that SciPy 1.15 has for the groups [1, 2, 4, 7] and [3, 5, 9, 10, 12] (`scipy.stats`).
 #[test]
 fn t_test_matches_scipy() {
     let p = t_test(&[1.0, 2.0, 4.0, 7.0], &[3.0, 5.0, 9.0, 10.0, 12.0]);
