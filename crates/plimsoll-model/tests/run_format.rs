@@ -150,6 +150,7 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.inter_message(stage, 20_000);
     recorder.messages_sent(stage, 2);
     let record = recorder.stage(stage);
+    record.longest_journey = 4;
     record.connections_first += 1;
     record.connect_failures.add(Outcome::NoPorts, 1);
     recorder.count(stage, Count::TokensReceived, 3);

@@ -201,11 +201,14 @@ fn replace_assignments(mut text: String) -> String {
             let (word, length) = match value.strip_prefix('"').and_then(|v| v.split_once('"')) {
                 Some((quoted, _)) => (quoted, quoted.len() + 2),
                 None => {
-                    let end = value.find([' ', ',', ';', ')']).unwrap_or(value.len());
+                    let end = value.find([' ', ',', ';', ':', ')']).unwrap_or(value.len());
                     (&value[..end], end)
                 }
             };
-            let typed = format!(" `{flag} {word}`");
+            let typed = match word {
+                "true" => format!(" `{flag}`"),
+                word => format!(" `{flag} {word}`"),
+            };
             text.replace_range(at..at + assignment.len() + length, &typed);
         }
     }
@@ -263,6 +266,10 @@ mod tests {
         assert_eq!(
             replace_keys("`load.duration`: missing: write duration = \"30s\", or calls = 100000"),
             "`--duration`: missing: write `--duration 30s`, or `--calls 100000`"
+        );
+        assert_eq!(
+            replace_keys("`span_sample`: needs traceparent = true: others have no spans"),
+            "`--span-sample`: needs `--traceparent`: others have no spans"
         );
     }
 }

@@ -393,7 +393,7 @@ fn impossible_export_is_refused_before_load() {
         ),
         (
             &["--span-sample", "5"],
-            "--span-sample: needs traceparent = true",
+            "`--span-sample`: needs `--traceparent`: only calls",
         ),
         (
             &["--traceparent", "--span-sample", "1001"],
