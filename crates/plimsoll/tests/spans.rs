@@ -1,6 +1,8 @@
 //! `--spans`: the client's half of traces, against a service that OpenTelemetry instruments, a collector that reads
 //! them by OpenTelemetry's own definition, and collectors that misbehave.
 
+#![expect(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 mod support;
 
 use std::fs;
