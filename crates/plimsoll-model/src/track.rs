@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, LadderMetric};
+use crate::ladder::turns::MIN_REPLICATES;
 use crate::ladder::{AddedCost, GateOutcome, LadderRecord};
 use crate::run::RunError;
 use crate::statistics::paired::paired;
@@ -29,7 +30,7 @@ pub const DEFAULT_GATES: [&str; 2] = ["p99 +2.5%", "server_cpu +1.5%"];
 /// unchanged one far more rarely.
 pub const ERROR_PROBABILITY: f64 = 0.01;
 
-/// Share of calls by which the new version may fail more often before its times prove nothing.
+/// Share of calls by which one version may fail more often than the other before their times prove nothing.
 const MAX_MORE_FAILURES: f64 = 0.01;
 
 /// Metrics that are reported whether or not a gate limits them.
@@ -119,9 +120,9 @@ pub struct VersionComparison {
     pub error_probability: f64,
     /// Calls of the old and of the new version that failed.
     pub errors: [u64; 2],
-    /// Whether the new version failed more often than its times can be compared for.
+    /// Whether one version failed so much more often than the other that their times can't be compared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub fails_more: bool,
+    pub fails_differently: bool,
     /// What the intervals say.
     pub verdict: TrackJudgement,
     /// The metrics' changes, limited ones first.
@@ -145,15 +146,16 @@ impl VersionComparison {
             slices.map(|slice| slice.errors).sum::<u64>()
         });
         let calls = batches.map_or(0.0, |b| b.rounds as f64 * f64::from(b.calls));
-        let more = errors[1].saturating_sub(errors[0]) as f64;
-        let fails_more = more > MAX_MORE_FAILURES * (calls + more);
+        let more = errors[1].abs_diff(errors[0]) as f64;
+        let fails_differently = more > MAX_MORE_FAILURES * (calls + more);
+        let is_replicated = batches.is_some_and(|b| b.replicates >= MIN_REPLICATES);
         let gated = ladder.gated();
         let outcomes = || gated.iter().map(|gated| gated.outcome);
-        let verdict = if ladder.rungs.len() != 2 {
+        let verdict = if ladder.rungs.len() != 2 || fails_differently || !is_replicated {
             TrackJudgement::Undecided
         } else if outcomes().any(|outcome| outcome == GateOutcome::Beyond) {
             TrackJudgement::Slower
-        } else if !fails_more && outcomes().all(|outcome| outcome == GateOutcome::Within) {
+        } else if outcomes().all(|outcome| outcome == GateOutcome::Within) {
             TrackJudgement::NotSlower
         } else {
             TrackJudgement::Undecided
@@ -171,7 +173,7 @@ impl VersionComparison {
             rounds: batches.map_or(0, |batches| batches.rounds),
             error_probability,
             errors,
-            fails_more,
+            fails_differently,
             verdict,
             changes: changes.collect(),
             memory: memory_change(ladder, error_probability),

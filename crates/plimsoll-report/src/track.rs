@@ -1,5 +1,6 @@
 //! Sentences about two versions of a service that were compared.
 
+use plimsoll_model::ladder::turns::MIN_REPLICATES;
 use plimsoll_model::ladder::{GateOutcome, LadderMetric};
 use plimsoll_model::quantity::{bytes, plural};
 use plimsoll_model::track::{
@@ -28,10 +29,15 @@ pub fn comparison(old: &TrackedVersion, new: &TrackedVersion, found: &VersionCom
     let verdict = match found.verdict {
         TrackJudgement::NotSlower => format!("no regression beyond {}", gates.join(", ")),
         TrackJudgement::Slower => format!("SLOWER, beyond {}", with(GateOutcome::Beyond)),
-        TrackJudgement::Undecided if found.fails_more => {
-            "NOT DECIDED: the new version fails more calls, and only calls that succeed are timed"
+        TrackJudgement::Undecided if found.fails_differently => {
+            "NOT DECIDED: one version fails more calls, and only calls that succeed are timed"
                 .to_owned()
         }
+        TrackJudgement::Undecided if found.replicates < MIN_REPLICATES => format!(
+            "NOT DECIDED: both servers were started {}, and two processes of one version differ, too: it takes \
+             {MIN_REPLICATES}; raise --budget or --rate",
+            plural(found.replicates as u64, "time")
+        ),
         TrackJudgement::Undecided => format!("NOT DECIDED: {}", with(GateOutcome::Undecided)),
     };
     let failed = match found.errors {

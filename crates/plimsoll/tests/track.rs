@@ -268,11 +268,16 @@ fn branch_is_compared_with_merge_base() {
         "explain more",
         &format!("# The pause is still zero.\n{SERVICE}"),
     );
+    // An earlier measurement in the work tree is no change of the service.
+    let earlier = work.service().join("runs/earlier");
+    fs::create_dir_all(&earlier).unwrap();
+    fs::write(earlier.join("run.json"), "{}").unwrap();
     let output = work.track(&["--serve", &work.marked("python3 server.py")]);
     assert_code(&output, 0);
     let record = work.record();
     assert_eq!(record.old.commit, Some(base));
     assert_eq!(record.new.commit, Some(head));
+    assert!(!record.new.dirty, "{record:?}");
     let printed = text(&output.stdout);
     assert!(
         printed.contains("no regression beyond p50 +10000us"),

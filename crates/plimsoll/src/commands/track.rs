@@ -227,7 +227,7 @@ fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
             "leave out the section [ladder], or measure it with `plimsoll ladder`",
         ));
     }
-    if ladder.fail_if.is_none() {
+    if ladder.fail_if.as_ref().is_none_or(Vec::is_empty) {
         let gates = DEFAULT_GATES.iter().filter_map(|gate| gate.parse().ok());
         ladder.fail_if = Some(gates.collect());
     }

@@ -29,7 +29,7 @@ pub(super) fn replicates_per_segment(
     let Some(RateSpec::Steady(rate)) = &spec.load.rate else {
         return 1;
     };
-    let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
+    let are_judged = rungs.iter().any(|rung| !rung.spec.objectives().is_empty());
     let serves = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     if !serves && asked.services.is_none() || are_judged {
         return 1;
@@ -38,7 +38,8 @@ pub(super) fn replicates_per_segment(
     let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
     let shortest = MIN_REPLICATE_LENGTH.max(warmup);
     let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
-    if rounds < MIN_DIVIDED_BLOCKS {
+    // The length of a segment is rounded to nanoseconds.
+    if rounds.round() < MIN_DIVIDED_BLOCKS {
         return 1;
     }
     let most = (rounds / MIN_REPLICATE_BLOCKS).min(stretch.as_secs_f64() / shortest.as_secs_f64());

@@ -141,6 +141,17 @@ impl ProxyProcess {
             .open(log)
             .map_err(|e| ProxyStartError(format!("can't write {}: {e}", log.display())))?;
         let begin = out.seek(SeekFrom::End(0)).map_err(failed)?;
+        // A container may outlive the command that started it, and would answer in place of the new server.
+        let mut waited = Duration::ZERO;
+        while kind == ProcessKind::Service && TcpStream::connect(listen).is_ok() {
+            if wait(waited).is_err() {
+                return Err(ProxyStartError(format!(
+                    "something listens at {listen} already: the server before did not stop with its process group"
+                )));
+            }
+            thread::sleep(START_POLL_INTERVAL);
+            waited += START_POLL_INTERVAL;
+        }
         command
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(failed)?)

@@ -4,9 +4,11 @@
 //! through an index of this module's own.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::commands::view::run_index;
 use crate::failure::Failure;
 
 /// Names of the main branch, in the order in which they are looked for.
@@ -100,6 +102,7 @@ impl GitRepository {
 
     fn described(&self, id: &str) -> Result<GitCommit, Failure> {
         let subject = self.needed(&["log", "-1", "--format=%s", id])?;
+        let subject = subject.replace(|c: char| c.is_control(), "\u{fffd}");
         Ok(GitCommit {
             id: id.to_owned(),
             subject,
@@ -113,13 +116,37 @@ impl GitRepository {
     /// When there is no commit yet.
     pub(crate) fn head_with_changes(&self) -> Result<GitCommit, Failure> {
         let head = self.commit("--candidate", "HEAD")?;
-        let changes = self.needed(&["status", "--porcelain"])?;
-        let changes = if changes.is_empty() {
+        let all = self.all_but_measurements()?;
+        let mut words = vec!["status", "--porcelain", "--untracked-files=all", "--"];
+        words.extend(all.iter().map(String::as_str));
+        let changes = if self.needed(&words)?.is_empty() {
             None
         } else {
-            Some(self.commit_changes(&head.id)?)
+            self.commit_changes(&head.id, &all)?
         };
         Ok(GitCommit { changes, ..head })
+    }
+
+    /// Returns what `git status` and `git add` are given to leave out measurements, such as those of this command: they
+    /// are no changes of the service.
+    fn all_but_measurements(&self) -> Result<Vec<String>, Failure> {
+        let words = [
+            "ls-files",
+            "--others",
+            "--exclude-standard",
+            "--directory",
+            "-z",
+        ];
+        let listed = self.needed(&words)?;
+        let folders = listed.split('\0').filter(|path| path.ends_with('/'));
+        let found = folders.flat_map(|folder| run_index::found(&self.top.join(folder)));
+        let mut all = vec![":(top)".to_owned()];
+        for dir in found {
+            if let Some(path) = dir.strip_prefix(&self.top).ok().and_then(Path::to_str) {
+                all.push(format!(":(top,exclude,literal){path}"));
+            }
+        }
+        Ok(all)
     }
 
     /// Returns the commit that `candidate` is compared with by default: where its branch left the main one; on the main
@@ -130,9 +157,11 @@ impl GitRepository {
     pub(crate) fn default_base(&self, candidate: &GitCommit) -> Result<GitCommit, Failure> {
         for branch in MAIN_BRANCHES {
             let base = self.git(&["merge-base", branch, &candidate.id])?;
-            if let Ok(base) = base.map(|base| base.trim().to_owned())
-                && base != candidate.id
-            {
+            // The first branch that there is decides: others may be years old.
+            if let Ok(base) = base {
+                if base == candidate.id {
+                    break;
+                }
                 return self.described(&base);
             }
         }
@@ -150,8 +179,9 @@ impl GitRepository {
         }
     }
 
-    /// Commits the tracked and the new files of the work tree, through an index of its own.
-    fn commit_changes(&self, head: &str) -> Result<String, Failure> {
+    /// Commits the tracked and the new files of the work tree, as far as `paths` name them, through an index of its own.
+    /// `None`: they are the same as those of `head`.
+    fn commit_changes(&self, head: &str, paths: &[String]) -> Result<Option<String>, Failure> {
         let failed = |e: io::Error| Failure::error(format_args!("can't copy git's index: {e}"));
         let folder = tempfile::tempdir().map_err(failed)?;
         let index = folder.path().join("index");
@@ -172,16 +202,15 @@ impl GitRepository {
             let words = words.join(" ");
             finished(&words, command)?.map_err(|reason| failure(&words, &reason))
         };
-        git(&["add", "--all"])?;
+        let mut words = vec!["add", "--all", "--"];
+        words.extend(paths.iter().map(String::as_str));
+        git(&words)?;
         let tree = git(&["write-tree"])?;
-        git(&[
-            "commit-tree",
-            &tree,
-            "-p",
-            head,
-            "-m",
-            "changes that are not committed",
-        ])
+        if tree == git(&["rev-parse", &format!("{head}^{{tree}}")])? {
+            return Ok(None);
+        }
+        let message = "changes that are not committed";
+        git(&["commit-tree", &tree, "-p", head, "-m", message]).map(Some)
     }
 
     /// # Errors
@@ -253,6 +282,8 @@ impl GitRepository {
         }
         // Reading the state must not rewrite the index.
         command.env("GIT_OPTIONAL_LOCKS", "0").stdin(Stdio::null());
+        // Ctrl-C is for this program, which then removes what git has made.
+        command.process_group(0);
         command
     }
 

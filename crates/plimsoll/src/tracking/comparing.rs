@@ -227,20 +227,36 @@ fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
     Ok(format!("{scheme}://{address}{path}"))
 }
 
-/// Returns a command with stars for its secrets: values of variables and flags with such names, and parts of URLs.
+/// Names of variables, flags and fields that hold secrets.
+const SECRET_NAME: &str =
+    r"[\w-]*(?:pass|pwd|secret|token|key|credential|auth|jwt|session|cookie|signature)[\w-]*";
+/// A word of a shell, with its quotes.
+const SHELL_WORD: &str = r#"(?:\\.|\$?'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+"#;
+
+/// Returns a command with stars for its secrets: values of variables, flags and fields with such names, and parts of
+/// URLs.
 pub(crate) fn redacted(command: &str) -> String {
-    static SECRET_VALUES: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(
-            r#"(?i)([\w-]*(?:passw|pwd|secret|token|api[-_]?key|access[-_]?key|credential|auth)[\w-]*(?:=|\s*:\s*|\s+))("[^"]*"|'[^']*'|(?:bearer |basic )?[^\s'"]+)"#,
-        )
-        .ok()
+    static SECRETS: LazyLock<Option<Vec<Regex>>> = LazyLock::new(|| {
+        let patterns = [
+            r#"(authorization\s*[:=]\s*)[^"']*"#.to_owned(),
+            // The quote is before the name: `-e "PASSWORD=a b"`.
+            format!(r#"(["']{SECRET_NAME}\s*[:=])[^"']+"#),
+            format!(r"((?:^|\s)--?{SECRET_NAME}\s+){SHELL_WORD}"),
+            format!(r#"({SECRET_NAME}["']?\s*[:=]\s*){SHELL_WORD}"#),
+        ];
+        let compiled = patterns
+            .iter()
+            .map(|text| Regex::new(&format!("(?i){text}")));
+        compiled.collect::<Result<_, _>>().ok()
     });
-    let masked = redaction::masked(command);
-    match SECRET_VALUES.as_ref() {
-        Some(secrets) => secrets.replace_all(&masked, "${1}***").into_owned(),
-        // The pattern is a constant that compiles; without it, nothing may be shown.
-        None => "***".to_owned(),
-    }
+    let Some(secrets) = SECRETS.as_ref() else {
+        // The patterns are constants that compile; without them, nothing may be shown.
+        return "***".to_owned();
+    };
+    let masked = redaction::masked(command).into_owned();
+    secrets.iter().fold(masked, |text, secret| {
+        secret.replace_all(&text, "${1}***").into_owned()
+    })
 }
 
 #[cfg(test)]
@@ -273,9 +289,18 @@ mod tests {
                 "./svc --db-password *** -v",
             ),
             (
-                "curl -H 'Authorization: Bearer xyz'",
+                "curl -H 'Authorization: Token xyz'",
                 "curl -H 'Authorization: ***'",
             ),
+            ("STRIPE_KEY=ab JWT=cd ./svc", "STRIPE_KEY=*** JWT=*** ./svc"),
+            ("DB_PASS=ab\\ cd ./svc", "DB_PASS=*** ./svc"),
+            (
+                "docker run -e \"DB_PASSWORD=a b c\" svc",
+                "docker run -e \"DB_PASSWORD=***\" svc",
+            ),
+            ("./svc --password=$'ab' -v", "./svc --password=*** -v"),
+            ("./svc '{\"password\":\"x\"}'", "./svc '{\"password\":***}'"),
+            ("./token-server --port 1", "./token-server --port 1"),
         ] {
             assert_eq!(redacted(command), expected);
         }
