@@ -26,6 +26,12 @@ pub const MAX_STACKS: usize = 20_000;
 /// Most bytes of a stack. The kernel records at most 127 frames, unless its limit was raised.
 pub const MAX_STACK_BYTES: usize = 32 << 10;
 
+/// Most frames of a stack.
+const MAX_FRAMES: usize = 1024;
+
+/// Most notes about a profile, and most characters of each.
+const MAX_NOTES: (usize, usize) = (20, 500);
+
 /// Most bytes of a file of folded stacks.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
@@ -188,15 +194,35 @@ impl FoldedStacks {
     }
 }
 
-/// Returns the stack without control characters, and within its limit of bytes.
+/// Returns a stack without control characters, and within its limits: its thread and its innermost frames, which say
+/// where the time was spent.
 fn clean(stack: &str) -> String {
-    let mut end = stack.len().min(MAX_STACK_BYTES);
-    while !stack.is_char_boundary(end) {
-        end -= 1;
+    let text = printable(stack);
+    if text.len() <= MAX_STACK_BYTES && text.matches(';').count() <= MAX_FRAMES {
+        return text;
     }
+    let (thread, frames) = text.split_once(';').unwrap_or(("", &text));
+    let (mut kept, mut bytes) = (Vec::new(), thread.len());
+    for frame in frames.rsplit(';').take(MAX_FRAMES) {
+        bytes += frame.len() + 1;
+        if bytes > MAX_STACK_BYTES {
+            break;
+        }
+        kept.push(frame);
+    }
+    if kept.is_empty() {
+        return OTHER_STACKS.to_owned();
+    }
+    kept.push(thread);
+    kept.reverse();
+    kept.join(";")
+}
+
+/// Returns the text without characters that could control a terminal.
+fn printable(text: &str) -> String {
     let is_harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
-    let kept = stack[..end].chars();
-    kept.map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
+    let all = text.chars();
+    all.map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
         .collect()
 }
 
@@ -357,9 +383,16 @@ impl RunProfile {
     /// When a file can't be written.
     pub fn write(&mut self, dir: &Path) -> Result<(), RunError> {
         for (end, stacks) in &mut self.stacks {
-            stacks.keep_most_frequent(MAX_STACKS);
+            let mut most = MAX_STACKS;
+            stacks.keep_most_frequent(most);
+            let mut text = stacks.to_text();
+            while text.len() as u64 > MAX_FILE_BYTES {
+                most /= 2;
+                stacks.keep_most_frequent(most);
+                text = stacks.to_text();
+            }
             let path = dir.join(folded_file(*end));
-            output::write(&path, stacks.to_text()).map_err(RunError::io(&path, "writing it"))?;
+            output::write(&path, text).map_err(RunError::io(&path, "writing it"))?;
         }
         document::write(&dir.join(FILE_NAME), &self.record)
     }
@@ -373,7 +406,14 @@ impl RunProfile {
         if path.symlink_metadata().is_err() {
             return Ok(None);
         }
-        let record: ProfileRecord = document::read(&path)?;
+        let mut record: ProfileRecord = document::read(&path)?;
+        record.event = printable(&record.event);
+        for end in record.ends.values_mut() {
+            end.notes.truncate(MAX_NOTES.0);
+            for note in &mut end.notes {
+                *note = printable(&note.chars().take(MAX_NOTES.1).collect::<String>());
+            }
+        }
         let ends = record.ends.keys();
         let read =
             |end: &ProfiledEnd| Ok((*end, FoldedStacks::read(&dir.join(folded_file(*end)))?));
@@ -388,7 +428,7 @@ impl RunProfile {
         }
         for (end, more) in &other.record.ends {
             let known = self.record.ends.entry(*end).or_default();
-            known.samples += more.samples.min(MAX_SAMPLES);
+            known.samples = known.samples.saturating_add(more.samples).min(MAX_SAMPLES);
             known.pids.extend(&more.pids);
             known.sampler_cpu_us = match (known.sampler_cpu_us, more.sampler_cpu_us) {
                 (Some(a), Some(b)) => Some(a.saturating_add(b)),

@@ -115,6 +115,37 @@ fn hostile_folded_files_are_refused() {
 }
 
 #[test]
+fn long_stacks_keep_their_innermost_frames() {
+    let deep = format!("t;{}hot", "frame;".repeat(3 * MAX_FRAMES));
+    let wide = format!("t;{};{};hot", "x".repeat(20_000), "y".repeat(20_000));
+    let all = stacks(&[
+        (&deep, 5),
+        (&wide, 7),
+        (&"z".repeat(MAX_STACK_BYTES + 1), 1),
+    ]);
+    let functions = all.functions();
+    let hot = functions.iter().find(|f| f.name == "hot").unwrap();
+    assert_eq!(hot.self_samples, 12);
+    assert_eq!(all.samples_of_other_stacks(), 1);
+    assert!(
+        all.iter()
+            .all(|(stack, _)| stack.starts_with('t') || stack == OTHER_STACKS)
+    );
+}
+
+#[test]
+fn profile_of_wide_stacks_can_be_read_again() {
+    let mut many = FoldedStacks::default();
+    for number in 0..2_500 {
+        many.add(&format!("t;{};{number}", "x".repeat(20_000)), 1);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    profile(many).write(dir.path()).unwrap();
+    let read = RunProfile::read(dir.path()).unwrap().unwrap();
+    assert_eq!(read.stacks[&ProfiledEnd::Server].samples(), 2_500);
+}
+
+#[test]
 fn difference_names_added_function() {
     let first = stacks(&[("t;main;parse", 500), ("t;main;write", 500)]);
     let second = stacks(&[

@@ -46,6 +46,9 @@ fn fold_chunk(chunk: &[u8], stacks: &mut FoldedStacks) -> io::Result<()> {
     let text = String::from_utf8_lossy(chunk);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    // The library takes a name in parentheses for that of a process, and `->` for inlining.
+    let text = text.replace("(anonymous namespace)", "{anonymous}");
+    let text = text.replace("operator->", "operator→");
     let text = text.trim_start_matches('\n');
     // The library panics if the first line is not that of an event.
     if text.is_empty() || folder.is_applicable(text) == Some(false) {
@@ -92,6 +95,20 @@ burner  17/18 14239.995718: cpu-clock:
                 ("burner;main;hot_function;do_syscall_64", 1)
             ]
         );
+    }
+
+    #[test]
+    fn names_of_cpp_keep_their_samples() {
+        let script = "svc 17/18 1.5: cpu-clock:\n\t 1aa340 (anonymous namespace)::hash(int) (/opt/svc)\n\
+                      \t 1aa350 ptr::operator->() (/opt/svc)\n\t 1aa360 main (/opt/svc)\n\n";
+        let stacks = fold(script.as_bytes()).unwrap();
+        let all: Vec<(&str, u64)> = stacks.iter().collect();
+        let [(stack, 1)] = all[..] else {
+            panic!("{all:?}");
+        };
+        let frames: Vec<&str> = stack.split(';').collect();
+        assert_eq!(frames.len(), 4, "{stack}");
+        assert!(frames[3].starts_with("{anonymous}::hash"), "{stack}");
     }
 
     #[test]

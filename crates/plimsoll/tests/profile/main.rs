@@ -295,7 +295,7 @@ fn run_outlives_its_sampler() {
         "--rate",
         "50/s",
         "--duration",
-        "3s",
+        "20s",
     ];
     if let Some(error) = expected_error() {
         assert!(stderr_of(&place.run(&arguments)).contains(error));
