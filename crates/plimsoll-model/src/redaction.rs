@@ -4,7 +4,7 @@
 //! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Prefix of the variables for a URL's query.
@@ -72,20 +72,65 @@ pub fn mask_plan(text: &str) -> Cow<'_, str> {
 
 /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
 pub fn with_variables(url: &str) -> String {
-    let mut text = url.to_owned();
-    for (variable, value) in literal_query_secrets(url).into_iter().rev() {
-        text.replace_range(value, &format!("${variable}"));
-    }
-    text
+    QuerySecrets::default().hide(url)
 }
 
 /// Returns the secrets of a URL's query, by the variables that [`with_variables`] writes.
 pub fn query_secrets(url: &str) -> Vec<(String, String)> {
-    let with_value = |(variable, value): (String, Range<usize>)| (variable, url[value].to_owned());
-    literal_query_secrets(url)
-        .into_iter()
-        .map(with_value)
-        .collect()
+    let mut secrets = QuerySecrets::default();
+    secrets.hide(url);
+    secrets.by_variable()
+}
+
+/// The secrets in the queries of several URLs, each with a variable: different values of parameters with one name have
+/// different variables.
+#[derive(Clone, Debug, Default)]
+pub struct QuerySecrets {
+    values: BTreeMap<String, String>,
+}
+
+impl QuerySecrets {
+    /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
+    pub fn hide(&mut self, url: &str) -> String {
+        let mut hidden = Vec::new();
+        for (name, value) in secret_url_parameters(url) {
+            if variable_name(&url[value.clone()]).is_none() {
+                let variable = self.variable(&url[name], &url[value.clone()]);
+                hidden.push((value, variable));
+            }
+        }
+        let mut text = url.to_owned();
+        for (value, variable) in hidden.into_iter().rev() {
+            text.replace_range(value, &format!("${variable}"));
+        }
+        text
+    }
+
+    /// Returns the secrets by their variables.
+    pub fn by_variable(self) -> Vec<(String, String)> {
+        self.values.into_iter().collect()
+    }
+
+    /// Returns the variable of a parameter's value.
+    fn variable(&mut self, parameter: &str, value: &str) -> String {
+        let as_variable = |c: char| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        };
+        let name: String = parameter.chars().map(as_variable).collect();
+        let mut variable = format!("{QUERY_VARIABLE}{name}");
+        for number in 2.. {
+            let known = self.values.entry(variable.clone());
+            if known.or_insert_with(|| value.to_owned()) == value {
+                break;
+            }
+            variable = format!("{QUERY_VARIABLE}{name}_{number}");
+        }
+        variable
+    }
 }
 
 /// Returns a URL's path and query with the values of the variables in it (`api_key=$NAME`).
@@ -106,34 +151,6 @@ pub fn fill_variables(
         text.replace_range(value, &found);
     }
     Ok(text)
-}
-
-/// Returns the literal secrets in a URL's query, each with the variable that replaces it.
-fn literal_query_secrets(url: &str) -> Vec<(String, Range<usize>)> {
-    let mut taken = BTreeSet::new();
-    let mut all = Vec::new();
-    for (name, value) in secret_url_parameters(url) {
-        if variable_name(&url[value.clone()]).is_some() {
-            continue;
-        }
-        let as_variable = |c: char| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        };
-        let name: String = url[name].chars().map(as_variable).collect();
-        let mut variable = format!("{QUERY_VARIABLE}{name}");
-        for number in 2.. {
-            if taken.insert(variable.clone()) {
-                break;
-            }
-            variable = format!("{QUERY_VARIABLE}{name}_{number}");
-        }
-        all.push((variable, value));
-    }
-    all
 }
 
 /// Returns the parameters of one URL, which follow its first `?`.

@@ -62,9 +62,9 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         (&[], &[])
     }
 
-    /// Returns path and query of the requests; their secrets must not be written to the run directory.
-    fn path(&self) -> Option<&str> {
-        None
+    /// Returns the secrets in the queries of requests, by the variables that a saved plan has for them.
+    fn query_secrets(&self) -> Vec<(String, String)> {
+        Vec::new()
     }
 
     /// Returns the same call with these trace ids in its requests; `None`: the protocol's requests carry none.

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use toml::{Table, Value};
 
 use super::protocol::CallProtocol;
+use super::steps;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
@@ -37,12 +38,7 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
             };
             (variable, value.clone())
         })
-        .chain(
-            plan.call
-                .path()
-                .into_iter()
-                .flat_map(redaction::query_secrets),
-        )
+        .chain(plan.call.query_secrets())
         .collect()
 }
 
@@ -154,7 +150,7 @@ impl Spec {
         spec
     }
 
-    /// Replaces the secrets in the queries of target and path.
+    /// Replaces the secrets in the queries of the target, the path and the paths of steps.
     fn hide_queries(&mut self) {
         if let Some(target) = &mut self.target {
             *target = redaction::with_variables(target);
@@ -164,6 +160,7 @@ impl Spec {
             if let Some(Value::String(path)) = section.get_mut("path") {
                 *path = redaction::with_variables(path);
             }
+            steps::hide_queries(&mut section);
             Ok(section)
         };
         let Ok(()) = self.call.change(hidden);

@@ -5,6 +5,7 @@ use toml::{Table, Value};
 use super::protocol;
 use super::target::section_of;
 use super::{Problem, Spec};
+use crate::redaction::{self, QuerySecrets};
 
 /// The key of the steps, at the top of a plan and within a section.
 pub(super) const STEPS_KEY: &str = "steps";
@@ -54,7 +55,25 @@ pub(super) fn all(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
     })
 }
 
-/// Returns the name of a step: its own, or the method and path of its request.
+/// Replaces the secrets in the queries of a section's steps. Such a step keeps its name, which is made of the typed path
+/// where it has none of its own.
+pub(super) fn hide_queries(section: &mut Table) {
+    let mut secrets = QuerySecrets::default();
+    let steps = section.get_mut(STEPS_KEY).and_then(Value::as_array_mut);
+    for step in steps.into_iter().flatten().filter_map(Value::as_table_mut) {
+        let name = step_name(step);
+        let Some(Value::String(path)) = step.get_mut("path") else {
+            continue;
+        };
+        let hidden = secrets.hide(path);
+        if hidden != *path {
+            *path = hidden;
+            step.insert("name".to_owned(), name.into());
+        }
+    }
+}
+
+/// Returns the name of a step: its own, or the method and path of its request, without the secrets in its query.
 pub fn step_name(step: &Table) -> String {
     let text = |key: &str| step.get(key).and_then(Value::as_str);
     if let Some(name) = text("name") {
@@ -62,7 +81,10 @@ pub fn step_name(step: &Table) -> String {
     }
     let has_body = step.contains_key("body") || step.contains_key("body_file");
     let method = text("method").unwrap_or(if has_body { "POST" } else { "GET" });
-    format!("{method} {}", text("path").unwrap_or("/"))
+    format!(
+        "{method} {}",
+        redaction::with_variables(text("path").unwrap_or("/"))
+    )
 }
 
 /// Returns the key of a problem as a plan writes it: `call.http.steps.1.path` is `steps.1.path`.

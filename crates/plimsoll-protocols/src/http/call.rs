@@ -138,9 +138,11 @@ impl Call for HttpCall {
         (&self.headers, varying.map_or(&[], |all| &all.headers))
     }
 
-    fn path(&self) -> Option<&str> {
-        // Steps keep the paths that were typed for them.
-        self.journey.is_none().then_some(&*self.path)
+    fn query_secrets(&self) -> Vec<(String, String)> {
+        match &self.journey {
+            Some(journey) => journey.query_secrets.clone(),
+            None => redaction::query_secrets(&self.path),
+        }
     }
 
     fn traced(&self, ids: TraceIds) -> Option<HttpCall> {

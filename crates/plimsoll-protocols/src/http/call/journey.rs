@@ -20,6 +20,8 @@ pub struct JourneyPlan {
     pub(in crate::http) names: Vec<String>,
     /// The variables that answers set.
     pub(in crate::http) taken: Vec<String>,
+    /// The secrets in the queries of the typed paths, by the variables that a saved plan has for them.
+    pub(in crate::http) query_secrets: Vec<(String, String)>,
     /// The most calls of one user.
     pub(in crate::http) max_calls: u32,
     /// The header fields of all steps that do not vary, under names that tell the steps apart.
@@ -115,18 +117,7 @@ impl JourneyPlan {
 
     /// Returns the most calls that a user makes: of each fork all branches are counted, since a user may take any.
     pub(in crate::http) fn most_calls(&self) -> u32 {
-        let calls = self.steps.iter().map(|step| {
-            let passes = match step.repeat {
-                Repeat::Times(times) => times,
-                Repeat::While(_) => MAX_PASSES,
-            };
-            let attempts = match step.on_failure {
-                OnFailure::End | OnFailure::Continue => 1,
-                OnFailure::Retry { attempts, .. } => attempts,
-            };
-            passes.saturating_mul(attempts)
-        });
-        calls.fold(0, u32::saturating_add)
+        self.max_calls
     }
 
     /// Returns the names of the steps.

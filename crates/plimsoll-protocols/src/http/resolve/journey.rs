@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use plimsoll_model::redaction::QuerySecrets;
 use plimsoll_model::spec::{
     MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
     step_name,
@@ -134,6 +135,7 @@ pub(super) fn journey(
         journey: Some(Box::new(JourneyPlan {
             names,
             taken,
+            query_secrets: query_secrets(steps),
             max_calls: max_calls(steps),
             steps: steps_resolved,
             constant_fields,
@@ -141,6 +143,16 @@ pub(super) fn journey(
         })),
         ..first
     })
+}
+
+/// Returns the secrets in the queries of all steps, by the variables that a saved plan has for them.
+fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
+    let mut secrets = QuerySecrets::default();
+    let paths = steps
+        .iter()
+        .filter_map(|step| step.call.get("path")?.as_str());
+    paths.for_each(|path| drop(secrets.hide(path)));
+    secrets.by_variable()
 }
 
 /// Reports keys that journeys do not have yet.
