@@ -198,7 +198,7 @@ fn find(
             // Each failure that may be the generator's can have made one user fail.
             let failures = FailureCounts::of(record);
             let excused = failures.all() - failures.certain_count(record, circumstances);
-            let failed = record.measures.of(Count::UsersFailed);
+            let failed = failed_users(record);
             let sure = failed.saturating_sub(excused) as f64;
             sure > objective.limit * ended_users(record) as f64
         }
@@ -358,7 +358,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             (share, text)
         }
         Metric::FailedUsers => {
-            let (failed, all) = (record.measures.of(Count::UsersFailed), ended_users(record));
+            let (failed, all) = (failed_users(record), ended_users(record));
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no user ended".to_owned(), |share| {
                 format!("{:.4}% of {all} users", share * 100.0)
@@ -401,9 +401,16 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
     }
 }
 
-/// Returns the users who ended, successfully or not.
+/// Returns the users who stopped after a failed call, and failed sessions.
+fn failed_users(record: &StageRecord) -> u64 {
+    let of = |count| record.measures.of(count);
+    of(Count::UsersFailed) + of(Count::keyed("sessions_failed"))
+}
+
+/// Returns the users and sessions that ended, successfully or not.
 fn ended_users(record: &StageRecord) -> u64 {
-    record.measures.of(Count::UsersOk) + record.measures.of(Count::UsersFailed)
+    let of = |count| record.measures.of(count);
+    of(Count::UsersOk) + of(Count::keyed("sessions_ok")) + failed_users(record)
 }
 
 /// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few.

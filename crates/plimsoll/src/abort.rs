@@ -59,14 +59,18 @@ impl Reporter for AbortMonitor<'_> {
 fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     let load = &plan.load;
     let stages = load.stages.iter().filter(|s| !s.warmup);
+    // Users make several calls: the rest of the run can have as many as they can make.
+    let journey = plan.call.most_calls_of_journey();
     if let Some(calls) = load.calls
         && (stage.is_none() || stages.clone().count() == 1)
     {
-        return Some(calls);
+        // Of a journey, all calls count as one.
+        return Some(calls.saturating_mul(u64::from(journey.unwrap_or(1).max(1))));
     }
+    let calls_each = journey.or(plan.call.calls_in_a_row()).unwrap_or(1).max(1);
     let planned: f64 = stages
         .filter(|s| stage.is_none_or(|name| s.name == name))
         .filter_map(|s| Some(s.duration?.as_secs_f64() * f64::midpoint(s.rate_from, s.rate_to)))
         .sum();
-    (planned >= 1.0).then_some(planned as u64)
+    (planned >= 1.0).then_some((planned * f64::from(calls_each)) as u64)
 }

@@ -405,7 +405,10 @@ fn most_connections(plan: &Plan) -> f64 {
             let rate = rates.fold(0.0, f64::max);
             let call = load.deadline.map_or(f64::INFINITY, |d| d.as_secs_f64());
             let life = load.connect_timeout.as_secs_f64() + call * most_calls_of_user(plan);
-            let by_time = rate * life;
+            let fullest = load.recording.as_ref().map_or(0.0, |recording| {
+                recording.most_per_second(load.repeats) as f64 * life.ceil()
+            });
+            let by_time = (rate * life).max(fullest);
             let limit = load.in_flight_limit.map(|limit| f64::from(limit.calls));
             limit.map_or(by_time, |limit| limit.min(by_time)).ceil()
         }

@@ -93,8 +93,13 @@ impl RunOverview {
         let stored: StoredRunState = document::read(&path)?;
         let has_objectives = || -> Result<bool, RunError> {
             let plan: Table = read_plan(dir)?.parse().unwrap_or_default();
-            let objectives = plan.get("objective").and_then(Value::as_table);
-            Ok(objectives.is_some_and(|objectives| !objectives.is_empty()))
+            let is_limited = |table: &Table| {
+                let objectives = table.get("objective").and_then(Value::as_table);
+                objectives.is_some_and(|objectives| !objectives.is_empty())
+            };
+            let steps = plan.get("steps").and_then(Value::as_array);
+            let mut steps = steps.into_iter().flatten().filter_map(Value::as_table);
+            Ok(is_limited(&plan) || steps.any(is_limited))
         };
         let has_ended = stored.state != RunState::Running && stored.total.is_some();
         if !has_ended || has_objectives()? {

@@ -14,7 +14,7 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::plan::{ArrivalModel, Metric, Plan};
+use plimsoll_model::plan::{ArrivalModel, Metric, Objective, Plan};
 use plimsoll_model::run::{CommonConditions, SCHEMA_VERSION};
 use plimsoll_model::search::{
     self, LimitingFactor, SearchGoal, SearchRecord, SearchStep, Trial, TrialPurpose,
@@ -131,7 +131,8 @@ pub(crate) fn execute(
     };
     let of_attempt = |attempt: TrialParams| setting.plan_trial(attempt);
     ShardGroup::run(meeting, process, of_attempt, |team| {
-        let implied = !plan.objectives.iter().any(|o| o.metric == Metric::Errors);
+        let is_of_all = |o: &Objective| o.metric == Metric::Errors && o.step.is_none();
+        let implied = !plan.objectives.iter().any(is_of_all);
         let mut hunt = SearchRun {
             record: SearchRecord {
                 schema_version: SCHEMA_VERSION,

@@ -319,7 +319,7 @@ fn promises(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck
 /// Returns the true value of the figure that an objective limits, µs; `None` if the envelope does not determine it.
 fn true_value(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
     match objective.metric {
-        _ if objective.stage.is_some() => None,
+        _ if objective.stage.is_some() || objective.step.is_some() => None,
         Metric::Time(TimeMetric::Response, Statistic::Percentile(percent)) => {
             truth.percentile(percent)
         }

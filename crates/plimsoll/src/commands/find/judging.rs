@@ -91,6 +91,16 @@ pub(super) fn judge(
             },
         };
     }
+    // How many calls a step has depends on the branches that users take and on the steps before it.
+    let mut objectives = promised.iter().zip(&judged);
+    let few = objectives.find(|(o, j)| o.step.is_some() && j.verdict == NotSupported);
+    if missed.is_empty()
+        && let Some((_, few)) = few
+    {
+        return TrialVerdict::GeneratorLimited {
+            reason: format!("{}: {}", few.objective, few.measured),
+        };
+    }
     // A rate that meets the objectives has enough calls for every percentile, so an unsupported one counts as missed.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
@@ -116,6 +126,11 @@ pub(super) fn judge(
     let without = &mut measured.all.record;
     without.outcomes = OutcomeCounts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
+    for step in &mut without.steps {
+        let ok = step.ok();
+        step.outcomes = OutcomeCounts::default();
+        step.outcomes.add(Outcome::Ok, ok);
+    }
     let but_for_errors = objective::judge(&plan.objectives, &measured, validity);
     TrialVerdict::Missed {
         objectives: missed,
