@@ -142,6 +142,8 @@ pub(crate) struct HistoryChange<'a> {
     pub(crate) before: f64,
     /// The median of the measurements after it, likewise.
     pub(crate) after: f64,
+    /// Whether most values after it are higher than those before it.
+    is_higher: bool,
     /// The difference of both groups.
     pub(crate) difference: GroupDifference,
     /// The probability of such a change in a series without one.
@@ -227,7 +229,11 @@ impl<'a> HistoryChange<'a> {
     ) -> Option<HistoryChange<'a>> {
         let before = &values[change.first..change.index];
         let after = &values[change.index..change.end];
+        let pairs = after
+            .iter()
+            .flat_map(|a| before.iter().map(move |b| a.total_cmp(b) as i64));
         Some(HistoryChange {
+            is_higher: pairs.sum::<i64>() > 0,
             metric,
             position,
             first: items[position],
@@ -272,7 +278,8 @@ impl<'a> HistoryChange<'a> {
 
     /// Returns whether the change is for the better.
     pub(crate) fn is_better(&self) -> bool {
-        (self.after > self.before) == self.metric.is_better_if_higher()
+        // Medians can be equal where the ranks differ, such as those of shares that are mostly 0.
+        self.is_higher == self.metric.is_better_if_higher()
     }
 
     /// Formats the p-value.

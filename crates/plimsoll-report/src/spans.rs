@@ -341,7 +341,7 @@ impl CallName {
         if path.contains("{{") {
             attributes.push(attribute("url.template", path));
         } else if let Some((scheme, authority)) = scheme_and_authority(target) {
-            let path = match path.find("${") {
+            let path = match path.find("=$") {
                 Some(_) => path.split('?').next().unwrap_or_default(),
                 None => path,
             };

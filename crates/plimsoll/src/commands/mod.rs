@@ -322,9 +322,10 @@ impl ParsedCommand {
     /// When spans are requested of a command that makes several runs.
     fn check_spans(&self, documents: &DocumentFlags) -> Result<(), Failure> {
         match self {
-            ParsedCommand::Find(_) | ParsedCommand::Ladder(_) | ParsedCommand::Sweep(_) => {
-                documents.spans.reject_several_runs()
-            }
+            ParsedCommand::Find(_)
+            | ParsedCommand::Ladder(_)
+            | ParsedCommand::Sweep(_)
+            | ParsedCommand::Track(_) => documents.spans.reject_several_runs(),
             _ => Ok(()),
         }
     }

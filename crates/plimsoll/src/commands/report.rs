@@ -96,10 +96,13 @@ pub(crate) fn execute(
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     let spans = &arguments.documents.spans;
-    if spans.collector().is_some() {
-        spans.post(contents.single_runs(SPANS_FLAG)?, environment)?;
+    // A collector that does not answer must not keep other files from being written.
+    let posted = if spans.collector().is_some() {
         written = true;
-    }
+        spans.post(contents.single_runs(SPANS_FLAG)?, environment)
+    } else {
+        Ok(())
+    };
     if let Some(file) = &arguments.prometheus {
         let runs = contents.single_runs("--prometheus")?;
         write_text("--prometheus", file, prometheus::render(runs))?;
@@ -118,7 +121,7 @@ pub(crate) fn execute(
     if !written {
         show(&contents, overhead_over)?;
     }
-    Ok(Exit::Done)
+    posted.map(|()| Exit::Done)
 }
 
 /// Returns the server's own delay, which shown times are to exclude.

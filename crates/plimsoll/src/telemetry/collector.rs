@@ -225,7 +225,12 @@ impl OtlpCollector {
             .headers
             .values()
             .filter_map(|value| value.to_str().ok());
-        for secret in values.filter(|value| !value.is_empty()) {
+        // A collector may repeat a part of a value: the token of `Bearer TOKEN`.
+        let parts = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
+        let all = parts.chain(self.url.password());
+        let mut secrets: Vec<&str> = all.filter(|secret| !secret.is_empty()).collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in secrets {
             text = text.replace(secret, "…");
         }
         text.chars().take(MAX_SHOWN).collect()

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 
 /// How long all posts together may take.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NO_SPANS: &str = "--spans: there are none: no call of the run carried trace ids";
 
@@ -167,7 +167,12 @@ async fn post_all(
         let rejected = rejected.min(all);
         counts.rejected += rejected;
         counts.accepted += all - rejected;
-        refusal = refusal.or(partial);
+        match partial {
+            Some(partial) if rejected > 0 => drop(refusal.get_or_insert(partial)),
+            // A warning: everything was accepted.
+            Some(partial) => console::notice(format_args!("{SPANS_FLAG}: {}", partial.reason)),
+            None => {}
+        }
     }
     refusal.map_or(Ok(()), |partial| Err(partial.reason))
 }
