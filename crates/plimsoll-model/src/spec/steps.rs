@@ -116,3 +116,54 @@ pub(super) fn to_toml(spec: &Spec) -> Result<String, String> {
     }
     toml::to_string(&spec).map_err(|e| e.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_steps_are_hidden_and_found_again() {
+        let typed = "[[steps]]\npath = \"/a?api_key=one&page=2\"\n[[steps]]\npath = \"/b?api_key=two\"\n\
+                     [[steps]]\npath = \"/c?api_key=one\"\n[[steps]]\npath = \"/d?api_key=$OWN\"\n";
+        let mut section: Table = typed.parse().expect("TOML");
+        let mut secrets = QuerySecrets::default();
+        let paths = section[STEPS_KEY].as_array().expect("steps").clone();
+        paths
+            .iter()
+            .filter_map(|step| step.get("path")?.as_str())
+            .for_each(|path| {
+                secrets.hide(path);
+            });
+        assert_eq!(
+            secrets.by_variable(),
+            [
+                ("PLIMSOLL_QUERY_API_KEY".to_owned(), "one".to_owned()),
+                ("PLIMSOLL_QUERY_API_KEY_2".to_owned(), "two".to_owned()),
+            ]
+        );
+        hide_queries(&mut section);
+        let steps = section[STEPS_KEY].as_array().expect("steps");
+        let of = |key: &str| -> Vec<&str> {
+            let found = steps.iter().filter_map(|step| step.get(key)?.as_str());
+            found.collect()
+        };
+        assert_eq!(
+            of("path"),
+            [
+                "/a?api_key=$PLIMSOLL_QUERY_API_KEY&page=2",
+                "/b?api_key=$PLIMSOLL_QUERY_API_KEY_2",
+                "/c?api_key=$PLIMSOLL_QUERY_API_KEY",
+                "/d?api_key=$OWN",
+            ]
+        );
+        // Names are those that the record of the run has.
+        assert_eq!(
+            of("name"),
+            [
+                "GET /a?api_key=$PLIMSOLL_QUERY_API_KEY&page=2",
+                "GET /b?api_key=$PLIMSOLL_QUERY_API_KEY",
+                "GET /c?api_key=$PLIMSOLL_QUERY_API_KEY",
+            ]
+        );
+    }
+}

@@ -28,6 +28,10 @@ const COMMAND_LINES: &[(&str, usize)] = &[
     ),
     ("sweep sweep.toml", 1),
     (
+        "track --old a --new b grpc://{address} -m score.ScoreService/GetScore --rate 9/s",
+        1,
+    ),
+    (
         "grpc grpc://localhost:1 -m score.ScoreService/GetScore --rate 9/s -z 1s",
         1,
     ),
