@@ -64,7 +64,7 @@ fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     if let Some(calls) = load.calls
         && (stage.is_none() || stages.clone().count() == 1)
     {
-        // Of a journey, all calls count as one.
+        // The plan counts all calls of a journey as one.
         return Some(calls.saturating_mul(u64::from(journey.unwrap_or(1).max(1))));
     }
     let calls_each = journey.or(plan.call.calls_in_a_row()).unwrap_or(1).max(1);

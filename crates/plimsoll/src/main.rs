@@ -45,6 +45,7 @@ mod protocols;
 mod proxies;
 mod remaining;
 mod reporter;
+mod run_folders;
 mod shards;
 mod stopping;
 mod synonyms;

@@ -278,6 +278,7 @@ fn branch_is_compared_with_merge_base() {
     assert_eq!(record.old.commit, Some(base));
     assert_eq!(record.new.commit, Some(head));
     assert!(!record.new.dirty, "{record:?}");
+    fs::remove_dir_all(work.service().join("runs")).unwrap();
     let printed = text(&output.stdout);
     assert!(
         printed.contains("no regression beyond p50 +10000us"),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use plimsoll_model::redaction::QuerySecrets;
 use plimsoll_model::spec::MetadataSpec;
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -19,6 +20,16 @@ pub struct StepSpec {
     /// The request: the keys of `[call.http]`.
     #[serde(flatten)]
     pub call: Table,
+}
+
+/// Returns the secrets in the queries of all steps, by the variables that a saved plan has for them.
+pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
+    let mut secrets = QuerySecrets::default();
+    let paths = steps
+        .iter()
+        .filter_map(|step| step.call.get("path")?.as_str());
+    paths.for_each(|path| drop(secrets.hide(path)));
+    secrets.by_variable()
 }
 
 /// The place of a step in its journey.

@@ -4,7 +4,7 @@
 //! that nothing outside of the folder can be read. Only loopback clients with a loopback Host are answered, which
 //! defeats DNS rebinding by other sites.
 
-pub(crate) mod run_index;
+mod run_index;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::commands::view::run_index;
 use crate::failure::Failure;
+use crate::run_folders;
 
 /// Names of the main branch, in the order in which they are looked for.
 const MAIN_BRANCHES: [&str; 5] = [
@@ -139,7 +139,7 @@ impl GitRepository {
         ];
         let listed = self.needed(&words)?;
         let folders = listed.split('\0').filter(|path| path.ends_with('/'));
-        let found = folders.flat_map(|folder| run_index::found(&self.top.join(folder)));
+        let found = folders.flat_map(|folder| run_folders::found(&self.top.join(folder)));
         let mut all = vec![":(top)".to_owned()];
         for dir in found {
             if let Some(path) = dir.strip_prefix(&self.top).ok().and_then(Path::to_str) {

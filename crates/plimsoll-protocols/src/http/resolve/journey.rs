@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use plimsoll_model::redaction::QuerySecrets;
 use plimsoll_model::spec::{
     MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
     step_name,
@@ -22,7 +21,7 @@ use crate::http::call::journey::{
 };
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
 use crate::http::section::HttpSpec;
-use crate::http::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable};
+use crate::http::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable, query_secrets};
 use crate::http::take::{Take, TakeSource};
 
 /// The key of the steps.
@@ -143,16 +142,6 @@ pub(super) fn journey(
         })),
         ..first
     })
-}
-
-/// Returns the secrets in the queries of all steps, by the variables that a saved plan has for them.
-fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
-    let mut secrets = QuerySecrets::default();
-    let paths = steps
-        .iter()
-        .filter_map(|step| step.call.get("path")?.as_str());
-    paths.for_each(|path| drop(secrets.hide(path)));
-    secrets.by_variable()
 }
 
 /// Reports keys that journeys do not have yet.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use plimsoll_report::terminal::TerminalOptions;
 use serde_json::{Map, Value, json};
 
-use crate::commands::view::run_index;
 use crate::commands::{compare, report};
 use crate::documents::ReportContents;
 use crate::execution;
 use crate::failure::Failure;
+use crate::run_folders;
 
 /// Columns of texts. Clients wrap lines themselves.
 const TEXT_WIDTH: usize = 10_000;
@@ -186,7 +186,7 @@ impl RunFolder {
 
 /// Returns the run directories in `folder`, whose names begin with the time of the run.
 fn newest_first(folder: &Path) -> Vec<PathBuf> {
-    let mut found = run_index::found(folder);
+    let mut found = run_folders::found(folder);
     found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
     found
 }

@@ -5,22 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::header::plan_hash;
-use plimsoll_model::run::{Run, RunError, RunOverview, file};
+use plimsoll_model::run::{Run, RunError, RunOverview};
 use plimsoll_model::search::SearchRecord;
-use plimsoll_model::{ladder, lanes, search};
 use plimsoll_report::compare::compare;
 use plimsoll_report::history::FolderItem;
 use plimsoll_report::html;
 
 use crate::documents;
 use crate::failure::chain;
-
-/// Maximum depth of nested folders.
-const MAX_DEPTH: usize = 4;
+use crate::run_folders::{found, record_file};
 
 /// The index of a folder of runs.
 pub(super) struct RunIndex {
@@ -136,41 +132,6 @@ fn page_result(page: Result<String, String>) -> PageResult {
 /// Returns a page with a message.
 fn message(text: &str) -> String {
     html::with_home_link(&html::message(text))
-}
-
-/// Returns the record file that makes a directory a search, ladder, lanes or run.
-fn record_file(dir: &Path) -> Option<PathBuf> {
-    [
-        search::FILE_NAME,
-        ladder::FILE_NAME,
-        lanes::FILE_NAME,
-        file::RUN,
-    ]
-    .into_iter()
-    .map(|name| dir.join(name))
-    .find(|file| input::is_entry(file))
-}
-
-/// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
-/// measurement are left out.
-pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
-    fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-        if record_file(dir).is_some() {
-            found.push(dir.to_owned());
-            return;
-        }
-        let Some(depth) = depth.checked_sub(1) else {
-            return;
-        };
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        // Don't follow links, which may form cycles.
-        let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
-        dirs.for_each(|entry| look(&entry.path(), depth, found));
-    }
-    let mut all = Vec::new();
-    look(dir, MAX_DEPTH, &mut all);
-    all.sort();
-    all
 }
 
 fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {

@@ -1,0 +1,45 @@
+//! Finds the measurements below a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::run::file;
+use plimsoll_model::{input, ladder, lanes, search};
+
+/// Maximum depth of nested folders.
+const MAX_DEPTH: usize = 4;
+
+/// Returns the record file that makes a directory a search, ladder, lanes or run.
+pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
+    [
+        search::FILE_NAME,
+        ladder::FILE_NAME,
+        lanes::FILE_NAME,
+        file::RUN,
+    ]
+    .into_iter()
+    .map(|name| dir.join(name))
+    .find(|file| input::is_entry(file))
+}
+
+/// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
+/// measurement are left out.
+pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
+    fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+        if record_file(dir).is_some() {
+            found.push(dir.to_owned());
+            return;
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        // Don't follow links, which may form cycles.
+        let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
+        dirs.for_each(|entry| look(&entry.path(), depth, found));
+    }
+    let mut all = Vec::new();
+    look(dir, MAX_DEPTH, &mut all);
+    all.sort();
+    all
+}
