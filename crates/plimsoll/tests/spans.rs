@@ -338,7 +338,7 @@ fn bad_collector_changes_no_verdict() {
             false,
             "answers 401 Unauthorized: no",
         ),
-        ("", true, "did not accept all spans within 10 s"),
+        ("", true, "did not accept all spans within 4 s"),
         ("HTTP/1.1 200 OK\r\nX-Long: ", true, "--spans: "),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");

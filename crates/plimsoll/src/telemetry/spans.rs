@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 
 /// How long all posts together may take.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
 const NO_SPANS: &str = "--spans: there are none: no call of the run carried trace ids";
 
