@@ -240,7 +240,7 @@ pub(crate) fn redacted(command: &str) -> String {
         let patterns = [
             r#"(authorization\s*[:=]\s*)[^"']*"#.to_owned(),
             // The quote is before the name: `-e "PASSWORD=a b"`.
-            format!(r#"(["']{SECRET_NAME}\s*[:=])[^"']+"#),
+            format!(r#"(["']{SECRET_NAME}\s*[:=]\s*)[^"']+"#),
             format!(r"((?:^|\s)--?{SECRET_NAME}\s+){SHELL_WORD}"),
             format!(r#"({SECRET_NAME}["']?\s*[:=]\s*){SHELL_WORD}"#),
         ];
