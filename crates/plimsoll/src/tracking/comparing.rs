@@ -299,7 +299,7 @@ mod tests {
                 "docker run -e \"DB_PASSWORD=***\" svc",
             ),
             ("./svc --password=$'ab' -v", "./svc --password=*** -v"),
-            ("./svc '{\"password\":\"x\"}'", "./svc '{\"password\":***}'"),
+            ("./svc '{\"password\":\"x\"}'", "./svc '{\"password\":***'"),
             ("./token-server --port 1", "./token-server --port 1"),
         ] {
             assert_eq!(redacted(command), expected);
