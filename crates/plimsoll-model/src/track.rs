@@ -89,7 +89,7 @@ pub struct MetricChange {
     /// What is allowed; left out where nothing is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-    /// Where the interval is, compared with what is allowed.
+    /// The position of the interval relative to what is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<GateOutcome>,
 }

@@ -25,7 +25,7 @@ pub(crate) const PAGE_FUNCTIONS: usize = 25;
 /// Characters of a function's name that are shown on the terminal.
 const MAX_NAME_CHARS: usize = 60;
 
-/// With fewer samples, a note says that the shares are rough.
+/// The number of samples below which a note says that the shares are rough.
 const FEW_SAMPLES: u64 = 100;
 
 /// Explains the intervals of shares.

@@ -105,7 +105,7 @@ pub(crate) struct TrackArguments {
     #[arg(long, value_name = "GOOD..BAD", requires = "serve", conflicts_with_all = ["base", "candidate"], help_heading = "Versions")]
     bisect: Option<String>,
 
-    /// Of merges, follow the branch that was merged into.
+    /// Follow only the branch that others were merged into.
     #[arg(long, requires = "bisect", help_heading = "Versions")]
     first_parent: bool,
 
