@@ -279,14 +279,15 @@ fn run_workers(
     let client = WatchedProcesses::own();
     let holding =
         (shape.is_mostly_idle).then(|| IdleMemorySampler::before(&client, server.as_ref()));
-    let (client, server) = (ResourceMeter::new(client), server.map(ResourceMeter::new));
+    let client = ResourceMeter::new(client);
+    let mut server = server.map(ResourceMeter::new);
     // Batches of a fixed number of calls are measured only with a single worker: of several, each would begin some of
     // the batches.
     let turns = plan
         .load
         .batches
         .filter(|t| t.read_cpu && (workers == 1 || t.slot.is_some()));
-    let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_ref()));
+    let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_mut()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for mut share in shares(plan, shape, shard, workers) {

@@ -7,7 +7,8 @@
 mod watched;
 
 use std::cell::Cell;
-use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once, RwLock};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -39,6 +40,16 @@ pub struct ProcessResources {
 }
 
 impl ProcessResources {
+    /// Returns the CPU time and ticks alone.
+    fn cpu_alone(self) -> ProcessResources {
+        ProcessResources {
+            cpu_ns: self.cpu_ns,
+            user_ticks: self.user_ticks,
+            system_ticks: self.system_ticks,
+            ..ProcessResources::default()
+        }
+    }
+
     fn plus(self, other: ProcessResources) -> ProcessResources {
         ProcessResources {
             cpu_ns: self.cpu_ns + other.cpu_ns,
@@ -51,10 +62,17 @@ impl ProcessResources {
     }
 }
 
-/// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next.
+/// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next. Servers start workers and
+/// replace them: the processes are looked for anew at each reading.
 #[derive(Clone, Debug)]
 pub struct ResourceMeter {
     watched: WatchedProcesses,
+    /// The last usage of each process.
+    of_each: Vec<(i32, ProcessResources)>,
+    /// CPU time and ticks of processes that have ended, up to their last reading.
+    ended: ProcessResources,
+    /// Clocks that workers read.
+    clocks: Option<Arc<ServerClocks>>,
     last: Option<ProcessResources>,
     /// Resident memory when the meter was made, in bytes; `None` once it was reported.
     rss_before: Option<u64>,
@@ -65,19 +83,24 @@ pub struct ResourceMeter {
 impl ResourceMeter {
     /// Makes a meter; CPU time used before now does not count.
     pub fn new(watched: WatchedProcesses) -> ResourceMeter {
-        let last = watched.usage();
-        ResourceMeter {
+        let mut meter = ResourceMeter {
             watched,
-            last,
-            rss_before: last.map(|usage| usage.rss_bytes),
+            of_each: Vec::new(),
+            ended: ProcessResources::default(),
+            clocks: None,
+            last: None,
+            rss_before: None,
             at_load_start: ProcessResources::default(),
-        }
+        };
+        meter.last = meter.usage();
+        meter.rss_before = meter.last.map(|usage| usage.rss_bytes);
+        meter
     }
 
     /// Restarts at the beginning of the load: earlier CPU time does not count, but the resources held now do,
     /// since a short load may have closed everything before the next reading.
     pub fn restart(&mut self) {
-        self.last = self.watched.usage();
+        self.last = self.usage();
         self.at_load_start = self.last.unwrap_or_default();
     }
 
@@ -88,7 +111,7 @@ impl ResourceMeter {
 
     /// Returns the usage since the last reading; `None` when the processes are gone.
     pub fn read(&mut self) -> Option<ResourceUsage> {
-        let now = self.watched.usage()?;
+        let now = self.usage()?;
         let last = self.last.replace(now).unwrap_or(now);
         let began = std::mem::take(&mut self.at_load_start);
         let cpu_us = now.cpu_ns.saturating_sub(last.cpu_ns) / 1000;
@@ -102,6 +125,92 @@ impl ResourceMeter {
             threads: now.threads.max(began.threads),
         })
     }
+
+    /// Returns what the processes have used so far, those included that have ended since the meter was made; `None`:
+    /// none exists any more.
+    fn usage(&mut self) -> Option<ProcessResources> {
+        let changed = self.watched.refresh();
+        if let Some(clocks) = self.clocks.as_ref().filter(|_| changed) {
+            clocks.update(self.watched.pids());
+        }
+        let now = self.watched.usage_of_each();
+        let is_left = |pid: &i32| now.iter().any(|(left, _)| left == pid);
+        let ended = self.of_each.iter().filter(|(pid, _)| !is_left(pid));
+        let sum = ended.fold(self.ended, |sum, (_, used)| sum.plus(used.cpu_alone()));
+        let each = now.iter().map(|(_, used)| *used);
+        let present = each.reduce(ProcessResources::plus)?;
+        (self.of_each, self.ended) = (now, sum);
+        Some(present.plus(sum))
+    }
+
+    fn clocks(&mut self) -> Arc<ServerClocks> {
+        let clocks = self.clocks.get_or_insert_with(|| {
+            let clocks = ServerClocks::default();
+            clocks.update(self.watched.pids());
+            Arc::new(clocks)
+        });
+        Arc::clone(clocks)
+    }
+}
+
+/// The CPU clocks of a server's processes: workers read them, and the conductor adds and removes processes.
+#[derive(Debug, Default)]
+struct ServerClocks {
+    clocks: RwLock<Vec<ServerClock>>,
+    /// CPU time of processes that were removed.
+    ended_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+struct ServerClock {
+    pid: i32,
+    id: ClockId,
+    /// The latest reading, in nanoseconds.
+    last_ns: AtomicU64,
+}
+
+impl ServerClocks {
+    /// Returns the CPU time of all processes, in nanoseconds, which never decreases; `None`: none exists any more.
+    fn read_ns(&self) -> Option<u64> {
+        let clocks = self.clocks.read().ok()?;
+        let mut sum = self.ended_ns.load(Ordering::Relaxed);
+        let mut exists = false;
+        for clock in clocks.iter() {
+            if let Ok(used) = clock.id.now() {
+                let now = Duration::from(used).as_nanos() as u64;
+                clock.last_ns.fetch_max(now, Ordering::Relaxed);
+                exists = true;
+            }
+            sum += clock.last_ns.load(Ordering::Relaxed);
+        }
+        exists.then_some(sum)
+    }
+
+    /// Removes the clocks of processes that are not among `pids`, and adds those that are new.
+    fn update(&self, pids: &[i32]) {
+        let Ok(mut clocks) = self.clocks.write() else {
+            return;
+        };
+        clocks.retain(|clock| {
+            let stays = pids.contains(&clock.pid);
+            if !stays {
+                let last_ns = clock.last_ns.load(Ordering::Relaxed);
+                self.ended_ns.fetch_add(last_ns, Ordering::Relaxed);
+            }
+            stays
+        });
+        for pid in pids {
+            if clocks.iter().all(|clock| clock.pid != *pid)
+                && let Ok(id) = clock_getcpuclockid(Pid::from_raw(*pid))
+            {
+                clocks.push(ServerClock {
+                    pid: *pid,
+                    id,
+                    last_ns: AtomicU64::new(0),
+                });
+            }
+        }
+    }
 }
 
 /// The CPU clocks of client and server for a load that alternates with others in batches; by default without
@@ -109,16 +218,14 @@ impl ResourceMeter {
 #[derive(Clone, Debug, Default)]
 pub struct BatchMeter {
     calls: u64,
-    server: Vec<ClockId>,
+    server: Arc<ServerClocks>,
 }
 
 impl BatchMeter {
-    pub(crate) fn new(turns: BatchSchedule, server: Option<&ResourceMeter>) -> BatchMeter {
-        let pids = server.map_or(&[][..], ResourceMeter::pids).iter();
-        let clocks = pids.filter_map(|pid| clock_getcpuclockid(Pid::from_raw(*pid)).ok());
+    pub(crate) fn new(turns: BatchSchedule, server: Option<&mut ResourceMeter>) -> BatchMeter {
         BatchMeter {
             calls: u64::from(turns.calls.max(1)),
-            server: clocks.collect(),
+            server: server.map(ResourceMeter::clocks).unwrap_or_default(),
         }
     }
 
@@ -133,15 +240,10 @@ impl BatchMeter {
     /// Returns the CPU time used at the beginning of a batch, or at the end of the last. `done` holds the
     /// calls so far, where batches are of fixed time.
     pub(crate) fn read(&self, turn: u64, done: Option<BatchTotals>) -> BatchStart {
-        let used = |clock: &ClockId| Some(Duration::from(clock.now().ok()?).as_nanos() as u64);
         BatchStart {
             batch: turn,
             client_ns: thread_cpu().as_nanos() as u64,
-            server_ns: if self.server.is_empty() {
-                None
-            } else {
-                self.server.iter().map(used).sum()
-            },
+            server_ns: self.server.read_ns(),
             done,
         }
     }
@@ -205,6 +307,7 @@ fn read_thread_cpu(
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::{BufRead, BufReader, Write};
 
     #[test]
     fn meter_counts_initial_usage_and_microseconds() {
@@ -225,6 +328,44 @@ mod tests {
         assert!(used.rss_bytes_before.is_some_and(|bytes| bytes > 100_000));
         let later = meter.read().unwrap();
         assert!(later.descriptors < used.descriptors && later.rss_bytes_before.is_none());
+    }
+
+    /// A shell that waits for a line, starts a child that burns CPU time, and waits until that has ended.
+    fn forking_shell() -> std::process::Child {
+        let script = "read -r _; (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read -r _); echo ended; read -r _";
+        std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn workers_that_start_and_end_later_are_counted() {
+        let mut shell = forking_shell();
+        let mut input = shell.stdin.take().unwrap();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let mut meter = ResourceMeter::new(WatchedProcesses::pid(shell.id()));
+        let clocks = meter.clocks();
+        let before = clocks.read_ns().unwrap();
+        input.write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "done");
+        let busy = meter.read().unwrap().cpu_us().unwrap();
+        assert!(busy >= 1_000, "{busy}");
+        assert_eq!(meter.pids().len(), 2);
+        let during = clocks.read_ns().unwrap();
+        assert!(during - before >= 1_000_000, "{before} {during}");
+        input.write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "ended");
+        // The worker's CPU time is neither lost nor counted again.
+        let after = meter.read().unwrap().cpu_us().unwrap();
+        assert!(after < busy, "{after} {busy}");
+        assert_eq!(meter.pids().len(), 1);
+        assert!(clocks.read_ns().unwrap() >= during);
+        drop(input);
+        shell.wait().unwrap();
+        assert!(meter.read().is_none() && clocks.read_ns().is_none());
     }
 
     #[test]
@@ -255,7 +396,8 @@ mod tests {
             read_cpu: true,
             slot: None,
         };
-        let meter = BatchMeter::new(turns, Some(&ResourceMeter::new(WatchedProcesses::own())));
+        let mut own = ResourceMeter::new(WatchedProcesses::own());
+        let meter = BatchMeter::new(turns, Some(&mut own));
         let (first, second) = (meter.began(0).unwrap(), meter.began(20).unwrap());
         assert_eq!((first.batch, second.batch), (0, 1));
         assert!(meter.began(1).is_none() && meter.began(39).is_none());

@@ -20,13 +20,25 @@ use crate::cgroup::Cgroup;
 #[derive(Clone, Debug)]
 pub struct WatchedProcesses {
     pids: Vec<i32>,
-    /// The group that has them, and whose usage counts in place of theirs.
-    group: Option<Cgroup>,
+    membership: Membership,
+}
+
+/// Which processes belong to the watched ones.
+#[derive(Clone, Debug)]
+enum Membership {
+    /// Those that were found at first.
+    Fixed,
+    /// Their descendants, too.
+    Descendants,
+    /// Their descendants that hold one of these sockets, too.
+    Listeners(HashSet<u64>),
+    /// The processes of a group, whose usage counts in place of theirs.
+    Group(Cgroup),
 }
 
 impl WatchedProcesses {
-    fn of(pids: Vec<i32>) -> WatchedProcesses {
-        WatchedProcesses { pids, group: None }
+    fn of(pids: Vec<i32>, membership: Membership) -> WatchedProcesses {
+        WatchedProcesses { pids, membership }
     }
 
     /// Returns the processes of a control group, whose own CPU time and memory count, with those of processes that have
@@ -34,16 +46,17 @@ impl WatchedProcesses {
     pub fn in_group(group: Cgroup) -> WatchedProcesses {
         WatchedProcesses {
             pids: group.pids(),
-            group: Some(group),
+            membership: Membership::Group(group),
         }
     }
 
     /// Returns this process, without its descendants.
     pub fn own() -> WatchedProcesses {
-        WatchedProcesses::of(vec![i32::try_from(std::process::id()).unwrap_or(0)])
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        WatchedProcesses::of(vec![own], Membership::Fixed)
     }
 
-    /// Returns the process and its current descendants.
+    /// Returns the process and its descendants.
     pub fn pid(pid: u32) -> WatchedProcesses {
         let mut pids: Vec<i32> = i32::try_from(pid).into_iter().collect();
         let parents: Vec<(i32, i32)> = procfs::process::all_processes()
@@ -58,7 +71,7 @@ impl WatchedProcesses {
             pids.extend(children.map(|(child, _)| *child));
             next += 1;
         }
-        WatchedProcesses::of(pids)
+        WatchedProcesses::of(pids, Membership::Descendants)
     }
 
     /// Returns the current descendants of this process, without itself.
@@ -66,11 +79,12 @@ impl WatchedProcesses {
         let mut watched = WatchedProcesses::pid(std::process::id());
         let own = WatchedProcesses::own();
         watched.pids.retain(|pid| !own.pids.contains(pid));
+        watched.membership = Membership::Fixed;
         watched
     }
 
     /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that
-    /// this user may inspect.
+    /// this user may inspect. Workers that they fork later belong to them.
     pub fn listening_on(addresses: &[Address]) -> Option<WatchedProcesses> {
         let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
@@ -88,7 +102,39 @@ impl WatchedProcesses {
                 pids.push(pid);
             }
         }
-        (!pids.is_empty()).then(|| WatchedProcesses::of(pids))
+        let membership = Membership::Listeners(sockets);
+        (!pids.is_empty()).then(|| WatchedProcesses::of(pids, membership))
+    }
+
+    /// Adds processes that watched ones have started since, and forgets those that have ended, unless all have. Returns
+    /// whether that changed anything.
+    pub fn refresh(&mut self) -> bool {
+        let sockets = match &self.membership {
+            Membership::Fixed | Membership::Group(_) => return false,
+            Membership::Descendants => None,
+            Membership::Listeners(sockets) => Some(sockets),
+        };
+        let is_member = |pid: i32| {
+            let descriptors = format!("/proc/{pid}/fd");
+            sockets.is_none_or(|sockets| holds_any_socket(Path::new(&descriptors), sockets))
+        };
+        let mut pids = self.pids.clone();
+        let mut next = 0;
+        while let Some(parent) = pids.get(next).copied() {
+            for child in children(parent) {
+                if !pids.contains(&child) && is_member(child) {
+                    pids.push(child);
+                }
+            }
+            next += 1;
+        }
+        // This takes no descriptor, of which there may be none left.
+        pids.retain(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        if pids.is_empty() || pids == self.pids {
+            return false;
+        }
+        self.pids = pids;
+        true
     }
 
     /// Returns the process ids, whether or not they still run.
@@ -98,24 +144,41 @@ impl WatchedProcesses {
 
     /// Returns the sum of their usage; `None` if none of them exists any more.
     pub fn usage(&self) -> Option<ProcessResources> {
-        match &self.group {
-            Some(group) => usage_of_group(group),
-            None => sum_of(&self.pids),
+        let each = self.usage_of_each().into_iter();
+        each.map(|(_, used)| used).reduce(ProcessResources::plus)
+    }
+
+    /// Returns the usage of each process that exists, with its id. A group has a single one, with the id 0.
+    pub(super) fn usage_of_each(&self) -> Vec<(i32, ProcessResources)> {
+        match &self.membership {
+            Membership::Group(group) => {
+                let used = usage_of_group(group);
+                used.map(|used| (0, used)).into_iter().collect()
+            }
+            _ => {
+                let used = |pid: &i32| Some((*pid, usage_of(*pid)?));
+                self.pids.iter().filter_map(used).collect()
+            }
         }
     }
 }
 
-fn sum_of(pids: &[i32]) -> Option<ProcessResources> {
-    pids.iter()
-        .filter_map(|pid| usage_of(*pid))
-        .reduce(ProcessResources::plus)
+/// Returns the processes that a process's threads have started and that still exist.
+fn children(parent: i32) -> Vec<i32> {
+    let tasks = Process::new(parent).and_then(|process| process.tasks());
+    let tasks = tasks.into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| task.children().ok()).flatten();
+    children
+        .filter_map(|child| i32::try_from(child).ok())
+        .collect()
 }
 
 /// Returns what a group has used. Descriptors and threads are those of its present processes, and so is memory where the
 /// kernel does not account for it by group.
 fn usage_of_group(group: &Cgroup) -> Option<ProcessResources> {
     let used = group.usage()?;
-    let present = sum_of(&group.pids()).unwrap_or_default();
+    let present = group.pids().into_iter().filter_map(usage_of);
+    let present = present.reduce(ProcessResources::plus).unwrap_or_default();
     Some(ProcessResources {
         cpu_ns: used.cpu_us * 1000,
         // Only their ratio is used.
