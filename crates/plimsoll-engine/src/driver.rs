@@ -198,11 +198,11 @@ pub trait Driver {
     /// derived from it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
 
-    /// Returns the number from which the trace ids of call `number` are derived, if calls have any
-    /// ([`Protocol::trace_ids`]). It differs from `number` where the ids are sent once per connection.
+    /// Returns the number from which the trace ids are derived that all calls of the connection share, if calls have
+    /// any ([`Protocol::trace_ids`]); `None`: each call has ids of its own, derived from its number.
     #[inline]
-    fn trace_number(&self, number: u64) -> u64 {
-        number
+    fn shared_trace_number(&self) -> Option<u64> {
+        None
     }
 
     /// Starts a call that has waited since it was due. A driver that sends the peer a call's timeout sends

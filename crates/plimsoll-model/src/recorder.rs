@@ -18,8 +18,9 @@ use crate::{CallSample, ConnectPhases, Outcome, Time};
 pub struct RequestCarrier {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
-    /// The number from which the request's trace ids are generated.
-    pub trace_number: u64,
+    /// The number from which the request's trace ids are generated, if it carries several calls, such as the upgrade of
+    /// a WebSocket; `None`: the call's own number.
+    pub shared_trace_number: Option<u64>,
     /// The number of the journey's step; `None`: the call belongs to no journey.
     pub step: Option<u32>,
 }
@@ -46,12 +47,12 @@ impl CallTracing {
         phases: Option<&ConnectPhases>,
         carried: RequestCarrier,
     ) -> TracedCall {
-        let sent_id = self.ids.span(carried.trace_number);
-        // Calls that share a request each need a span of their own.
-        let (span_id, parent_span_id) = if carried.trace_number == s.number {
-            (sent_id, None)
-        } else {
-            (sent_id.child(s.number), Some(sent_id))
+        let trace_number = carried.shared_trace_number.unwrap_or(s.number);
+        let sent_id = self.ids.span(trace_number);
+        // Calls that share a request each need a span of their own, whatever their numbers are.
+        let (span_id, parent_span_id) = match carried.shared_trace_number {
+            None => (sent_id, None),
+            Some(_) => (sent_id.child(s.number), Some(sent_id)),
         };
         TracedCall {
             response_ns: s.response_ns(),
@@ -60,7 +61,7 @@ impl CallTracing {
             outcome: s.outcome,
             worker: self.worker,
             connection: carried.connection,
-            trace_id: self.ids.trace(carried.trace_number),
+            trace_id: self.ids.trace(trace_number),
             span: Some(SpanFacts {
                 number: s.number,
                 span_id,

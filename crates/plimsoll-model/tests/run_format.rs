@@ -138,8 +138,8 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
         match i {
-            0 => recorder.cold_call(&sample, &phases, Some(traced::carrier(i))),
-            _ => recorder.sent_call(&sample, Some(traced::carrier(i))),
+            0 => recorder.cold_call(&sample, &phases, Some(traced::carrier())),
+            _ => recorder.sent_call(&sample, Some(traced::carrier())),
         }
         let names = ["log in".to_owned(), "order".to_owned()];
         recorder.step_due(stage, 0, &names);

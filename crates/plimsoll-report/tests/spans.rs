@@ -93,7 +93,7 @@ fn run(dir: &Path, call: &str, sample: u32, shared: u64) -> Run {
             recorder.stage(sample.stage).due += 1;
             let carried = Some(RequestCarrier {
                 connection: Some(1),
-                trace_number: number / shared * shared,
+                shared_trace_number: (shared > 1).then_some(number / shared * shared),
                 step: None,
             });
             recorder.cold_call(&sample, &phases, carried);

@@ -90,8 +90,8 @@ pub(crate) enum ScriptAction {
 /// The request of a script's call, as traces name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTrace {
-    /// The number from which its trace ids were derived.
-    pub number: u64,
+    /// The number from which its trace ids were derived, if it carries several calls; `None`: the call's own number.
+    pub shared: Option<u64>,
     /// The number of the journey's step; `None`: the call belongs to no journey.
     pub step: Option<usize>,
 }
@@ -174,7 +174,7 @@ impl ScriptContext<'_> {
         let connection = self.connections[usize::from(link.0)];
         let carried = traced_as.map(|traced_as| RequestCarrier {
             connection,
-            trace_number: traced_as.number,
+            shared_trace_number: traced_as.shared,
             step: traced_as.step.and_then(|step| u32::try_from(step).ok()),
         });
         (self.recorder).measured_call(&sample, counts, times, carried);

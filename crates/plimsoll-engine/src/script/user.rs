@@ -388,13 +388,13 @@ impl<C: Scenario> User<C> {
             .as_ref()
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
-        let number = driver.map(|driver| driver.trace_number(sample.number));
+        let shared = driver.map(|driver| driver.shared_trace_number());
         let scenario = &self.shared.scenario;
         let step = (!scenario.step_names().is_empty()).then(|| scenario.current_step(&self.memory));
         if let Some(step) = step {
             context.step_call(sample, step, scenario.step_names());
         }
-        let traced_as = number.map(|number| RequestTrace { number, step });
+        let traced_as = shared.map(|shared| RequestTrace { shared, step });
         context.call(ONLY_LINK, sample, counts, times, traced_as);
     }
 

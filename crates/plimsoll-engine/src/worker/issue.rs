@@ -275,12 +275,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let mut carried = RequestCarrier {
             connection: Some(call.connection).filter(|index| *index != NO_CONNECTION),
-            trace_number: call.number,
+            shared_trace_number: None,
             step: None,
         };
         let connection = self.connections.get_mut(call.connection as usize);
         if let Some(connection) = connection.and_then(Option::as_mut) {
-            carried.trace_number = connection.data.driver.trace_number(call.number);
+            carried.shared_trace_number = connection.data.driver.shared_trace_number();
             connection.data.in_flight -= 1;
             connection.data.was_used |= outcome.is_ok() | (done.first_byte != Time::NEVER);
             (self.recorder).call_at(connection.address_index, call.stage, outcome);

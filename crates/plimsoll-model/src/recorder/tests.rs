@@ -267,7 +267,8 @@ fn slowest_sent_calls_keep_trace_ids() {
     let carried = |number| {
         Some(RequestCarrier {
             connection: Some(3),
-            trace_number: number / 2,
+            // It is the number of a call, too: of 500 and 600.
+            shared_trace_number: Some(number / 100 * 100),
             step: None,
         })
     };
@@ -309,11 +310,11 @@ fn slowest_sent_calls_keep_trace_ids() {
         },
         worker: 4,
         connection: Some(3),
-        trace_id: ids.trace(number / 2),
+        trace_id: ids.trace(number / 100 * 100),
         span: Some(SpanFacts {
             number,
-            span_id: ids.span(number / 2).child(number),
-            parent_span_id: Some(ids.span(number / 2)),
+            span_id: ids.span(number / 100 * 100).child(number),
+            parent_span_id: Some(ids.span(number / 100 * 100)),
             due_unix_ns: 5_001_100,
             first_byte_ns: sample(number, Outcome::Ok)
                 .first_byte

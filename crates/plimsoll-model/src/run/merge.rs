@@ -316,7 +316,7 @@ mod tests {
                 };
                 let carried = RequestCarrier {
                     connection: (number % 5 != 0).then_some(number as u32 % 5),
-                    trace_number: number,
+                    shared_trace_number: None,
                     step: None,
                 };
                 recorder.sent_call(&sample, Some(carried));

@@ -16,11 +16,11 @@ pub(crate) fn tracing() -> CallTracing {
     }
 }
 
-/// Returns how a step's request with these ids was sent.
-pub(crate) fn carrier(trace_number: u64) -> RequestCarrier {
+/// Returns how a step's request was sent, which carries other calls, too.
+pub(crate) fn carrier() -> RequestCarrier {
     RequestCarrier {
         connection: Some(1),
-        trace_number,
+        shared_trace_number: Some(1),
         step: Some(0),
     }
 }

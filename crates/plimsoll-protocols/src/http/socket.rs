@@ -380,8 +380,8 @@ impl Driver for SocketDriver {
         shared.upgrade.write(self.number, unix_ns, &fields, out);
     }
 
-    fn trace_number(&self, _number: u64) -> u64 {
-        self.number
+    fn shared_trace_number(&self) -> Option<u64> {
+        Some(self.number)
     }
 
     fn is_ready(&self) -> bool {

@@ -271,7 +271,7 @@ impl Session {
         };
         let was_sent = query.is_some_and(|query| query.sent != Time::NEVER);
         let traced_as = was_sent.then_some(RequestTrace {
-            number: sample.number,
+            shared: None,
             step: None,
         });
         turn.call(SOCKET_LINK, sample, &counts, &times, traced_as);
