@@ -43,15 +43,25 @@ pub struct PartialSuccess {
 }
 
 impl PartialSuccess {
-    /// Decodes a response in protobuf; `None`: everything was accepted, or the response is not protobuf.
-    pub fn of_protobuf(answer: &[u8]) -> Option<PartialSuccess> {
-        let partial = ExportResponse::decode(answer).ok()?.partial_success?;
-        partial.into_refusal()
+    /// Decodes a response in protobuf; `None`: everything was accepted.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it, if it is no response in protobuf.
+    pub fn of_protobuf(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
+        let response = ExportResponse::decode(answer).map_err(|e| e.to_string())?;
+        Ok(response
+            .partial_success
+            .and_then(PartialSuccess::into_refusal))
     }
 
     /// Decodes a response in JSON, like [`PartialSuccess::of_protobuf`].
-    pub fn of_json(answer: &[u8]) -> Option<PartialSuccess> {
-        let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    ///
+    /// # Errors
+    /// Returns what is wrong with it, if it is not an object in JSON.
+    pub fn of_json(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
+        let answer: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(answer).map_err(|e| e.to_string())?;
+        let answer = serde_json::Value::Object(answer);
         let partial = &answer["partialSuccess"];
         // A 64-bit number is a string in protobuf's JSON; some collectors write a number.
         let rejected = ["rejectedSpans", "rejectedDataPoints"].map(|key| &partial[key]);
@@ -64,7 +74,7 @@ impl PartialSuccess {
             rejected: rejected.unwrap_or(0),
             error_message: error_message.to_owned(),
         };
-        partial.into_refusal()
+        Ok(partial.into_refusal())
     }
 
     /// Returns `None` where nothing was refused, and nothing said.
@@ -166,16 +176,19 @@ mod tests {
             partial_success: Some(expected.clone()),
         };
         let read = PartialSuccess::of_protobuf(&response.encode_to_vec());
-        assert_eq!(read.as_ref(), Some(&expected));
+        assert_eq!(read, Ok(Some(expected.clone())));
         for (key, number) in [("rejectedSpans", "\"3\""), ("rejectedDataPoints", "3")] {
             let answer =
                 format!(r#"{{"partialSuccess":{{"{key}":{number},"errorMessage":"too old"}}}}"#);
             let read = PartialSuccess::of_json(answer.as_bytes());
-            assert_eq!(read.as_ref(), Some(&expected), "{answer}");
+            assert_eq!(read, Ok(Some(expected.clone())), "{answer}");
         }
-        for nothing in ["", "{}", r#"{"partialSuccess":{}}"#, "<html>"] {
-            assert_eq!(PartialSuccess::of_json(nothing.as_bytes()), None);
-            assert_eq!(PartialSuccess::of_protobuf(nothing.as_bytes()), None);
+        for nothing in ["{}", r#"{"partialSuccess":{}}"#] {
+            assert_eq!(PartialSuccess::of_json(nothing.as_bytes()), Ok(None));
         }
+        for page in ["<html>", "[]", "OK"] {
+            assert!(PartialSuccess::of_json(page.as_bytes()).is_err(), "{page}");
+        }
+        assert!(PartialSuccess::of_protobuf(b"<html>").is_err());
     }
 }

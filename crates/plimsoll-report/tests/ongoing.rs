@@ -103,9 +103,11 @@ fn otlp_request_contains_token_counts() {
 
 #[test]
 fn partial_rejections_parse_from_responses() {
-    assert_eq!(PartialSuccess::of_protobuf(b""), None);
-    assert_eq!(PartialSuccess::of_protobuf(b"\xff"), None);
+    assert_eq!(PartialSuccess::of_protobuf(b""), Ok(None));
+    assert!(PartialSuccess::of_protobuf(b"\xff").is_err());
     let answer = b"\x0a\x09\x08\x03\x12\x05stale";
-    let said = PartialSuccess::of_protobuf(answer).expect("a refusal");
+    let said = PartialSuccess::of_protobuf(answer)
+        .expect("protobuf")
+        .expect("a refusal");
     assert_eq!((said.rejected, said.error_message.as_str()), (3, "stale"));
 }

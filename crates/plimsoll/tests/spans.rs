@@ -338,6 +338,11 @@ fn bad_collector_changes_no_verdict() {
             false,
             "answers 401 Unauthorized: no",
         ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n<html>log in!!",
+            false,
+            "answers 200 OK with text/html, which is no answer of a collector: <html>log in!!",
+        ),
         ("", true, "did not accept all spans within 4 s"),
         ("HTTP/1.1 200 OK\r\nX-Long: ", true, "--spans: "),
     ] {

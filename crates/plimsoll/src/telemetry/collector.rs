@@ -18,9 +18,10 @@ use crate::failure::{Failure, chain};
 /// Timeout of a post.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes read of an answer.
-const MAX_ANSWER_BYTES: usize = 4 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Maximum number of characters shown of an answer.
 const MAX_SHOWN: usize = 200;
+
 /// A kind of telemetry, and how its collector is given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OtlpSignal {
@@ -175,6 +176,8 @@ impl OtlpCollector {
         let (status, url) = (answer.status(), answer.url().clone());
         let target = answer.headers().get(LOCATION);
         let target = target.and_then(|target| target.to_str().ok().map(str::to_owned));
+        let kind = answer.headers().get(CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok().map(str::to_ascii_lowercase));
         let mut body = Vec::new();
         // A body that can't be read is ignored: the status matters more.
         while let Ok(Some(part)) = answer.chunk().await {
@@ -184,10 +187,13 @@ impl OtlpCollector {
             }
         }
         if status.is_success() {
-            let partial = match self.encoding {
-                OtlpEncoding::Protobuf => PartialSuccess::of_protobuf(&body),
-                OtlpEncoding::Json => PartialSuccess::of_json(&body),
-            };
+            let partial = self.partial_success(kind.as_deref(), &body);
+            let partial = partial.map_err(|what| {
+                format!(
+                    "{url} answers {status} with {what}, which is no answer of a collector: {}",
+                    self.shown(&body)
+                )
+            })?;
             return Ok(partial.map(|partial| {
                 let rejected = u64::try_from(partial.rejected).unwrap_or(0);
                 let said = format!(
@@ -212,6 +218,40 @@ impl OtlpCollector {
             "" => format!("{url} answers {status}"),
             said => format!("{url} answers {status}: {said}"),
         })
+    }
+
+    /// Reads a successful answer of this content type; `None`: nothing was rejected.
+    ///
+    /// # Errors
+    /// Returns what it is instead. A page with status 200, such as that of a login, has taken nothing.
+    fn partial_success(
+        &self,
+        kind: Option<&str>,
+        body: &[u8],
+    ) -> Result<Option<PartialSuccess>, String> {
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let is = |name: &str| kind.is_some_and(|kind| kind.contains(name));
+        let encoding = if is("json") {
+            OtlpEncoding::Json
+        } else if is("protobuf") {
+            OtlpEncoding::Protobuf
+        } else if is("text/plain") {
+            // Some collectors say OK in words.
+            return Ok(None);
+        } else if kind.is_none() {
+            self.encoding
+        } else {
+            return Err(kind.unwrap_or_default().to_owned());
+        };
+        match encoding {
+            OtlpEncoding::Protobuf => PartialSuccess::of_protobuf(body)
+                .map_err(|problem| format!("invalid protobuf ({problem})")),
+            OtlpEncoding::Json => {
+                PartialSuccess::of_json(body).map_err(|problem| format!("invalid JSON ({problem})"))
+            }
+        }
     }
 
     /// Returns the printable text of an answer, with repeated header values masked.
