@@ -28,7 +28,7 @@ pub mod throughput;
 pub mod turns;
 
 pub use crate::gate::{ExtraMeasurement, Gate, LadderMetric, LadderUnit};
-pub use gate::{GateOutcome, GateResult};
+pub use gate::{GateObstacle, GateOutcome, GateResult};
 pub use price::{ConnectionCost, PercentileEstimate};
 pub use slice::{SliceResult, TcpTraffic};
 use turns::BatchesRecord;
@@ -163,6 +163,14 @@ impl Rung {
                 None => &[],
             },
         }
+    }
+
+    /// Returns the share of calls that failed, 0 to 1; `None`: there were none, or not known.
+    fn failed_share(&self) -> Option<f64> {
+        let ok: Option<u64> = self.slices.iter().map(|slice| slice.ok).sum();
+        let errors: u64 = self.slices.iter().map(|slice| slice.errors).sum();
+        let calls = ok? + errors;
+        (calls > 0).then(|| errors as f64 / calls as f64)
     }
 
     /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.
@@ -317,6 +325,17 @@ impl LadderRecord {
             .find(|conclusion| found.contains(conclusion))
     }
 
+    /// Returns the error probability of all differences of slices together, which is half of the ladder's: the other
+    /// half belongs to batches.
+    fn alpha(&self) -> f64 {
+        self.batches.as_ref().map_or(ALPHA, |batches| batches.alpha)
+    }
+
+    /// Returns the probability that all intervals hold the true differences, in percent.
+    pub fn confidence_percent(&self) -> f64 {
+        100.0 * (1.0 - 2.0 * self.alpha())
+    }
+
     /// Returns the number of reported differences.
     fn reported_differences(&self) -> usize {
         let measured = LadderMetric::ALL
@@ -355,10 +374,8 @@ impl LadderRecord {
             .zip(lower.slices_of(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        added(paired(
-            &differences,
-            ALPHA / self.reported_differences().max(1) as f64,
-        ))
+        let alpha = self.alpha() / self.reported_differences().max(1) as f64;
+        added(paired(&differences, alpha))
     }
 
     /// Writes `ladder.json` in `dir` atomically.

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, LadderMetric};
-use crate::ladder::turns::MIN_REPLICATES;
 use crate::ladder::{AddedCost, GateOutcome, LadderRecord};
 use crate::run::RunError;
 use crate::statistics::paired::paired;
@@ -29,9 +28,6 @@ pub const DEFAULT_GATES: [&str; 2] = ["p99 +2.5%", "server_cpu +1.5%"];
 /// called slower. So one version in 500, at most, whose change is exactly what is allowed is called slower, and an
 /// unchanged one far more rarely.
 pub const ERROR_PROBABILITY: f64 = 0.01;
-
-/// Share of calls by which one version may fail more often than the other before their times prove nothing.
-const MAX_MORE_FAILURES: f64 = 0.01;
 
 /// Metrics that are reported whether or not a gate limits them.
 const REPORTED_METRICS: [LadderMetric; 3] = [
@@ -145,17 +141,12 @@ impl VersionComparison {
             let slices = rung.into_iter().flat_map(|rung| &rung.slices);
             slices.map(|slice| slice.errors).sum::<u64>()
         });
-        let calls = batches.map_or(0.0, |b| b.rounds as f64 * f64::from(b.calls));
-        let more = errors[1].abs_diff(errors[0]) as f64;
-        let fails_differently = more > MAX_MORE_FAILURES * (calls + more);
-        let is_replicated = batches.is_some_and(|b| b.replicates >= MIN_REPLICATES);
+        let fails_differently = ladder.fail_differently(1, 0);
         let gated = ladder.gated();
         let outcomes = || gated.iter().map(|gated| gated.outcome);
-        let verdict = if ladder.rungs.len() != 2 || fails_differently || !is_replicated {
-            TrackJudgement::Undecided
-        } else if outcomes().any(|outcome| outcome == GateOutcome::Beyond) {
+        let verdict = if outcomes().any(|outcome| outcome == GateOutcome::Beyond) {
             TrackJudgement::Slower
-        } else if outcomes().all(|outcome| outcome == GateOutcome::Within) {
+        } else if !gated.is_empty() && outcomes().all(|outcome| outcome == GateOutcome::Within) {
             TrackJudgement::NotSlower
         } else {
             TrackJudgement::Undecided

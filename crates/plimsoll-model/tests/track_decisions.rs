@@ -7,11 +7,12 @@
     reason = "the documentation reports these figures"
 )]
 
-use plimsoll_model::ladder::turns::{BatchesRecord, RungMeasurement};
-use plimsoll_model::ladder::{LadderRecord, Rung, SliceResult};
+use plimsoll_model::ladder::turns::{BatchesRecord, RungDifference, RungMeasurement};
+use plimsoll_model::ladder::{GateOutcome, LadderMetric, LadderRecord, Rung, SliceResult};
 use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::record::BatchStart;
 use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::statistics::paired::PairedDifference;
 use plimsoll_model::track::{
     DEFAULT_GATES, ERROR_PROBABILITY, ErrorBudget, TrackJudgement, VersionComparison,
 };
@@ -241,12 +242,25 @@ fn failing_version_is_not_judged_by_its_times() {
         warmup_calls: 2,
         rounds: 100,
         replicates: 5,
+        required_replicates: 5,
         kept_awake: false,
         wanted_us: None,
-        differences: Vec::new(),
+        alpha: ERROR_PROBABILITY / 2.0,
+        differences: vec![RungDifference {
+            of: 1,
+            to: 0,
+            metric: LadderMetric::P50,
+            paired: PairedDifference {
+                shift: 0.0,
+                low: -1.0,
+                high: 1.0,
+            },
+        }],
     };
     let rung = |errors| Rung {
         slices: vec![SliceResult {
+            p50_us: Some(1_000.0),
+            ok: Some(1_000 - errors),
             errors,
             ..SliceResult::default()
         }],
@@ -256,12 +270,16 @@ fn failing_version_is_not_judged_by_its_times() {
         let ladder = LadderRecord {
             rungs: vec![rung(0), rung(errors)],
             batches: Some(batches.clone()),
+            gates: vec!["p50 +1%".parse().unwrap()],
             ..LadderRecord::default()
         };
+        let gated = ladder.gated();
+        let is_decided = gated[0].outcome != GateOutcome::Undecided;
+        assert_eq!(is_decided, gated[0].obstacle.is_none());
         VersionComparison::of(&ladder, ".".to_owned(), 0.01).verdict
     };
     assert_eq!(verdict_of(10), TrackJudgement::NotSlower);
-    assert_eq!(verdict_of(200), TrackJudgement::Undecided);
+    assert_eq!(verdict_of(11), TrackJudgement::Undecided);
 }
 
 #[test]

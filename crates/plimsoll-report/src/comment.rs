@@ -222,12 +222,13 @@ fn ladder_sections(record: &LadderRecord) -> Vec<Section> {
         .then(|| rungs::INVALID_NOTE.to_owned());
     let sentences = invalid.into_iter().chain(rungs::answers(record));
     let notes = [rungs::how(record)].into_iter().chain(rungs::notes(record));
+    let interval = format!("adds ({:.0} % interval)", record.confidence_percent());
     vec![
         Section::sentences("sentence", sentences),
         Section::items("verdict", judged(record)),
         Section::table(
             "difference",
-            ["rung", "compared with", "", "adds (95 % interval)"],
+            ["rung", "compared with", "", interval.as_str()],
             changes(record),
         ),
         Section::sentences("note", notes),

@@ -64,6 +64,7 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
             "gate": gated.gate,
             "rung": record.rungs[gated.rung].name,
             "passage": gated.outcome,
+            "obstacle": gated.obstacle,
             "allowed": gated.allowed,
         })
     });

@@ -7,8 +7,8 @@ mod profiles;
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::{
-    AddedCost, ExtraMeasurement, GateOutcome, GateResult, LadderMetric, LadderRecord, LadderUnit,
-    Rung,
+    AddedCost, ExtraMeasurement, GateObstacle, GateOutcome, GateResult, LadderMetric, LadderRecord,
+    LadderUnit, Rung,
 };
 use plimsoll_model::limits::HandshakeWork;
 use plimsoll_model::objective::ObjectiveVerdict;
@@ -157,8 +157,23 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
     let allowed = gated.allowed.map_or_else(String::new, |allowed| {
         format!(" of {} allowed", show(metric, allowed))
     });
+    let obstacle = match gated.obstacle {
+        None => String::new(),
+        Some(GateObstacle::FailsDifferently) => {
+            "; one of the two fails more calls, and only calls that succeed are measured".to_owned()
+        }
+        Some(GateObstacle::TooFewReplicates) => {
+            let batches = ladder.batches.as_ref();
+            let started = batches.map_or(1, |batches| batches.replicates);
+            let required = batches.map_or(1, |batches| batches.required_replicates);
+            format!(
+                "; servers were started {}, and it takes {required}",
+                plural(started as u64, "time")
+            )
+        }
+    };
     format!(
-        "{}: {} {word}: {}{allowed}",
+        "{}: {} {word}: {}{allowed}{obstacle}",
         ladder.rungs[gated.rung].name,
         gated.gate,
         added(metric, ladder.added(gated.rung, 0, metric))

@@ -185,6 +185,30 @@ fn ladder_junit_includes_gates_and_resolution() {
     assert_eq!(xml.matches("<failure ").count(), 0, "{xml}");
     assert!(xml.contains("p99 +100us not decided"), "{xml}");
     assert!(xml.contains("name=\"tls server: p99 +100us\""), "{xml}");
+    // Whatever the interval is, a rung that fails more calls is not compared, nor one that was started too rarely.
+    let failing = {
+        let mut record = gates(&["p50 +70us"]);
+        let calls = [(1_000, 0), (989, 11), (991, 9), (1_000, 0)];
+        for (rung, (ok, errors)) in record.rungs.iter_mut().zip(calls) {
+            rung.slices.truncate(1);
+            (rung.slices[0].ok, rung.slices[0].errors) = (Some(ok), errors);
+        }
+        record
+    };
+    let xml = junit::ladder(&failing);
+    assert_eq!(failing.conclusion(), Some(RunVerdict::Invalid));
+    assert_eq!(xml.matches("fails more calls").count(), 1, "{xml}");
+    let mut unreplicated = gates(&["p50 +70us"]);
+    assert_eq!(unreplicated.conclusion(), Some(RunVerdict::Pass));
+    if let Some(batches) = &mut unreplicated.batches {
+        batches.required_replicates = 5;
+    }
+    assert_eq!(unreplicated.conclusion(), Some(RunVerdict::Invalid));
+    let xml = junit::ladder(&unreplicated);
+    assert!(
+        xml.contains("servers were started 1 time, and it takes 5"),
+        "{xml}"
+    );
     let mut unresolved = gates(&[]);
     assert!(!junit::ladder(&unresolved).contains("differences"));
     if let Some(turns) = &mut unresolved.batches {

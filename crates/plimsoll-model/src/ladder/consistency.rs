@@ -49,6 +49,7 @@ fn check_rung(rung: &Rung, sum: &mut CountSum) -> Result<(), String> {
 }
 
 fn check_slice(slice: &SliceResult, sum: &mut CountSum) -> Result<(), String> {
+    sum.add("ok", slice.ok.unwrap_or(0))?;
     sum.add("errors", slice.errors)?;
     if let Some(carried) = &slice.carried {
         let TcpTraffic {

@@ -2,8 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AddedCost, LadderRecord};
+use super::turns::BatchesRecord;
+use super::{AddedCost, LadderRecord, Rung};
 use crate::gate::Gate;
+
+/// Largest difference between the shares of calls that two rungs fail. Only calls that succeed are measured: beyond it,
+/// their figures may describe which calls failed.
+const MAX_FAILURE_DIFFERENCE: f64 = 0.01;
 
 /// The position of a difference's interval relative to what a gate allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +18,18 @@ pub enum GateOutcome {
     Within,
     /// The whole interval is beyond.
     Beyond,
-    /// The interval is on both sides, or a value that is needed is not known.
+    /// The interval is on both sides, a value that is needed is not known, or one rung fails too many more calls.
     Undecided,
+}
+
+/// Why a gate can't be decided, whatever the interval is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateObstacle {
+    /// One rung fails so many more of its calls than the other that their figures can't be compared.
+    FailsDifferently,
+    /// The servers were started too few times to know how much two processes of one version differ.
+    TooFewReplicates,
 }
 
 /// The result of one gate for one rung.
@@ -26,6 +41,8 @@ pub struct GateResult {
     pub rung: usize,
     /// The position of the rung's difference to the first rung.
     pub outcome: GateOutcome,
+    /// Why it is undecided, unless that is due to the interval.
+    pub obstacle: Option<GateObstacle>,
     /// The allowed value, in the metric's unit; `None`: the first rung's value is not known.
     pub allowed: Option<f64>,
 }
@@ -43,6 +60,26 @@ impl LadderRecord {
             .collect()
     }
 
+    /// Returns whether one of two rungs fails so many more of its calls than the other that their figures can't be
+    /// compared. Records of older versions don't tell.
+    pub fn fail_differently(&self, of: usize, to: usize) -> bool {
+        let share = |rung: usize| self.rungs.get(rung).and_then(Rung::failed_share);
+        let both = share(of).zip(share(to));
+        both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
+    }
+
+    fn gate_obstacle(&self, rung: usize) -> Option<GateObstacle> {
+        let is_replicated =
+            |batches: &BatchesRecord| batches.replicates >= batches.required_replicates;
+        if self.fail_differently(rung, 0) {
+            Some(GateObstacle::FailsDifferently)
+        } else if !self.batches.as_ref().is_none_or(is_replicated) {
+            Some(GateObstacle::TooFewReplicates)
+        } else {
+            None
+        }
+    }
+
     fn evaluate_gate(&self, gate: Gate, rung: usize) -> GateResult {
         let allowed = gate.allowed(self.rungs[0].median(gate.metric));
         let (low, high) = match self.added(rung, 0, gate.metric) {
@@ -50,7 +87,9 @@ impl LadderRecord {
             AddedCost::Exact(more) => (more, more),
             AddedCost::TooFewRounds => (f64::NEG_INFINITY, f64::INFINITY),
         };
+        let obstacle = self.gate_obstacle(rung);
         let passage = match allowed {
+            _ if obstacle.is_some() => GateOutcome::Undecided,
             Some(allowed) if high <= allowed => GateOutcome::Within,
             Some(allowed) if low > allowed => GateOutcome::Beyond,
             _ => GateOutcome::Undecided,
@@ -59,6 +98,7 @@ impl LadderRecord {
             gate,
             rung,
             outcome: passage,
+            obstacle,
             allowed,
         }
     }

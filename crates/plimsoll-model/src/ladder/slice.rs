@@ -40,6 +40,9 @@ pub struct SliceResult {
     /// The TCP traffic; left out where it was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<TcpTraffic>,
+    /// Calls that ended ok; left out by older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ok: Option<u64>,
     /// Calls that ended with an error.
     pub errors: u64,
     /// Whether the run's figures describe the target.
@@ -115,6 +118,7 @@ impl SliceResult {
                 .phases()
                 .and_then(|phases| phases.connection?.p50_us),
             carried: TcpTraffic::of(run),
+            ok: Some(total.ok),
             errors: total.errors,
             // A difference of times that are known only as intervals may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),

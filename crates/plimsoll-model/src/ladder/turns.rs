@@ -19,7 +19,7 @@ use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
 use super::throughput::ThroughputSample;
-use super::{LadderMetric, LadderRecord};
+use super::{ALPHA, LadderMetric, LadderRecord};
 use crate::plan::BatchSchedule;
 use crate::record::BatchStart;
 use crate::run::IntervalRecord;
@@ -64,18 +64,33 @@ pub struct BatchesRecord {
     /// measured.
     #[serde(default = "one", alias = "sittings")]
     pub replicates: usize,
+    /// Replicates without which gates stay undecided: intervals of fewer lack the differences between processes of one
+    /// version.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub required_replicates: usize,
     /// Whether the machine's cores were kept awake between calls.
     #[serde(default)]
     pub kept_awake: bool,
     /// The planned resolution of the p50 of adjacent rungs, µs; left out where batches were measured for a fixed time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
+    /// Error probability of all differences of batches together, over all interim looks at them.
+    #[serde(default = "default_alpha")]
+    pub alpha: f64,
     /// The differences of every rung to the one below it and to the first.
     pub differences: Vec<RungDifference>,
 }
 
 fn one() -> usize {
     1
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
+}
+
+fn default_alpha() -> f64 {
+    ALPHA
 }
 
 /// The difference of two rungs, in the metric's unit. The intervals of a ladder are simultaneous.
@@ -370,8 +385,10 @@ impl BatchesRecord {
             warmup_calls: left_out,
             rounds: rounds.iter().map(Vec::len).sum(),
             replicates: rounds.len().max(1),
+            required_replicates: 1,
             kept_awake: false,
             wanted_us: None,
+            alpha,
             differences,
         }
     }

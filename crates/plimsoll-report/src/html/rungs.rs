@@ -120,7 +120,8 @@ fn differences(ladder: &LadderRecord, group: &MetricGroup, is_first: bool) -> Ma
         names.into_iter().chain(added).collect::<Vec<_>>()
     });
     let caption = if is_first {
-        "What each adds, with simultaneous 95 % intervals".to_owned()
+        let confidence = ladder.confidence_percent();
+        format!("What each adds, with simultaneous {confidence:.0} % intervals")
     } else {
         format!("What each adds: {}", group.heading)
     };

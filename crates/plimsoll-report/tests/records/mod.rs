@@ -6,7 +6,9 @@
 )]
 
 use plimsoll_model::ladder::turns::{BatchesRecord, RungDifference};
-use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput};
+use plimsoll_model::ladder::{
+    ALPHA, LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput,
+};
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict as Became, RunVerdict};
 use plimsoll_model::run::header::LoopKind;
 use plimsoll_model::run::{CommonConditions, MachineFacts, SCHEMA_VERSION};
@@ -151,7 +153,9 @@ pub(crate) fn ladder_in_batches() -> LadderRecord {
         warmup_calls: 2,
         rounds: 666,
         replicates: 1,
+        required_replicates: 1,
         wanted_us: None,
+        alpha: ALPHA,
         differences: vec![
             difference(1, 0, LadderMetric::P50, 9.6, 2.4),
             difference(1, 0, LadderMetric::P99, 130.0, 400.0),

@@ -322,6 +322,10 @@ impl LadderRun<'_> {
         let mut turns = BatchesRecord::of(&self.interleaved, alpha, metrics.sum(), seed);
         turns.wanted_us = turning.resolution_us;
         turns.kept_awake = self.kept_awake;
+        turns.alpha = turning.alpha;
+        if self.testbed.compares_services() {
+            turns.required_replicates = turns::MIN_REPLICATES;
+        }
         self.record.batches = Some(turns);
     }
 
@@ -360,13 +364,6 @@ impl LadderRun<'_> {
         let decided = gated
             .iter()
             .all(|gated| !in_turns(gated) || gated.outcome != GateOutcome::Undecided);
-        // Intervals of fewer replicates lack the differences between processes of one version.
-        let is_replicated = |turns: &BatchesRecord| turns.replicates >= turns::MIN_REPLICATES;
-        if self.testbed.compares_services()
-            && !self.record.batches.as_ref().is_some_and(is_replicated)
-        {
-            return false;
-        }
         // One gate that is exceeded decides that a version is slower.
         let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
         let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);
