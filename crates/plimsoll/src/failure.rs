@@ -100,11 +100,17 @@ pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 pub(crate) struct Failure {
     exit: Exit,
     report: Report,
+    /// The service of the user's own that did not start.
+    service: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, report: Report) -> Failure {
-        Failure { exit, report }
+        Failure {
+            exit,
+            report,
+            service: None,
+        }
     }
 
     /// Returns an error with exit code 1.
@@ -143,7 +149,23 @@ impl Failure {
             Some(help) => format!("{help}; {more}"),
             None => more.to_owned(),
         };
-        Failure::with_exit_and_help(self.exit, self.report, &help)
+        Failure {
+            service: self.service,
+            ..Failure::with_exit_and_help(self.exit, self.report, &help)
+        }
+    }
+
+    /// Returns this failure as that of a service which did not start.
+    pub(crate) fn of_service(self, name: &str) -> Failure {
+        Failure {
+            service: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// Returns whether the reason is that the service `name` did not start.
+    pub(crate) fn is_of_service(&self, name: &str) -> bool {
+        self.service.as_deref() == Some(name)
     }
 
     pub(crate) fn exit(&self) -> Exit {

@@ -132,14 +132,14 @@ impl WatchSpec {
         })
     }
 
-    /// Returns these settings of the profile for another process.
+    /// Returns these settings of the profile for another process; `None`: nothing is watched.
     #[must_use]
-    pub fn with_pid(&self, pid: u32) -> WatchSpec {
+    pub fn with_process(&self, pid: Option<u32>) -> WatchSpec {
         WatchSpec {
-            pid: Some(pid),
+            pid,
             port: None,
             cgroup: None,
-            off: None,
+            off: pid.is_none().then_some(true),
             ..self.clone()
         }
     }

@@ -10,7 +10,7 @@ use super::LadderRequest;
 /// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
 const MAX_REPLICATES: u32 = 20;
 /// The same for services of the user's own, which may take long to start.
-const MAX_SERVICE_REPLICATES: u32 = 5;
+const MAX_SERVICE_REPLICATES: u32 = 10;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const MIN_REPLICATE_BLOCKS: f64 = 10.0;

@@ -141,7 +141,7 @@ pub(super) fn start(
         let scheme = rung.spec.call.scheme(rung.security != RungSecurity::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
         // A listener in another network namespace can't be found by its port, so the process is watched by its id.
-        rung.spec.watch = Some(rung.spec.watch.take().unwrap_or_default().with_pid(pid));
+        rung.spec.watch = Some(rung.spec.watch.take().unwrap_or_default().with_process(pid));
         if let (Some(set), RungSecurity::Server | RungSecurity::Mutual) =
             (servers.sets.get(&kind), rung.security)
         {
@@ -182,7 +182,7 @@ pub(super) fn start_services<'a>(
         };
         let server = servers.launch(wanted, place, None)?;
         let watch = rung.spec.watch.take().unwrap_or_default();
-        rung.spec.watch = Some(watch.with_pid(server.process.id()));
+        rung.spec.watch = Some(watch.with_process(server.process.id()));
         servers.running.push(server);
         servers.by_rung.push(place);
     }
@@ -260,9 +260,8 @@ impl RungServers<'_> {
         };
         self.running[place].process.end();
         let pid = self.relaunch(place)?;
-        Ok(WatchedProcesses::pid(pid)
-            .usage()
-            .map(|usage| (pid, usage.rss_bytes)))
+        let usage = |pid| Some((pid, WatchedProcesses::pid(pid).usage()?.rss_bytes));
+        Ok(pid.and_then(usage))
     }
 
     /// Restarts all servers at their addresses, in the given order of rungs.
@@ -282,8 +281,8 @@ impl RungServers<'_> {
         Ok(())
     }
 
-    /// Starts the replacement of a stopped server; returns its process id.
-    fn relaunch(&mut self, place: usize) -> Result<u32, Failure> {
+    /// Starts the replacement of a stopped server; returns its process id, if it can be seen.
+    fn relaunch(&mut self, place: usize) -> Result<Option<u32>, Failure> {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
         let server = self.launch(wanted, place, Some(&address))?;
@@ -292,9 +291,9 @@ impl RungServers<'_> {
         Ok(pid)
     }
 
-    /// Returns the process id of a rung's server; `None` if the ladder did not start it.
+    /// Returns the process id of a rung's server; `None` if the ladder did not start it, or can't see it.
     pub(super) fn pid(&self, rung: usize) -> Option<u32> {
-        Some(self.running.get(*self.by_rung.get(rung)?)?.process.id())
+        self.running.get(*self.by_rung.get(rung)?)?.process.id()
     }
 
     /// Returns whether the servers are services of the user's own, started for this ladder.

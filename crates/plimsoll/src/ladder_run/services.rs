@@ -102,9 +102,15 @@ impl ServiceCommand {
                     "nothing is left running",
                 );
             }
-            Failure::error_with_help(format_args!("{name}: {e}"), &help)
+            Failure::error_with_help(format_args!("{name}: {e}"), &help).of_service(name)
         })?;
-        let watched = process.listener(self.address);
+        process.settle(stopped);
+        let watched = process.serving(self.address);
+        if watched.is_none() {
+            console::notice(format_args!(
+                "{name}: port {port} is forwarded to the server, whose CPU time can't be seen; give a container the host's network"
+            ));
+        }
         Ok(ServiceProcess { process, watched })
     }
 }
@@ -112,8 +118,8 @@ impl ServiceCommand {
 /// A running service.
 pub(super) struct ServiceProcess {
     process: ProxyProcess,
-    /// The process whose CPU time and memory count, with its children.
-    watched: u32,
+    /// The process whose CPU time and memory count, with its children; `None`: it can't be seen.
+    watched: Option<u32>,
 }
 
 /// A running server of a rung.
@@ -125,10 +131,10 @@ pub(super) enum RunningServer {
 }
 
 impl RunningServer {
-    /// Returns the id of the process to watch.
-    pub(super) fn id(&self) -> u32 {
+    /// Returns the id of the process to watch; `None`: it can't be seen.
+    pub(super) fn id(&self) -> Option<u32> {
         match self {
-            RunningServer::Own(process) => process.0.id(),
+            RunningServer::Own(process) => Some(process.0.id()),
             RunningServer::Service(service) => service.watched,
         }
     }

@@ -74,8 +74,10 @@ impl<'a> Testbed<'a> {
             ServersUp::OnlyThis if is_many => self.servers.restart(rung)?,
             _ => None,
         };
-        if let Some(pid) = self.servers.pid(rung) {
-            plan.watch = WatchedProcess::Pid(pid);
+        match self.servers.pid(rung) {
+            Some(pid) => plan.watch = WatchedProcess::Pid(pid),
+            None if self.servers.are_services() => plan.watch = WatchedProcess::Nothing,
+            None => {}
         }
         if let Some(profile) = &mut plan.profile {
             profile.proxy_pids = [self.sidecars.pids(rung), self.proxies.pids(rung)].concat();

@@ -29,6 +29,20 @@ const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for the exit of a shell's children.
 const MAX_GROUP_POLLS: u32 = 50;
+/// How long a process has to be at rest to have finished starting.
+const SETTLE_WINDOW: Duration = Duration::from_millis(100);
+/// How many of these windows are waited for at most.
+const MAX_SETTLE_WINDOWS: u32 = 50;
+/// Programs that listen in place of a container's server, and pass on what they receive, as they are named in
+/// /proc/PID/comm.
+const PORT_FORWARDERS: [&str; 6] = [
+    "docker-proxy",
+    "rootlessport",
+    "rootlesskit",
+    "slirp4netns",
+    "pasta",
+    "conmon",
+];
 /// How much of a log's end is quoted in errors.
 const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
@@ -189,17 +203,39 @@ impl ProxyProcess {
         }
     }
 
-    /// Returns the process that listens at `listen`: the process itself, unless one outside of its tree does, as in a
-    /// container.
-    pub(crate) fn listener(&self, listen: SocketAddr) -> u32 {
+    /// Returns the process that serves at `listen`: the process itself, unless one outside of its tree listens, as in a
+    /// container. `None`: what listens only forwards to the server.
+    pub(crate) fn serving(&self, listen: SocketAddr) -> Option<u32> {
         let own = WatchedProcesses::pid(self.child.id());
         let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
         let listeners: Vec<i32> = found.map_or_else(Vec::new, |found| found.pids().to_vec());
+        if listeners.iter().any(|pid| is_port_forwarder(*pid)) {
+            return None;
+        }
         let is_own = listeners.iter().any(|pid| own.pids().contains(pid));
         let foreign = listeners.first().filter(|_| !is_own);
         foreign
             .and_then(|pid| u32::try_from(*pid).ok())
-            .unwrap_or(self.child.id())
+            .or(Some(self.child.id()))
+    }
+
+    /// Waits until the process has finished starting: its tree is the same, and uses little CPU time, for
+    /// [`SETTLE_WINDOW`], or until `is_over`. Otherwise, the work of starting would be measured. A process that is
+    /// never at rest is waited for [`MAX_SETTLE_WINDOWS`] times.
+    pub(crate) fn settle(&self, is_over: impl Fn() -> bool) {
+        let mut before = WatchedProcesses::pid(self.child.id());
+        let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
+        for _ in 0..MAX_SETTLE_WINDOWS {
+            let used_ns = cpu_ns(&before);
+            thread::sleep(SETTLE_WINDOW);
+            let now = WatchedProcesses::pid(self.child.id());
+            let more = Duration::from_nanos(cpu_ns(&now).saturating_sub(used_ns));
+            let is_same = now.pids() == before.pids();
+            if is_over() || is_same && more <= SETTLE_WINDOW / 10 {
+                return;
+            }
+            before = now;
+        }
     }
 
     /// Returns whether the proxy itself listens there: another program may have taken the address.
@@ -273,6 +309,19 @@ impl Drop for ProxyProcess {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn is_port_forwarder(pid: i32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    // Podman's is "exe" of a program that is named by its first argument.
+    let started_as = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = started_as.split(|byte| *byte == 0).next();
+    let first = String::from_utf8_lossy(first.unwrap_or_default()).into_owned();
+    let first = first.rsplit('/').next().unwrap_or_default();
+    // The kernel cuts names off after 15 bytes.
+    PORT_FORWARDERS
+        .iter()
+        .any(|known| *known == name.trim_end() || *known == first)
 }
 
 /// Starts a watchdog that kills a process group when the watchdog's input ends.
