@@ -437,10 +437,17 @@ impl VersionTracking<'_> {
         };
         let (old, new) = (version(&good), version(&bad));
         let mut record = self.record(&old, &new);
-        let (found, is_interrupted) = bisect(&request, |so_far| {
+        let outcome = bisect(&request, |so_far| {
             record.search = Some(so_far.clone());
             record.write(&dir).map_err(|e| save_failure(&e, &dir))
-        })?;
+        });
+        if let Err(failure) = &outcome
+            && failure.exit() == Exit::Interrupted
+        {
+            record.interrupted = true;
+            record.write(&dir).map_err(|e| save_failure(&e, &dir))?;
+        }
+        let (found, is_interrupted) = outcome?;
         record.interrupted = is_interrupted;
         record.summary = shown::search(&old, &new, &found);
         record.verdict = (!is_interrupted).then_some(tracking::judgement(&found));

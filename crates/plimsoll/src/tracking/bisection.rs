@@ -17,7 +17,7 @@ use super::trees::{BuildResult, BuiltTrees};
 use crate::console;
 use crate::documents::OutputDirs;
 use crate::execution;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// How many times longer the second comparison of a commit lasts, which the first one left undecided.
 const LONGER_FACTOR: u32 = 2;
@@ -155,8 +155,7 @@ impl CommitBisection<'_> {
                 let (build, serve) = (self.asked.build, self.asked.serve);
                 let version = PreparedVersion::of_commit(commit, build, serve, folder);
                 match self.step(&version, suspects) {
-                    // The good commit's server started before, so the reason is this commit's.
-                    Err(failure) if failure.exit() == Exit::Error => failure.to_string(),
+                    Err(failure) if failure.is_of_service(&commit.name()) => failure.to_string(),
                     outcome => return outcome,
                 }
             }

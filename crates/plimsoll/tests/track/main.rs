@@ -3,181 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+#[path = "../support/mod.rs"]
 mod support;
+mod workplace;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::track::{CommitFinding, TrackJudgement, TrackRecord};
+use plimsoll_model::track::{CommitFinding, TrackJudgement};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{MAX_WAIT, Place, text};
-
-/// Serves empty answers after a pause.
-const SERVICE: &str = r#"import os, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-PAUSE_S = 0.0
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        time.sleep(PAUSE_S)
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *words):
-        pass
-
-
-ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
-"#;
-
-/// A load that decides in its first seconds: the versions differ by 50 ms or not at all, and 10 ms are allowed.
-const LOAD: [&str; 13] = [
-    "http://{address}/",
-    "--rate",
-    "200/s",
-    "--batch",
-    "5",
-    "--connections",
-    "20",
-    "--duration",
-    "2s",
-    "--budget",
-    "40s",
-    "--fail-if",
-    "p50 +10ms",
-];
-
-/// A folder with a repository of the service, and one for temporary files.
-struct Workplace {
-    place: Place,
-}
-
-impl Workplace {
-    fn new() -> Workplace {
-        let place = Place::new();
-        for folder in ["service", "tmp"] {
-            fs::create_dir(place.path(folder)).unwrap();
-        }
-        Workplace { place }
-    }
-
-    /// Returns a place whose repository has one commit of the service.
-    fn with_repository() -> Workplace {
-        let work = Workplace::new();
-        work.git(&["init", "--quiet", "--initial-branch", "main"]);
-        work.commit("serve empty answers", SERVICE);
-        work
-    }
-
-    fn service(&self) -> PathBuf {
-        self.place.path("service")
-    }
-
-    fn git(&self, words: &[&str]) -> String {
-        let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
-        let mut command = Command::new("git");
-        command
-            .args(identity)
-            .args(words)
-            .current_dir(self.service());
-        let output = command.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{words:?}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout).trim().to_owned()
-    }
-
-    fn write(&self, program: &str) {
-        fs::write(self.service().join("server.py"), program).unwrap();
-    }
-
-    /// Commits the program; returns the commit's id.
-    fn commit(&self, subject: &str, program: &str) -> String {
-        self.write(program);
-        self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--allow-empty", "--message", subject]);
-        self.git(&["rev-parse", "HEAD"])
-    }
-
-    fn command(&self, flags: &[&str]) -> Command {
-        self.command_with(flags, &LOAD)
-    }
-
-    fn command_with(&self, flags: &[&str], load: &[&str]) -> Command {
-        let mut command = self.place.command(&["track"]);
-        command
-            .args(flags)
-            .args(load)
-            .arg("--out")
-            .arg(self.place.path("result"))
-            .current_dir(self.service())
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("TMPDIR", self.place.path("tmp"));
-        command
-    }
-
-    fn track(&self, flags: &[&str]) -> Output {
-        self.command(flags).output().unwrap()
-    }
-
-    fn record(&self) -> TrackRecord {
-        TrackRecord::load(&self.place.path("result")).unwrap()
-    }
-
-    /// No work tree and no temporary file is left, and the repository is as it was.
-    #[track_caller]
-    fn assert_clean(&self, status: &str) {
-        let trees = self.git(&["worktree", "list"]);
-        assert_eq!(trees.lines().count(), 1, "{trees}");
-        let left = fs::read_dir(self.place.path("tmp")).unwrap().count();
-        assert_eq!(left, 0, "temporary files are left");
-        assert_eq!(self.git(&["status", "--porcelain"]), status);
-    }
-
-    /// Returns the ids of processes whose command lines contain the path of this place.
-    fn processes(&self) -> Vec<String> {
-        let marker = self.place.path("marker").display().to_string();
-        let named = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(&marker)
-        });
-        named
-            .map(|entry| entry.file_name().display().to_string())
-            .collect()
-    }
-
-    /// Returns a command that serves, which [`Workplace::processes`] finds.
-    fn marked(&self, command: &str) -> String {
-        format!("{command} {}", self.place.path("marker").display())
-    }
-}
-
-fn slower(program: &str) -> String {
-    program.replace("PAUSE_S = 0.0", "PAUSE_S = 0.05")
-}
-
-/// Returns the messages without the line breaks that fit them to a terminal.
-fn unwrapped(output: &Output) -> String {
-    let stderr = text(&output.stderr).replace('│', " ");
-    stderr.split_whitespace().collect::<Vec<&str>>().join(" ")
-}
-
-#[track_caller]
-fn assert_code(output: &Output, code: i32) {
-    let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{printed}");
-}
+use support::{MAX_WAIT, text};
+use workplace::{LOAD, SERVICE, Workplace, assert_code, slower, unwrapped};
 
 #[test]
 fn commands_are_compared_both_ways() {
@@ -219,6 +59,42 @@ fn commands_are_compared_both_ways() {
     assert_code(&output, 0);
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(printed["verdict"], "not_slower", "{printed}");
+}
+
+#[test]
+fn failing_version_is_not_judged() {
+    let work = Workplace::new();
+    work.write(SERVICE);
+    let failing = SERVICE.replace(
+        "self.send_response(200)",
+        "self.send_response(500 if random.random() < 0.1 else 200)",
+    );
+    let failing = failing.replace("import os", "import os, random");
+    fs::write(work.service().join("failing.py"), failing).unwrap();
+    let flags = [
+        "--old",
+        "python3 server.py",
+        "--new",
+        "python3 failing.py",
+        "--budget",
+        "4s",
+        "--junit",
+        "result.xml",
+        "--markdown",
+        "result.md",
+    ];
+    let load: Vec<&str> = LOAD
+        .into_iter()
+        .filter(|word| !["--budget", "40s"].contains(word))
+        .collect();
+    let output = work.command_with(&flags, &load).output().unwrap();
+    assert_code(&output, 90);
+    for file in ["result.xml", "result.md"] {
+        let document = fs::read_to_string(work.service().join(file)).unwrap();
+        assert!(document.contains("fails more calls"), "{document}");
+    }
+    let found = work.record().comparison.unwrap();
+    assert!(found.fails_differently, "{found:?}");
 }
 
 #[test]
@@ -485,4 +361,10 @@ fn interrupted_build_leaves_nothing_behind() {
         names.into_iter().any(|name| name.starts_with("build-"))
     };
     interrupt(&work, &flags, is_building);
+    let result = work.place.path("result");
+    fs::remove_dir_all(&result).unwrap();
+    let search = [&flags[..], &["--bisect", "HEAD~1.."]].concat();
+    interrupt(&work, &search, is_building);
+    let record = work.record();
+    assert!(record.interrupted && record.verdict.is_none(), "{record:?}");
 }
