@@ -237,6 +237,24 @@ pub fn folder(call: &CallSpec) -> Option<LocalFolder> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
+/// A server that answers at once, and what loads it.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialLink {
+    /// The name of the reference server.
+    pub server: &'static str,
+    /// The command that loads it.
+    pub command: &'static str,
+    /// The scheme of its URLs.
+    pub scheme: &'static str,
+}
+
+/// What trials of a machine measure: HTTP/1.1, which needs neither a schema nor a certificate.
+pub const TRIAL_LINK: TrialLink = TrialLink {
+    server: "http",
+    command: "http",
+    scheme: "http",
+};
+
 /// Returns the URL schemes that apply to a target given as host and port only.
 pub fn default_schemes() -> &'static UrlSchemes {
     PROTOCOL_VTABLES[0].protocol.schemes

@@ -322,7 +322,14 @@ pub(crate) fn how(ladder: &LadderRecord) -> String {
 
 pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
-pub(crate) const INTERVALS_NOTE: &str = "95 % simultaneous confidence intervals: of 100 ladders of equal rungs, at least 95 claim no difference.";
+
+/// Describes how sure the intervals are.
+pub(crate) fn confidence(ladder: &LadderRecord) -> String {
+    let percent = ladder.confidence_percent();
+    format!(
+        "{percent:.0} % simultaneous confidence intervals: of 100 ladders of equal rungs, at least {percent:.0} claim no difference."
+    )
+}
 
 /// The costs that one rung adds to another.
 pub(crate) struct RungAddition {
@@ -424,6 +431,6 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
             let _ = writeln!(out, "  - {note}");
         }
     }
-    let _ = writeln!(out, "\n{INTERVALS_NOTE}");
+    let _ = writeln!(out, "\n{}", confidence(ladder));
     out
 }

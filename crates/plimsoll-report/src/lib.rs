@@ -17,6 +17,7 @@ pub mod compare;
 pub mod data;
 mod ends;
 mod errors;
+pub mod explanation;
 mod export;
 mod facts;
 pub mod hdr_log;

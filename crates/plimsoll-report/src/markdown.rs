@@ -198,7 +198,7 @@ pub fn ladder(record: &LadderRecord) -> String {
         rungs::bill(record),
         rungs::objectives(record),
         rungs::notes(record),
-        vec![rungs::INTERVALS_NOTE.to_owned()],
+        vec![rungs::confidence(record)],
     ];
     out.push('\n');
     write_list(&mut out, notes.concat());

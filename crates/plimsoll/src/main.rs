@@ -13,6 +13,7 @@ mod console;
 mod credentials;
 mod defects;
 mod descriptors;
+mod diagnosis;
 mod documents;
 mod dotenv;
 mod environment;

@@ -6,6 +6,8 @@ pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod explain;
 mod final_counts;
 pub(crate) mod find;
 pub(crate) mod import;
@@ -210,6 +212,7 @@ pub(crate) enum ParsedCommand {
     Call(Box<ProtocolInvocation<CommandEntry>>),
     Shard(shard::ShardArguments),
     Report(report::ReportArguments),
+    Explain(explain::ExplainArguments),
     Compare(compare::CompareArguments),
     Assay(assay::AssayArguments),
     Import(import::ImportArguments),
@@ -220,6 +223,7 @@ pub(crate) enum ParsedCommand {
     Slurm(slurm::SlurmArguments),
     Kubernetes(kubernetes::KubernetesArguments),
     Check(check::CheckArguments),
+    Doctor(doctor::DoctorArguments),
     Serve(serve::ServeArguments),
     Relay(relay::RelayArguments),
     Stack(stack::StackArguments),
@@ -278,6 +282,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
     let others = [
         CommandDefinition::of("shard", ParsedCommand::Shard),
         CommandDefinition::of("report", ParsedCommand::Report),
+        CommandDefinition::of("explain", ParsedCommand::Explain),
         CommandDefinition::of("compare", ParsedCommand::Compare),
         CommandDefinition::of("assay", ParsedCommand::Assay),
         CommandDefinition::of("import", ParsedCommand::Import),
@@ -288,6 +293,7 @@ fn definitions() -> impl Iterator<Item = CommandDefinition> {
         CommandDefinition::of("slurm", ParsedCommand::Slurm),
         CommandDefinition::of("kubernetes", ParsedCommand::Kubernetes),
         CommandDefinition::of("check", ParsedCommand::Check),
+        CommandDefinition::of("doctor", ParsedCommand::Doctor),
         CommandDefinition::of("serve", ParsedCommand::Serve),
         CommandDefinition::of("relay", ParsedCommand::Relay),
         CommandDefinition::of("stack", ParsedCommand::Stack),
@@ -470,6 +476,7 @@ fn run_command(
         ParsedCommand::Stack(arguments) => stack::execute(&arguments, process),
         ParsedCommand::Call(arguments) => calling::execute(&arguments, &process()?),
         ParsedCommand::Report(arguments) => report::execute(&arguments, origins, environment),
+        ParsedCommand::Explain(arguments) => explain::execute(&arguments),
         ParsedCommand::Compare(arguments) => compare::execute(&arguments),
         ParsedCommand::Assay(arguments) => assay::execute(&arguments),
         ParsedCommand::Import(arguments) => import::execute(&arguments),
@@ -482,6 +489,7 @@ fn run_command(
         ParsedCommand::Slurm(arguments) => slurm::execute(&arguments),
         ParsedCommand::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
         ParsedCommand::Check(arguments) => check::execute(&arguments, environment),
+        ParsedCommand::Doctor(arguments) => doctor::execute(&arguments, &process()?),
         ParsedCommand::Proxies(arguments) => proxies::execute(&arguments),
         ParsedCommand::Price(arguments) => price::execute(&arguments),
         ParsedCommand::Certs(arguments) => certs::execute(&arguments),

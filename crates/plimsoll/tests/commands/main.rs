@@ -25,6 +25,61 @@ use support::{
 };
 
 #[test]
+fn doctor_judges_settings_and_trial_loads() {
+    let place = Place::new();
+    let output = place.run(&["doctor", "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = printed["findings"].as_array().expect("findings");
+    let distorts = findings.iter().any(|one| one["kind"] == "distortion");
+    let expected = if distorts { 90 } else { 0 };
+    assert_eq!(output.status.code(), Some(expected), "{printed}");
+    for name in ["cores", "open files", "pacing", "generator"] {
+        assert!(findings.iter().any(|one| one["name"] == name), "{printed}");
+    }
+    let lateness = &printed["trial"]["lateness_p99_us"];
+    assert!(lateness.as_f64().is_some_and(|us| us > 0.0), "{printed}");
+    // It leaves nothing behind.
+    assert_eq!(fs::read_dir(place.path(".")).expect("a folder").count(), 0);
+}
+
+#[test]
+fn explanations_end_with_next_step() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let load = |extra: &[&str]| {
+        let mut arguments = vec!["grpc", &url];
+        arguments.extend(SCORE);
+        arguments.extend(["--rate", "500/s", "--duration", "2s", "--progress", "none"]);
+        arguments.extend(extra);
+        place.run(&arguments);
+    };
+    load(&["--out", "plain"]);
+    load(&["--out", "judged", "--objective", "p99 < 10s"]);
+    for (run, next) in [
+        ("plain", "--objective 'p99 < "),
+        ("judged", "plimsoll find judged"),
+    ] {
+        let output = place.expect_json(0, &["explain", run, "--json"]);
+        let sentences = output["explained"][0]["sentences"]
+            .as_array()
+            .expect("a list");
+        assert!((3..=10).contains(&sentences.len()), "{output}");
+        let last = sentences
+            .last()
+            .and_then(|text| text.as_str())
+            .expect("text");
+        // A machine that is too busy is to measure again.
+        assert!(
+            last.contains(next) || last.contains("measure again"),
+            "{output}"
+        );
+    }
+    let missing = place.run(&["explain", "nothing"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", text(&missing.stderr));
+}
+
+#[test]
 fn mtls_run_accounts_for_every_call() {
     let place = Place::new();
     place.expect(0, &["certs", "certs"]);

@@ -65,12 +65,12 @@ const PAGES: &[Page] = &[
             ("--fleet 100000 --calls 1000000", "--fleet 50 --calls 5000"),
         ],
     },
-    Page {
-        file: "docs/bolt.md",
-        in_clone: false,
-        shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
-    },
+    page(
+        "docs/bolt.md",
+        &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
+    ),
     page("docs/assay.md", SHORT_DURATION),
+    page("docs/doctor.md", SHORT_DURATION),
     page("docs/environment.md", &[]),
     page("docs/exports.md", SHORT_DURATION),
     page("docs/ci.md", &[]),
@@ -87,11 +87,10 @@ const PAGES: &[Page] = &[
         in_clone: true,
         shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
-    Page {
-        file: "docs/session.md",
-        in_clone: false,
-        shorter: &[("--clients 1000 --queries 10", "--clients 10 --queries 2")],
-    },
+    page(
+        "docs/session.md",
+        &[("--clients 1000 --queries 10", "--clients 10 --queries 2")],
+    ),
     Page {
         file: "docs/shards.md",
         in_clone: true,
@@ -518,4 +517,5 @@ followed! {
     traces: "docs/traces.md",
     arrivals: "docs/arrivals.md",
     assay: "docs/assay.md",
+    doctor: "docs/doctor.md",
 }

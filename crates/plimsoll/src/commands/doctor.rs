@@ -1,0 +1,139 @@
+//! `plimsoll doctor`: says what this machine can measure, and what to change.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use plimsoll_model::quantity::{exact_rate, rate, time};
+use plimsoll_report::terminal::wrap;
+use serde_json::json;
+
+use crate::console;
+use crate::diagnosis::{self, FindingKind, MachineFinding, TrialFigures};
+use crate::documents::{JsonFlag, print_json};
+use crate::failure::{Exit, Failure};
+use crate::presentation;
+use crate::process::ProcessContext;
+
+/// Say what this machine can measure, and what to change.
+///
+/// Looks at the machine's settings, and makes two short loads on a server of Plimsoll's own at 127.0.0.1: calls at a
+/// fixed rate, which show how late the generator is, and as many as possible, which show what a call costs it. This
+/// changes nothing. The exit code is 90 if something would distort figures, and 0 otherwise.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: before a measurement, on the machine that makes the load
+  plimsoll doctor
+Example: the settings alone, without a load
+  plimsoll doctor --no-load")]
+pub(crate) struct DoctorArguments {
+    /// Make no load: look only at settings.
+    #[arg(long)]
+    no_load: bool,
+
+    #[command(flatten)]
+    json: JsonFlag,
+}
+
+pub(crate) fn execute(
+    arguments: &DoctorArguments,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
+    let mut findings = diagnosis::settings();
+    let figures = if arguments.no_load {
+        None
+    } else {
+        let figures = diagnosis::measure(process)?;
+        findings.extend(figures.findings());
+        Some(figures)
+    };
+    let summary = summary(&findings, figures.as_ref());
+    if arguments.json.json {
+        print_json(&json!({ "findings": findings, "trial": figures, "summary": summary }))?;
+    } else {
+        console::result(shown(&findings, &summary))?;
+    }
+    let distorts = |finding: &MachineFinding| finding.kind == FindingKind::Distortion;
+    Ok(if findings.iter().any(distorts) {
+        Exit::Invalid
+    } else {
+        Exit::Done
+    })
+}
+
+/// Returns the findings as a list, with the summary as the last paragraph.
+fn shown(findings: &[MachineFinding], summary: &str) -> String {
+    const INDENT: usize = 17;
+    let options = presentation::options();
+    let width = options.width.saturating_sub(INDENT).max(20);
+    let mut out = String::new();
+    for finding in findings {
+        let mark = match finding.kind {
+            FindingKind::Good => ' ',
+            FindingKind::Limit => '-',
+            FindingKind::Distortion => '!',
+        };
+        let remedy = finding.remedy.as_ref();
+        let remedy = remedy.map_or_else(Vec::new, |remedy| wrap(&format!("→ {remedy}"), width));
+        let lines = wrap(&finding.text, width).into_iter().chain(remedy);
+        for (i, line) in lines.enumerate() {
+            let name = if i == 0 { finding.name } else { "" };
+            let mark = if i == 0 { mark } else { ' ' };
+            let _ = writeln!(out, "{mark} {name:<15}{line}");
+        }
+    }
+    out.push('\n');
+    for line in wrap(summary, options.width) {
+        let _ = writeln!(out, "{line}");
+    }
+    out
+}
+
+/// Says in a few sentences what the machine can measure.
+fn summary(findings: &[MachineFinding], figures: Option<&TrialFigures>) -> String {
+    let names = |kind| {
+        let all = findings.iter().filter(|finding| finding.kind == kind);
+        all.map(|finding| finding.name).collect::<Vec<&str>>()
+    };
+    let mut text = String::new();
+    if let Some(figures) = figures {
+        let _ = write!(
+            text,
+            "One core of this machine makes about {} of HTTP/1.1. At {}, 99 % of the calls left at most {} late: reports bound each time by that. ",
+            rate(figures.calls_per_core_s()),
+            exact_rate(diagnosis::PACED_RATE),
+            time(figures.lateness_p99_us),
+        );
+    }
+    let (distortions, limits) = (names(FindingKind::Distortion), names(FindingKind::Limit));
+    text += &match (&distortions[..], &limits[..]) {
+        ([], []) => "Nothing has to be changed.".to_owned(),
+        ([], limits) => format!(
+            "Nothing distorts figures; worth knowing: {}.",
+            limits.join(", ")
+        ),
+        (distortions, _) => format!("To be changed first: {}.", distortions.join(", ")),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_names_what_distorts_first() {
+        let good = MachineFinding::good("clock", "tsc".to_owned());
+        let limit = MachineFinding::limit("ports", "28,232".to_owned(), "widen the range");
+        let distortion = MachineFinding::distortion("load", "3 of 2".to_owned(), "stop it");
+        let all = [good.clone(), limit.clone(), distortion];
+        assert_eq!(summary(&all, None), "To be changed first: load.");
+        assert_eq!(
+            summary(&all[..2], None),
+            "Nothing distorts figures; worth knowing: ports."
+        );
+        assert_eq!(summary(&all[..1], None), "Nothing has to be changed.");
+        let text = shown(&all, "Done.");
+        assert!(text.contains("! load           3 of 2"), "{text}");
+        assert!(text.contains("→ stop it"), "{text}");
+    }
+}

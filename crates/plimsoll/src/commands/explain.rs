@@ -1,0 +1,67 @@
+//! `plimsoll explain`: says in at most ten sentences what was measured, how sure it is, and what to do next.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_report::explanation;
+use serde_json::json;
+
+use crate::console;
+use crate::documents::{JsonFlag, ReportContents, named, print_json};
+use crate::failure::{Exit, Failure};
+use crate::presentation;
+
+/// Explain a run, a ladder or a search in a few sentences, and say what to do next.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: the newest run
+  plimsoll explain
+Example: a run, a search or a ladder
+  plimsoll explain runs/steady")]
+pub(crate) struct ExplainArguments {
+    /// A run directory, or that of a search, a ladder or lanes; LATEST: the newest in runs/.
+    #[arg(value_name = "RUN", default_value = "LATEST")]
+    run: PathBuf,
+
+    #[command(flatten)]
+    json: JsonFlag,
+}
+
+pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
+    let dir = named(&arguments.run);
+    let contents = ReportContents::of(&[dir])?;
+    let parts = parts(&contents);
+    if arguments.json.json {
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(dir, sentences)| json!({ "directory": dir, "sentences": sentences }))
+            .collect();
+        print_json(&json!({ "explained": parts }))?;
+        return Ok(Exit::Done);
+    }
+    let options = presentation::options();
+    let texts = parts.iter().map(|(dir, sentences)| {
+        let list = explanation::render(sentences, &options);
+        format!("{}\n{list}", dir.display())
+    });
+    console::result(texts.collect::<Vec<String>>().join("\n"))?;
+    Ok(Exit::Done)
+}
+
+/// Returns the sentences about each measurement, with its directory.
+fn parts(contents: &ReportContents) -> Vec<(&Path, Vec<String>)> {
+    match contents {
+        ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => {
+            let explained = runs.iter();
+            explained
+                .map(|run| (run.dir.as_path(), explanation::of_run(run)))
+                .collect()
+        }
+        ReportContents::Search(dir, record) => {
+            vec![(dir, explanation::of_search(record, dir))]
+        }
+        ReportContents::Ladder(dir, record) => {
+            vec![(dir, explanation::of_ladder(record, dir))]
+        }
+    }
+}

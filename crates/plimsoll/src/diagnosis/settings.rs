@@ -1,0 +1,214 @@
+//! Settings of the machine that limit or distort what can be measured.
+
+use std::fs;
+use std::thread;
+
+use plimsoll_engine::descriptors::DescriptorLimit;
+use plimsoll_model::quantity::{bytes, count, plural};
+
+use super::MachineFinding;
+
+/// Clock sources that take well below a microsecond to read.
+const FAST_CLOCKS: [&str; 7] = [
+    "tsc",
+    "kvm-clock",
+    "hyperv_clocksource_tsc_page",
+    "xen",
+    "arch_sys_counter",
+    "riscv_clocksource",
+    "s390_tod",
+];
+/// Share of the cores that other programs may use before they distort figures.
+const MAX_BUSY_SHARE: f64 = 0.25;
+/// Open files below which the number of connections is worth a word.
+const MANY_DESCRIPTORS: u64 = 10_000;
+/// Local ports below which the number of connections to one address is worth a word.
+const MANY_PORTS: u32 = 25_000;
+/// Free memory below which many connections do not fit.
+const MIN_FREE_BYTES: u64 = 512 << 20;
+
+/// Returns what was found.
+pub(crate) fn settings() -> Vec<MachineFinding> {
+    let all = [
+        Some(cores(available_cores())),
+        load(read("/proc/loadavg").as_deref(), available_cores()),
+        governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()),
+        clock(read("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
+        descriptors(),
+        ports(read("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
+        memory(read("/proc/meminfo").as_deref()),
+        profiles(read("/proc/sys/kernel/perf_event_paranoid").as_deref()),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Returns the trimmed text of a file of the kernel; `None`: this machine has none.
+fn read(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn available_cores() -> usize {
+    thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn cores(cores: usize) -> MachineFinding {
+    let text = plural(cores as u64, "core");
+    match cores {
+        1 => MachineFinding::limit(
+            "cores",
+            format!(
+                "{text} for this program: a server on this machine shares it with the generator"
+            ),
+            "measure a server on another machine, or allow two cores",
+        ),
+        _ => MachineFinding::good("cores", format!("{text} for this program")),
+    }
+}
+
+/// `average`: the text of /proc/loadavg (proc(5)).
+fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
+    let busy: f64 = average?.split_whitespace().next()?.parse().ok()?;
+    let text = format!("on average {busy} threads wanted a core in the last minute");
+    Some(if busy > MAX_BUSY_SHARE * cores as f64 {
+        MachineFinding::distortion(
+            "load",
+            format!("{text}, and there are {cores}: calls will leave late"),
+            "stop what else runs here, or measure from another machine; reports bound what can't be avoided",
+        )
+    } else {
+        MachineFinding::good("load", text)
+    })
+}
+
+/// `governor`: that of the first core's frequency; virtual machines mostly have none.
+fn governor(governor: Option<&str>) -> Option<MachineFinding> {
+    let governor = governor?;
+    Some(match governor {
+        "performance" => MachineFinding::good("frequency", "governor performance".to_owned()),
+        other => MachineFinding::limit(
+            "frequency",
+            format!(
+                "governor {other}: cores are slower when they have little to do, and so are paced calls"
+            ),
+            "cpupower frequency-set -g performance",
+        ),
+    })
+}
+
+fn clock(source: Option<&str>) -> Option<MachineFinding> {
+    let source = source?;
+    Some(if FAST_CLOCKS.contains(&source) {
+        MachineFinding::good("clock", source.to_owned())
+    } else {
+        MachineFinding::limit(
+            "clock",
+            format!("{source}: reading the time is a system call, which adds to each call's cost"),
+            "see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc or that of the hypervisor",
+        )
+    })
+}
+
+fn descriptors() -> Option<MachineFinding> {
+    let limit = DescriptorLimit::of_process().ok()?.maximum;
+    let text = format!("{} open files: nearly as many connections", count(limit));
+    Some(if limit < MANY_DESCRIPTORS {
+        MachineFinding::limit(
+            "open files",
+            text,
+            "raise the hard limit (`ulimit -Hn`; LimitNOFILE of a systemd unit), or divide the load with --processes",
+        )
+    } else {
+        MachineFinding::good("open files", text)
+    })
+}
+
+/// `range`: the text of net.ipv4.ip_local_port_range.
+fn ports(range: Option<&str>) -> Option<MachineFinding> {
+    let mut ends = range?.split_whitespace().map(str::parse::<u32>);
+    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    let ports = last.checked_sub(first)? + 1;
+    let text = format!(
+        "{}: as many connections to one address and port",
+        count(u64::from(ports))
+    );
+    Some(if ports < MANY_PORTS {
+        MachineFinding::limit(
+            "local ports",
+            text,
+            "sysctl net.ipv4.ip_local_port_range='1024 65535', or give more local addresses: --source",
+        )
+    } else {
+        MachineFinding::good("local ports", text)
+    })
+}
+
+/// `meminfo`: the text of /proc/meminfo.
+fn memory(meminfo: Option<&str>) -> Option<MachineFinding> {
+    let line = meminfo?
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    let free = kib.checked_mul(1024)?;
+    let text = format!("{} available", bytes(free));
+    Some(if free < MIN_FREE_BYTES {
+        MachineFinding::limit(
+            "memory",
+            text,
+            "thousands of connections and long logs of requests need more",
+        )
+    } else {
+        MachineFinding::good("memory", text)
+    })
+}
+
+/// `paranoid`: the value of kernel.perf_event_paranoid.
+fn profiles(paranoid: Option<&str>) -> Option<MachineFinding> {
+    let value: i64 = paranoid?.parse().ok()?;
+    let is_root = rustix::process::geteuid().is_root();
+    Some(if value <= 1 || is_root {
+        MachineFinding::good("profiles", "the kernel lets --profile sample".to_owned())
+    } else {
+        MachineFinding::limit(
+            "profiles",
+            format!(
+                "kernel.perf_event_paranoid is {value}: --profile sees no kernel functions, or is refused"
+            ),
+            "sysctl kernel.perf_event_paranoid=1",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FindingKind::{Distortion, Good, Limit};
+    use super::*;
+
+    #[test]
+    fn settings_are_judged_by_value() {
+        let kind = |finding: Option<MachineFinding>| finding.unwrap().kind;
+        assert_eq!(cores(1).kind, Limit);
+        assert_eq!(cores(2).kind, Good);
+        assert_eq!(kind(load(Some("0.30 1 1 1/1 1"), 2)), Good);
+        assert_eq!(kind(load(Some("0.90 1 1 1/1 1"), 2)), Distortion);
+        assert_eq!(kind(governor(Some("powersave"))), Limit);
+        assert_eq!(kind(governor(Some("performance"))), Good);
+        assert_eq!(kind(clock(Some("hpet"))), Limit);
+        assert_eq!(kind(clock(Some("kvm-clock"))), Good);
+        assert_eq!(kind(ports(Some("32768\t60999"))), Good);
+        assert_eq!(kind(ports(Some("50000 60999"))), Limit);
+        assert_eq!(
+            kind(memory(Some("MemTotal: 1 kB\nMemAvailable: 100 kB"))),
+            Limit
+        );
+        assert_eq!(kind(memory(Some("MemAvailable: 9999999 kB"))), Good);
+    }
+
+    #[test]
+    fn unreadable_settings_are_left_out() {
+        assert_eq!(load(Some("?"), 2), None);
+        assert_eq!(ports(Some("9 3")), None);
+        assert_eq!(memory(Some("MemFree: 1 kB")), None);
+        assert_eq!((governor(None), clock(None)), (None, None));
+    }
+}

@@ -1,0 +1,147 @@
+//! Two short loads that show how late the generator is on this machine, and what a call costs it.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::quantity::{exact_rate, rate, time};
+use plimsoll_protocols::registry::TRIAL_LINK;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::MachineFinding;
+use crate::child::ServerProcess;
+use crate::console;
+use crate::failure::{Exit, Failure};
+use crate::process::ProcessContext;
+use crate::progress::ProgressStyle;
+
+/// Calls a second of the paced load.
+pub(crate) const PACED_RATE: f64 = 1_000.0;
+/// How long each load lasts.
+const LOAD_LENGTH: &str = "3s";
+const WARMUP_LENGTH: &str = "1s";
+/// Lateness at the p99 up to which figures of a millisecond have two certain digits.
+const MAX_GOOD_LATENESS_US: f64 = 50.0;
+/// Lateness at the p99 beyond which percentiles of a few milliseconds are wide intervals.
+const MAX_LATENESS_US: f64 = 500.0;
+
+/// What the loads showed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct TrialFigures {
+    /// How late calls of the paced load were sent, at the p99.
+    pub(crate) lateness_p99_us: f64,
+    /// The latest one.
+    lateness_max_us: f64,
+    /// CPU time of the client for a call of the closed loop.
+    client_cpu_us_per_call: f64,
+}
+
+impl TrialFigures {
+    /// Returns the calls that a core makes in a second.
+    pub(crate) fn calls_per_core_s(&self) -> f64 {
+        1e6 / self.client_cpu_us_per_call.max(0.01)
+    }
+
+    pub(crate) fn findings(&self) -> Vec<MachineFinding> {
+        let pacing = format!(
+            "at {}, 99 % of the calls left within {} of when they were due, and all within {}",
+            exact_rate(PACED_RATE),
+            time(self.lateness_p99_us),
+            time(self.lateness_max_us)
+        );
+        let remedy = "a quieter machine, or one whose cores are not shared; --keep-awake and fewer --workers may help";
+        let pacing = match self.lateness_p99_us {
+            ..=MAX_GOOD_LATENESS_US => MachineFinding::good("pacing", pacing),
+            ..=MAX_LATENESS_US => MachineFinding::limit("pacing", pacing, remedy),
+            _ => MachineFinding::distortion("pacing", pacing, remedy),
+        };
+        let cost = format!(
+            "a call over HTTP/1.1 takes {} of the generator's CPU time: about {} a core",
+            time(self.client_cpu_us_per_call),
+            rate(self.calls_per_core_s())
+        );
+        vec![pacing, MachineFinding::good("generator", cost)]
+    }
+}
+
+/// Makes both loads.
+///
+/// # Errors
+/// When the server or a load can't be started, or fails, or the user interrupts them.
+pub(crate) fn measure(process: &ProcessContext) -> Result<TrialFigures, Failure> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| {
+        Failure::error(format_args!("can't make a trial load: {what}: {e}"))
+    };
+    let program = std::env::current_exe().map_err(|e| failed("this program is not found", &e))?;
+    let mut command = Command::new(&program);
+    command.args([
+        "serve",
+        TRIAL_LINK.server,
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ]);
+    let (_server, line) = ServerProcess::start(&mut command, Command::spawn)
+        .map_err(|e| failed("the server does not start", &e))?;
+    let printed: Value = serde_json::from_str(&line)
+        .map_err(|_| failed("the server does not start", &"it printed no address"))?;
+    let address = printed["address"].as_str().unwrap_or_default();
+    let url = format!("{}://{address}/", TRIAL_LINK.scheme);
+    let folder = tempfile::tempdir().map_err(|e| failed("no temporary folder", &e))?;
+    let load = |name: &str, flags: &[&str]| {
+        if process.stop.level() != StopLevel::Run {
+            return Err(Failure::with_exit_and_help(
+                Exit::Interrupted,
+                "interrupted before all trial loads were made",
+                "nothing is left running",
+            ));
+        }
+        if process.progress != ProgressStyle::None {
+            console::notice(format_args!(
+                "{name}, for {LOAD_LENGTH} on a server of our own"
+            ));
+        }
+        run_load(&program, &url, folder.path(), flags)
+            .map_err(|e| failed(&format!("the load failed ({name})"), &e))
+    };
+    let rate = format!("{PACED_RATE}/s");
+    let paced = load(
+        "calls at a fixed rate",
+        &["--rate", &rate, "--connections", "4"],
+    )?;
+    let closed = load("as many calls as possible", &["--clients", "8"])?;
+    let figure = |document: &Value, path: &str| {
+        let value = document.pointer(&format!("/runs/0/total{path}"));
+        let value = value.and_then(Value::as_f64);
+        value.ok_or_else(|| failed("the load has no figure", &path))
+    };
+    Ok(TrialFigures {
+        lateness_p99_us: figure(&paced, "/delivery/lateness_p99_us")?,
+        lateness_max_us: figure(&paced, "/delivery/lateness_max_us")?,
+        client_cpu_us_per_call: figure(&closed, "/client/cpu_us_per_call")?,
+    })
+}
+
+/// Runs a load in a process of its own, and returns its document.
+fn run_load(program: &Path, url: &str, folder: &Path, flags: &[&str]) -> io::Result<Value> {
+    let mut command = Command::new(program);
+    command
+        .args([TRIAL_LINK.command, url, "--json", "--quiet"])
+        .args(["--duration", LOAD_LENGTH])
+        .args(["--warmup", WARMUP_LENGTH, "--out", "run"])
+        .args(flags)
+        // No .env of the user's, and no earlier result.
+        .current_dir(tempfile::tempdir_in(folder)?.keep());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PLIMSOLL_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command.output()?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(said.trim().to_owned())
+    })
+}
