@@ -128,10 +128,13 @@ impl Profiler {
         };
         for (end, pids, data, (sampler_cpu_us, mut notes)) in stopped.collect::<Vec<_>>() {
             notes.extend(self.rules.notes());
-            let stacks = read_samples(&data, counts_from_ns).unwrap_or_else(|problem| {
-                notes.push(format!("the samples can't be read: {problem}"));
-                FoldedStacks::default()
-            });
+            let mut stacks = FoldedStacks::default();
+            if let Err(problem) = read_samples(&data, counts_from_ns, &mut stacks) {
+                notes.push(match stacks.samples() {
+                    0 => format!("the samples can't be read: {problem}"),
+                    _ => format!("not all samples could be read: {problem}"),
+                });
+            }
             let _ = fs::remove_file(&data);
             for note in &notes {
                 console::notice(format_args!("profile of {}: {note}", end.words()));
@@ -365,11 +368,11 @@ fn perf(subcommand: &str) -> Command {
     command
 }
 
-/// Names the functions of the samples from `from_ns` on, and folds their stacks.
+/// Names the functions of the samples from `from_ns` on, and folds their stacks into `stacks`.
 ///
 /// # Errors
-/// When perf can't read its data; the error is what it says.
-fn read_samples(data: &Path, from_ns: u64) -> Result<FoldedStacks, String> {
+/// When perf can't read its data, or not all of it; the error is what it says.
+fn read_samples(data: &Path, from_ns: u64, stacks: &mut FoldedStacks) -> Result<(), String> {
     let mut command = perf("script");
     command
         .arg("--input")
@@ -395,10 +398,10 @@ fn read_samples(data: &Path, from_ns: u64) -> Result<FoldedStacks, String> {
     let Some(output) = reader.0.stdout.take() else {
         return Err("it has no output".to_owned());
     };
-    let stacks = collapse::fold(BufReader::new(output)).map_err(|e| e.to_string())?;
+    *stacks = collapse::fold(BufReader::new(output)).map_err(|e| e.to_string())?;
     let status = reader.0.wait().map_err(|e| e.to_string())?;
-    if status.success() || stacks.samples() > 0 {
-        return Ok(stacks);
+    if status.success() {
+        return Ok(());
     }
     let text = permission::read_messages(&mut said);
     Err(format!("perf script ended with {status}: {}", text.trim()))

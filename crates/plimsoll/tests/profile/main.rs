@@ -9,6 +9,7 @@ mod support;
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -134,6 +135,40 @@ fn hot_function_has_greatest_share() {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     assert!(!left.iter().any(|name| name.contains(".data")), "{left:?}");
+}
+
+#[test]
+fn samples_that_perf_could_not_read_are_noted() {
+    if expected_error().is_some() {
+        return;
+    }
+    let place = Place::new();
+    let server = burner(&place, &[]);
+    let sampling = "[watch]\nprofile = \"server\"\nprofile_hz = 997";
+    write_plan(&place, &format!("http://{}", server.address()), sampling);
+    // It names the functions of the first samples, and fails then.
+    let paths = std::env::var_os("PATH").unwrap();
+    let failing = format!(
+        "#!/bin/sh\nPATH='{}'\n[ \"$1\" = script ] || exec perf \"$@\"\n\
+         perf \"$@\" | head -n 2000\necho corrupt >&2\nexit 3\n",
+        paths.display()
+    );
+    fs::create_dir(place.path("bin")).unwrap();
+    let program = place.path("bin/perf");
+    fs::write(&program, failing).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut searched = vec![place.path("bin")];
+    searched.extend(std::env::split_paths(&paths));
+    let output = place
+        .command(&["run", "plan.toml", "--out", "run"])
+        .env("PATH", std::env::join_paths(searched).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
+    let shown = place.expect(0, &["report", "run"]);
+    let shown = shown.split_whitespace().collect::<Vec<&str>>().join(" ");
+    assert!(shown.contains("not all samples could be read"), "{shown}");
+    assert!(shown.contains("corrupt"), "{shown}");
 }
 
 #[test]
