@@ -10,13 +10,15 @@ use plimsoll_model::run::summary::ErrorSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::search::SearchRecord;
 
-use crate::answer::answer;
+use crate::answer::{answer, figure};
 use crate::quantity::{count, plural, rate, share, time};
 use crate::terminal::{TerminalOptions, sentences, titles};
-use crate::{errors, facts, ladder, search};
+use crate::{errors, facts, ladder, measures, memory, search};
 
 /// Maximum number of sentences.
 const MAX_SENTENCES: usize = 10;
+/// Maximum number of a protocol's own times.
+const MAX_MEASURES: usize = 3;
 /// Smallest share of a response time that calls spent before they were sent, from which it is worth a sentence.
 const NOTABLE_WAIT: f64 = 0.05;
 /// How far above the measured p99 a proposed objective is.
@@ -51,6 +53,8 @@ pub fn of_run(run: &Run) -> Vec<String> {
     }
     told.extend(answer(run).map(|answer| format!("Response times: {answer}")));
     told.extend(repeated(run));
+    told.extend(of_protocol(run));
+    told.extend(memory_of_connections(run));
     told.extend(waited(run));
     told.extend(failed(run));
     told.extend(judged(&judge_run(run)));
@@ -142,6 +146,43 @@ fn measured(run: &Run) -> String {
         "{}{what} were due{over}{achieved}{how}",
         plural(total.due, "call")
     ))
+}
+
+/// Returns the first times that only the run's protocol has, such as those of tokens or of whole journeys.
+fn of_protocol(run: &Run) -> Option<String> {
+    let measures = run.summary.total.measures.as_ref()?;
+    let told = measures::times(measures).into_iter().map(|(name, times)| {
+        let at = |name: &str, us: Option<f64>, interval: Option<[f64; 2]>| {
+            us.map(|us| format!(" {name} {}", figure(us, interval)))
+        };
+        let instrument = times.instrument;
+        let p50 = at("p50", times.p50_us, instrument.and_then(|i| i.p50_us));
+        let p99 = at("p99", times.p99_us, instrument.and_then(|i| i.p99_us));
+        let known: Vec<String> = [p50, p99].into_iter().flatten().collect();
+        let known = if known.is_empty() {
+            format!(" mean {}", time(times.mean_us))
+        } else {
+            known.join(",")
+        };
+        format!("{name}:{known}")
+    });
+    let told: Vec<String> = told.take(MAX_MEASURES).collect();
+    (!told.is_empty()).then(|| ended(&told.join("; ")))
+}
+
+/// Returns what a connection at rest takes, where that was measured.
+fn memory_of_connections(run: &Run) -> Option<String> {
+    let memory = run.summary.memory.as_ref()?;
+    let rows = memory::table(memory).rows.into_iter();
+    let told = rows.filter_map(|row| {
+        let [kind, _, _, each, ..] = &row[..] else {
+            return None;
+        };
+        let is_main = kind.ends_with("resident") || kind.starts_with("kernel");
+        (is_main && each != "–").then(|| format!("{each} ({kind})"))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("A connection at rest takes {}.", told.join(", ")))
 }
 
 /// Returns where the figures of another run like this one would lie.
