@@ -1,5 +1,5 @@
-"""The openai package as client of the LLM simulator, whose URL is the argument: models, chat completions and
-completions, whole and streamed, several at once; over HTTP/2 if the second argument is a file of CA certificates.
+"""The openai package as client of the LLM simulator, whose URL is the argument: models, chat completions,
+completions and responses, whole and streamed, several at once; over HTTP/2 if the second argument is a file of CA certificates.
 Fails if the package does not parse an answer like one of OpenAI's."""
 
 import asyncio
@@ -40,6 +40,21 @@ for options in ({}, {"stream_options": {"include_usage": True}}):
 
 texts = [event.choices[0].text for event in client.completions.create(model="any", prompt="x", stream=True)]
 assert "".join(texts) == TEXT, texts
+
+# The package puts the response together from its events, and refuses events that do not fit together.
+for options, text, status in (({}, TEXT, "completed"), ({"max_output_tokens": 2}, "Load is", "incomplete")):
+    whole = client.responses.create(model="any", instructions="Be brief.", input="What is it?", **options)
+    with client.responses.stream(model="any", instructions="Be brief.", input=messages[1:], **options) as events:
+        pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
+        gathered = events.get_final_response() if status == "completed" else None
+    assert "".join(pieces) == text, pieces
+    for response in filter(None, (whole, gathered)):
+        assert (response.output_text, response.status) == (text, status), response
+        assert response.usage.output_tokens == len(text.split()), response
+        assert response.usage.input_tokens in (2 + 3, 2 + 5), response
+    assert (whole.incomplete_details and whole.incomplete_details.reason) == (
+        None if status == "completed" else "max_output_tokens"
+    ), whole
 
 try:
     client.chat.completions.create(model="any", messages=[])

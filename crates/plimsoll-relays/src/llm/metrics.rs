@@ -32,6 +32,8 @@ pub(super) fn endpoint_label(path: &str) -> &'static str {
         Some("run") => "run",
         Some("close") => "close",
         Some("completions") => "completions",
+        Some("responses") => "responses",
+        Some("messages") => "messages",
         Some("models") => "models",
         Some("health" | "ready" | "metrics") => "observation",
         _ => "other",

@@ -1,15 +1,20 @@
 //! `serve llm`: a service that simulates a language model behind an agent platform. Its HTTP API
 //! creates sessions and runs; a run's tokens are posted to the bus at a fixed pace. It also serves
-//! OpenAI's routes, whose answers stream over the same connection and need no bus.
+//! the routes of OpenAI's and Anthropic's APIs, whose answers stream over the same connection and need
+//! no bus.
 //!
 //! Invariant: frame numbers of a session are consecutive over all runs and instances, and the last
 //! frame of a run is its `done`. Instances share only the bus, so any of them can serve any
 //! request, and an instance that stops hands its unfinished runs to the others.
 
+mod chat;
+mod completion;
 mod connection;
 mod frames;
+mod messages;
 mod metrics;
 mod openai;
+mod responses;
 mod run;
 
 use std::sync::Arc;
@@ -19,7 +24,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use plimsoll_protocols::serving::accepting::accept;
@@ -32,9 +37,18 @@ use crate::bus::{BeginError, Bus, BusError, new_epoch};
 use crate::metrics::{CONTENT_TYPE, Registry, text};
 use crate::refusals::RefusalLog;
 use crate::token::TokenKeys;
+use completion::{ServedApi, complete};
 use connection::ApiConnection;
 use frames::AnswerText;
 pub use metrics::LlmStats;
+
+/// The APIs that the model is served over.
+static APIS: [&ServedApi; 4] = [
+    &chat::CHAT,
+    &chat::COMPLETIONS,
+    &responses::RESPONSES,
+    &messages::MESSAGES,
+];
 
 /// Largest body of a request in bytes.
 const MAX_BODY: usize = 2 << 20;
@@ -56,7 +70,7 @@ pub struct LlmOptions {
     pub text: String,
     /// Number of tokens, for which the text is repeated or cut; `None`: the words of the text.
     pub tokens: Option<usize>,
-    /// Concurrent answers over OpenAI's routes; further ones wait. `None`: unlimited.
+    /// Concurrent answers over the APIs of models; further ones wait. `None`: unlimited.
     pub slots: Option<usize>,
     /// Sessions are enabled, because there are gateways that receive their tokens.
     pub has_sessions: bool,
@@ -149,10 +163,12 @@ impl Llm {
         } else {
             axum::Router::new().route("/session/create", post(no_sessions))
         };
-        let router = sessions
+        let with_apis = APIS.into_iter().fold(sessions, |router, api| {
+            let answer = |State(llm), headers: HeaderMap, body| complete(llm, api, headers, body);
+            router.route(api.path, post(answer))
+        });
+        let router = with_apis
             .route("/v1/models", get(openai::models))
-            .route("/v1/chat/completions", post(openai::chat))
-            .route("/v1/completions", post(openai::completions))
             .route("/health", get(health))
             .route("/ready", get(health))
             .route("/metrics", get(show_metrics))

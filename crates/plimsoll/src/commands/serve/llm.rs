@@ -1,4 +1,5 @@
-//! `plimsoll serve llm`: simulates a language model that streams tokens, over sessions and OpenAI's API.
+//! `plimsoll serve llm`: simulates a language model that streams tokens, over sessions and the APIs of OpenAI and
+//! Anthropic.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,8 +22,9 @@ use crate::stopping::{STOPPING_NOTICE, until_stopped};
 /// Minimum drain time of sockets, even if the runs used up the whole drain time.
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
 
-/// A simulated language model: OpenAI's API (POST /v1/chat/completions, /v1/completions), and sessions whose tokens
-/// go through a gateway (POST /session/create, /session/ID/run, /session/ID/close).
+/// A simulated language model: the APIs of OpenAI and Anthropic (POST /v1/chat/completions, /v1/completions,
+/// /v1/responses, /v1/messages), and sessions whose tokens go through a gateway (POST /session/create, /session/ID/run,
+/// /session/ID/close).
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: OpenAI's API, eight answers at once, a token every 20 ms\n  \
@@ -39,7 +41,7 @@ pub(crate) struct LlmArguments {
     listen: String,
 
     /// Serve the gateway in this process, too; without --redis the two need no server. With neither flag, only
-    /// OpenAI's API is served.
+    /// these APIs are served.
     #[arg(long, value_name = "HOST:PORT")]
     with_gateway: Option<String>,
 
@@ -66,7 +68,7 @@ pub(crate) struct LlmArguments {
     )]
     tokens: Option<u32>,
 
-    /// The most answers in progress at once over OpenAI's routes, like a model's batch; the others wait [default: no
+    /// The most answers in progress at once over these APIs, like a model's batch; the others wait [default: no
     /// limit].
     #[arg(
         long, value_name = "N",

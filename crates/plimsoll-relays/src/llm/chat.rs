@@ -1,0 +1,214 @@
+//! OpenAI's chat completions and completions, which differ in where a request has its prompt, and a choice its text.
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::completion::{
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_event, unreadable, words,
+};
+use super::openai::problem;
+
+pub(super) static CHAT: ServedApi = ServedApi {
+    path: "/v1/chat/completions",
+    read: read_chat,
+    begin: |info| Box::new(ChoiceWriter::new(info, &CHAT_FORMAT)),
+    problem,
+};
+
+pub(super) static COMPLETIONS: ServedApi = ServedApi {
+    path: "/v1/completions",
+    read: read_completion,
+    begin: |info| Box::new(ChoiceWriter::new(info, &COMPLETION_FORMAT)),
+    problem,
+};
+
+/// The parameters of a request; other keys are ignored.
+#[derive(Deserialize)]
+struct CompletionRequest {
+    model: String,
+    messages: Option<Vec<ChatMessage>>,
+    prompt: Option<Value>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct ChatMessage {
+    content: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+fn read_chat(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
+    read(body, |request| {
+        let messages = request.messages.iter().flatten();
+        let contents = messages
+            .clone()
+            .filter_map(|message| message.content.as_ref());
+        let tokens = contents.map(words).sum();
+        let has_any = messages.clone().next().is_some();
+        has_any
+            .then_some(tokens)
+            .ok_or("messages: missing, or an empty list")
+    })
+}
+
+fn read_completion(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
+    read(body, |request| {
+        let prompt = request.prompt.as_ref().map(words);
+        prompt.ok_or("prompt: missing")
+    })
+}
+
+fn read(
+    body: &[u8],
+    count: fn(&CompletionRequest) -> Result<usize, &'static str>,
+) -> Result<ModelRequest, String> {
+    let request: CompletionRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let options = request.stream_options.as_ref();
+    Ok(ModelRequest {
+        prompt_tokens: count(&request)?,
+        limit: (
+            "max_tokens",
+            request.max_completion_tokens.or(request.max_tokens),
+        ),
+        streams: request.stream == Some(true),
+        with_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+        model: request.model,
+    })
+}
+
+/// The words of one of the two APIs.
+struct ChoiceFormat {
+    id_prefix: &'static str,
+    /// The object of an event, and that of a whole response.
+    objects: [&'static str; 2],
+    /// The key of a choice's text in an event, and in a whole response.
+    keys: [&'static str; 2],
+    /// Text is the content of a message, whose role comes first.
+    has_roles: bool,
+}
+
+const CHAT_FORMAT: ChoiceFormat = ChoiceFormat {
+    id_prefix: "chatcmpl",
+    objects: ["chat.completion.chunk", "chat.completion"],
+    keys: ["delta", "message"],
+    has_roles: true,
+};
+
+const COMPLETION_FORMAT: ChoiceFormat = ChoiceFormat {
+    id_prefix: "cmpl",
+    objects: ["text_completion", "text_completion"],
+    keys: ["text", "text"],
+    has_roles: false,
+};
+
+/// Writes an answer with one choice.
+struct ChoiceWriter {
+    info: AnswerInfo,
+    format: &'static ChoiceFormat,
+    has_begun: bool,
+}
+
+impl ChoiceWriter {
+    fn new(info: AnswerInfo, format: &'static ChoiceFormat) -> ChoiceWriter {
+        ChoiceWriter {
+            info,
+            format,
+            has_begun: false,
+        }
+    }
+
+    fn object(&self, object: &str, choices: Value) -> Value {
+        json!({
+            "id": format!("{}-{}", self.format.id_prefix, self.info.id),
+            "object": object,
+            "created": self.info.created,
+            "model": self.info.model,
+            "choices": choices,
+        })
+    }
+
+    /// Appends an event with a piece of the choice.
+    fn put_chunk(&self, piece: Value, finish: Option<&str>, out: &mut String) {
+        let [key, _] = self.format.keys;
+        let [object, _] = self.format.objects;
+        let mut event = self.object(object, choices(finish, key, piece));
+        if self.info.with_usage {
+            event["usage"] = Value::Null;
+        }
+        put_event(out, &event);
+    }
+
+    fn usage(&self) -> Value {
+        let (prompt, answer) = (self.info.prompt_tokens, self.info.tokens);
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": prompt + answer,
+        })
+    }
+
+    fn finish_reason(&self) -> &'static str {
+        if self.info.is_cut { "length" } else { "stop" }
+    }
+}
+
+impl AnswerWriter for ChoiceWriter {
+    fn open(&mut self, _out: &mut String) {}
+
+    fn token(&mut self, token: &str, out: &mut String) {
+        if !self.format.has_roles {
+            return self.put_chunk(json!(token), None, out);
+        }
+        // The role is sent with the first token, so that clients do not mistake it for one.
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let role = json!({ "role": "assistant", "content": "" });
+            self.put_chunk(role, None, out);
+        }
+        self.put_chunk(json!({ "content": token }), None, out);
+    }
+
+    fn close(&mut self, out: &mut String) {
+        let nothing = if self.format.has_roles {
+            json!({})
+        } else {
+            json!("")
+        };
+        self.put_chunk(nothing, Some(self.finish_reason()), out);
+        if self.info.with_usage {
+            let [object, _] = self.format.objects;
+            let mut event = self.object(object, json!([]));
+            event["usage"] = self.usage();
+            put_event(out, &event);
+        }
+        out.push_str("data: [DONE]\n\n");
+    }
+
+    fn whole(&self, text: &str) -> Value {
+        let said = if self.format.has_roles {
+            json!({ "role": "assistant", "content": text })
+        } else {
+            json!(text)
+        };
+        let [_, key] = self.format.keys;
+        let [_, object] = self.format.objects;
+        let choices = choices(Some(self.finish_reason()), key, said);
+        let mut answer = self.object(object, choices);
+        answer["usage"] = self.usage();
+        answer
+    }
+}
+
+/// Returns a list with one choice that has `said` at `key`.
+fn choices(finish: Option<&str>, key: &str, said: Value) -> Value {
+    let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
+    choice[key] = said;
+    json!([choice])
+}

@@ -1,0 +1,309 @@
+//! Answers requests to the model over HTTP alone, as one response or as a stream of server-sent events. The answer and
+//! its pace are those of session runs.
+//!
+//! Each API has a file beside this one, with a [`ServedApi`] that reads its requests and begins its answers. A word
+//! counts as a token, in the prompt too. Any model name is accepted. An answer begins at once; with limited slots, one
+//! that finds them all taken waits before its first token.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::body::{Body as Streamed, Frame};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::run::{RunGuard, jittered};
+use super::{Llm, RefusalReason, read_body};
+
+/// Most tokens that a request may ask for.
+const MAX_TOKENS: u64 = 1_000_000;
+/// Most pieces of a stream that are queued for a slow client.
+const MAX_QUEUED_PIECES: usize = 64;
+
+/// An API that the model is served over.
+#[derive(Debug)]
+pub(super) struct ServedApi {
+    pub(super) path: &'static str,
+    /// Reads a request; the error says what is wrong with it.
+    pub(super) read: fn(&HeaderMap, &[u8]) -> Result<ModelRequest, String>,
+    /// Begins an answer.
+    pub(super) begin: fn(AnswerInfo) -> Box<dyn AnswerWriter>,
+    /// Makes the body of a response that reports an error.
+    pub(super) problem: fn(&str, StatusCode) -> Value,
+}
+
+/// A request, as far as it makes a difference to the answer.
+#[derive(Debug)]
+pub(super) struct ModelRequest {
+    pub(super) model: String,
+    pub(super) prompt_tokens: usize,
+    /// The key with the limit of tokens, and the limit.
+    pub(super) limit: (&'static str, Option<u64>),
+    pub(super) streams: bool,
+    /// Events of a stream count tokens, if the API leaves it to the request.
+    pub(super) with_usage: bool,
+}
+
+/// An answer before its first token.
+#[derive(Debug)]
+pub(super) struct AnswerInfo {
+    /// A part of ids that is the answer's own.
+    pub(super) id: String,
+    /// Seconds since 1970.
+    pub(super) created: i64,
+    pub(super) model: String,
+    pub(super) prompt_tokens: usize,
+    /// The limit that the request sets.
+    pub(super) limit: Option<u64>,
+    /// Tokens of the answer.
+    pub(super) tokens: usize,
+    /// The limit cuts the answer short.
+    pub(super) is_cut: bool,
+    /// See [`ModelRequest::with_usage`].
+    pub(super) with_usage: bool,
+}
+
+/// Writes one answer in the format of an API.
+pub(super) trait AnswerWriter: Send {
+    /// Appends the events that are sent at once.
+    fn open(&mut self, out: &mut String);
+
+    /// Appends the events of a token.
+    fn token(&mut self, token: &str, out: &mut String);
+
+    /// Appends the events of the end.
+    fn close(&mut self, out: &mut String);
+
+    /// Returns the response with the whole text, for a request without streaming.
+    fn whole(&self, text: &str) -> Value;
+}
+
+/// Answers a request over `api`.
+pub(super) async fn complete(
+    llm: Arc<Llm>,
+    api: &'static ServedApi,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let body = match read_body(&llm, body).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let request = match (api.read)(&headers, &body).and_then(within_limits) {
+        Ok(request) => request,
+        Err(message) => return failure(api, StatusCode::BAD_REQUEST, "body", &message),
+    };
+    let whole = llm.text.len();
+    let limit = request.limit.1.map_or(whole, |limit| limit as usize);
+    let tokens = whole.min(limit);
+    let mut answer = (api.begin)(AnswerInfo {
+        id: uuid::Uuid::new_v4().simple().to_string(),
+        created: Timestamp::now().as_second(),
+        model: request.model,
+        prompt_tokens: request.prompt_tokens,
+        limit: request.limit.1,
+        tokens,
+        is_cut: limit < whole,
+        with_usage: request.with_usage,
+    });
+    llm.metrics.runs.inc();
+    if request.streams {
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_PIECES);
+        tokio::spawn(async move { stream(&llm, &mut *answer, tokens, sender).await });
+        let kind = [
+            (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-cache"),
+        ];
+        return (kind, Body::new(EventBody(receiver))).into_response();
+    }
+    let (mut text, mut pace) = (String::new(), TokenPacer::of(&llm, tokens));
+    while let Some(token) = pace.next().await {
+        text.push_str(&token);
+    }
+    if pace.is_over() {
+        Json(answer.whole(&text)).into_response()
+    } else {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        failure(api, status, "stopping", "the service is stopping")
+    }
+}
+
+/// Refuses a request for no tokens, or too many.
+fn within_limits(request: ModelRequest) -> Result<ModelRequest, String> {
+    let (key, limit) = request.limit;
+    if limit.is_some_and(|limit| !(1..=MAX_TOKENS).contains(&limit)) {
+        return Err(format!("{key}: out of range, use 1 to {MAX_TOKENS}"));
+    }
+    Ok(request)
+}
+
+/// Sends the events of an answer.
+///
+/// # Errors
+/// The client stopped reading.
+async fn stream(
+    llm: &Arc<Llm>,
+    answer: &mut dyn AnswerWriter,
+    tokens: usize,
+    sender: mpsc::Sender<Bytes>,
+) -> Result<(), SendError<Bytes>> {
+    let mut pace = TokenPacer::of(llm, tokens);
+    let mut out = String::new();
+    answer.open(&mut out);
+    if !out.is_empty() {
+        sender.send(std::mem::take(&mut out).into()).await?;
+    }
+    while let Some(token) = pace.next().await {
+        answer.token(&token, &mut out);
+        sender.send(std::mem::take(&mut out).into()).await?;
+    }
+    if !pace.is_over() {
+        return Ok(());
+    }
+    answer.close(&mut out);
+    sender.send(out.into()).await
+}
+
+/// Appends an event without a name.
+pub(super) fn put_event(out: &mut String, event: &Value) {
+    out.push_str(&format!("data: {event}\n\n"));
+}
+
+/// Appends an event whose name is the type in its data.
+pub(super) fn put_named_event(out: &mut String, event: &Value) {
+    let name = event["type"].as_str().unwrap_or_default();
+    out.push_str(&format!("event: {name}\ndata: {event}\n\n"));
+}
+
+/// Counts the words of a content or prompt: a text, or nested lists of messages and parts.
+pub(super) fn words(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.split_whitespace().count(),
+        Value::Array(parts) => parts.iter().map(words).sum(),
+        Value::Object(part) => ["text", "content"]
+            .iter()
+            .filter_map(|key| part.get(*key))
+            .map(words)
+            .sum(),
+        // A prompt may be a list of token numbers.
+        Value::Number(_) => 1,
+        Value::Null | Value::Bool(_) => 0,
+    }
+}
+
+/// Makes the message for a body that is not a request.
+pub(super) fn unreadable(e: &serde_json::Error) -> String {
+    format!("the body is not a request: {e}")
+}
+
+fn failure(api: &ServedApi, status: StatusCode, reason: &'static str, message: &str) -> Response {
+    let problem = Json((api.problem)(message, status));
+    (status, RefusalReason::of(reason), problem).into_response()
+}
+
+/// Yields the tokens of one answer, each when it is due.
+struct TokenPacer {
+    running: RunGuard,
+    halt: watch::Receiver<bool>,
+    /// The slot held from before the first token, if slots are limited.
+    slot: Option<OwnedSemaphorePermit>,
+    begun: Option<Instant>,
+    next: usize,
+    tokens: usize,
+}
+
+impl TokenPacer {
+    fn of(llm: &Arc<Llm>, tokens: usize) -> TokenPacer {
+        TokenPacer {
+            running: RunGuard::new(llm),
+            halt: llm.halt.subscribe(),
+            slot: None,
+            begun: None,
+            next: 0,
+            tokens,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.next == self.tokens
+    }
+
+    /// Waits for the next token; returns `None` when there are no more or the service stops.
+    async fn next(&mut self) -> Option<String> {
+        if self.is_over() {
+            return None;
+        }
+        let llm = Arc::clone(self.running.llm());
+        if let (None, Some(slots)) = (&self.slot, &llm.slots) {
+            let slots = Arc::clone(slots);
+            self.slot = tokio::select! {
+                slot = slots.acquire_owned() => slot.ok(),
+                _ = self.halt.wait_for(|halt| *halt) => return None,
+            };
+        }
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let due = begun + llm.options.token_delay * (self.next as u32 + 1);
+        let due = jittered(due, llm.options.jitter);
+        tokio::select! {
+            biased;
+            _ = self.halt.wait_for(|halt| *halt) => return None,
+            () = sleep_until(due) => {}
+        }
+        let token = llm.text.token(self.next, self.tokens);
+        self.next += 1;
+        llm.metrics.tokens.inc();
+        Some(token)
+    }
+}
+
+/// The body of a streamed response.
+struct EventBody(mpsc::Receiver<Bytes>);
+
+impl Streamed for EventBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.get_mut().0.poll_recv(cx);
+        next.map(|event| event.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_counted_in_every_form() {
+        for (json, count) in [
+            (r#""What does it show?""#, 4),
+            (
+                r#"[{"type":"text","text":"a b"},{"type":"image_url","image_url":{"url":"x y"}}]"#,
+                2,
+            ),
+            (
+                r#"[{"role":"user","content":"a b"},{"role":"user","content":[{"type":"input_text","text":"c"}]}]"#,
+                3,
+            ),
+            (r#"["one two","three"]"#, 3),
+            ("[1,2,3]", 3),
+            ("null", 0),
+        ] {
+            let value: Value = serde_json::from_str(json).unwrap();
+            assert_eq!(words(&value), count, "{json}");
+        }
+    }
+}
