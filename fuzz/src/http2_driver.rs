@@ -9,10 +9,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
+    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers,
 };
 use plimsoll_wire::http2::{self, Http2Frame, write};
 
@@ -50,7 +49,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(GoodputBounds::default),
+            tokens: (choice & 32 != 0).then(ModelAnswers::default),
         }),
         max_body: 1_000,
         ..HttpCall::default()

@@ -6,11 +6,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
-use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
+    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, LlmApi,
+    ModelAnswers,
 };
+
+/// APIs of which events of tokens may be.
+const APIS: [&str; 3] = ["chat", "responses", "messages"];
 
 fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcome>) {
     let call = HttpCall {
@@ -28,7 +31,10 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(GoodputBounds::default),
+            tokens: (choice & 32 != 0).then(|| ModelAnswers {
+                api: LlmApi::named(APIS[bytes.len() % APIS.len()]).unwrap(),
+                ..ModelAnswers::default()
+            }),
         }),
         max_body: u32::MAX,
         ..HttpCall::default()

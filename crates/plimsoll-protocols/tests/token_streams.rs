@@ -1,4 +1,4 @@
-//! Tests of token streams as servers write them: each file of `token_streams/` is the body of one response,
+//! Tests of token streams as servers write them: each file of `token_streams/API/` is the body of one response,
 //! modelled on what the server of its name sends. For any split of the bytes, the same tokens, counts and end
 //! must be found.
 
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, TokenUsage};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest,
+    EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest, LlmApi,
+    ModelAnswers,
 };
 
 /// The results of parsing a response.
@@ -25,7 +25,7 @@ struct ParseResult {
     details: Vec<String>,
 }
 
-fn driver() -> Http1Driver {
+fn driver(api: &str) -> Http1Driver {
     let call = HttpCall {
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
@@ -34,7 +34,10 @@ fn driver() -> Http1Driver {
             format: EventFormat::Sse,
             until: None,
             error: None,
-            tokens: Some(GoodputBounds::default()),
+            tokens: Some(ModelAnswers {
+                api: LlmApi::named(api).expect("an API"),
+                ..ModelAnswers::default()
+            }),
         }),
         max_body: u32::MAX,
         ..HttpCall::default()
@@ -49,9 +52,9 @@ fn driver() -> Http1Driver {
     driver
 }
 
-/// Parses `body`, which arrives in pieces of `step` bytes, on a new connection.
-fn parse(body: &[u8], media_type: &str, step: usize) -> ParseResult {
-    let mut driver = driver();
+/// Parses `body`, which arrives in pieces of `step` bytes, on a new connection to a service that speaks `api`.
+fn parse(api: &str, (body, media_type): (&[u8], &str), step: usize) -> ParseResult {
+    let mut driver = driver(api);
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 0, Time::ZERO, &mut out);
     let length = body.len();
@@ -98,7 +101,7 @@ type ExpectedResult = (
 const OK: Outcome = Outcome::Ok;
 const ERROR: Outcome = Outcome::EventError;
 
-const EXPECTED: &[ExpectedResult] = &[
+const CHAT: &[ExpectedResult] = &[
     ("azure", 1, Some((8, 1, 1)), Some(Count::FinishStop), OK),
     (
         "azure-filtered",
@@ -188,18 +191,123 @@ const EXPECTED: &[ExpectedResult] = &[
     ),
 ];
 
-fn folder() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/token_streams"))
-}
+const RESPONSES: &[ExpectedResult] = &[
+    ("cut-off", 1, None, None, Outcome::StreamShort),
+    ("litellm", 2, Some((8, 2, 2)), Some(Count::FinishStop), OK),
+    ("llama-cpp", 3, Some((6, 3, 3)), Some(Count::FinishStop), OK),
+    // 64 of its tokens are reasoning that is not streamed.
+    ("openai", 3, Some((11, 67, 3)), Some(Count::FinishStop), OK),
+    ("openai-error", 0, None, None, ERROR),
+    ("openai-failed", 1, None, Some(Count::FinishError), ERROR),
+    (
+        "openai-filtered",
+        2,
+        None,
+        Some(Count::FinishContentFilter),
+        ERROR,
+    ),
+    (
+        "openai-incomplete",
+        2,
+        Some((9, 2, 2)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    (
+        "openai-refusal",
+        2,
+        Some((12, 6, 6)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    (
+        "openai-summary",
+        4,
+        Some((11, 30, 30)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    (
+        "openai-tools",
+        4,
+        Some((60, 9, 9)),
+        Some(Count::FinishToolCalls),
+        OK,
+    ),
+    ("vllm", 4, Some((14, 4, 4)), Some(Count::FinishStop), OK),
+];
+
+const MESSAGES: &[ExpectedResult] = &[
+    (
+        "anthropic",
+        3,
+        Some((12, 6, 6)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    (
+        "anthropic-cached",
+        2,
+        Some((1109, 2, 2)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    (
+        "anthropic-max-tokens",
+        1,
+        Some((9, 2, 2)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    ("anthropic-overloaded", 1, Some((9, 0, 0)), None, ERROR),
+    (
+        "anthropic-refusal",
+        1,
+        Some((9, 3, 3)),
+        Some(Count::FinishContentFilter),
+        ERROR,
+    ),
+    (
+        "anthropic-thinking",
+        4,
+        Some((40, 21, 21)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    // The name of the tool is a piece, and an empty piece of its input is none.
+    (
+        "anthropic-tools",
+        5,
+        Some((380, 47, 47)),
+        Some(Count::FinishToolCalls),
+        OK,
+    ),
+    ("cut-off", 1, Some((9, 0, 0)), None, Outcome::StreamShort),
+    ("litellm", 2, Some((8, 2, 2)), Some(Count::FinishStop), OK),
+    ("llama-cpp", 3, Some((6, 3, 3)), Some(Count::FinishStop), OK),
+    ("vllm", 2, Some((14, 3, 3)), Some(Count::FinishStop), OK),
+];
 
 #[test]
 fn streams_of_many_servers_parse() {
-    let files = fs::read_dir(folder()).unwrap().count();
-    assert_eq!(files, EXPECTED.len());
-    for (name, pieces, usage, finished, outcome) in EXPECTED {
-        let body = fs::read(folder().join(name).with_extension("sse")).unwrap();
+    for (api, expected) in [
+        ("chat", CHAT),
+        ("responses", RESPONSES),
+        ("messages", MESSAGES),
+    ] {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/token_streams"));
+        check_streams(api, &folder.join(api), expected);
+    }
+}
+
+/// Parses the files of a folder in many splits, and compares the results.
+fn check_streams(api: &str, folder: &Path, expected: &[ExpectedResult]) {
+    let files = fs::read_dir(folder).unwrap().count();
+    assert_eq!(files, expected.len());
+    for (name, pieces, usage, finished, outcome) in expected {
+        let body = fs::read(folder.join(name).with_extension("sse")).unwrap();
         for step in [1, 2, 3, 7, 64, 1_000, body.len() + 200] {
-            let mut found = parse(&body, "text/event-stream", step);
+            let mut found = parse(api, (&body, "text/event-stream"), step);
             let details = std::mem::take(&mut found.details);
             let expected = ParseResult {
                 outcome: Some(*outcome),
@@ -275,7 +383,7 @@ fn stream_errors_name_event_and_excerpt() {
         ),
     ] {
         for step in [1, 5, 1_000] {
-            let found = parse(body.as_bytes(), media_type, step);
+            let found = parse("chat", (body.as_bytes(), media_type), step);
             assert_eq!(found.outcome, Some(outcome), "{body} by {step}: {found:?}");
             let text = found.details.join("\n");
             for part in parts {

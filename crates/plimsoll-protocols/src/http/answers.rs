@@ -1,25 +1,29 @@
 //! Resolves how `[call.http]` reads answers: as events, as tokens, or as messages of a WebSocket.
 
-use plimsoll_model::plan::{GoodputBounds, TokenCounter};
+use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::spec::{MetadataSpec, Problems, ResolveContext, SharedValue};
 
 use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall, WelcomeMessage};
 use super::envelopes;
+use super::llm_api::{LlmApi, ModelAnswers};
 use super::payload::Payload;
 use super::section::{HttpSpec, WebSocketSpec};
 use super::tokenizer;
 
+/// The value of `call.http.stream` that stands for events of OpenAI's chat completions.
+const CHAT_STREAM: &str = "openai";
+const NO_TOKENS: &str =
+    "needs call.http.api, or call.http.stream = \"openai\": other answers have no tokens";
+
 pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
-    let has_tokens = call.stream.as_deref() == Some("openai");
+    let api = resolve_api(problems, call);
     let goodput = problems.goodput("call.http.goodput", call.goodput.as_ref());
-    if call.goodput.is_some() && !has_tokens {
-        problems.add(
-            "call.http.goodput",
-            "needs call.http.stream = \"openai\": other answers have no tokens",
-        );
+    if call.goodput.is_some() && api.is_none() {
+        problems.add("call.http.goodput", NO_TOKENS);
     }
     let format = match call.stream.as_deref() {
-        Some("sse" | "openai") => EventFormat::Sse,
+        Some("sse" | CHAT_STREAM) => EventFormat::Sse,
+        None if api.is_some() => EventFormat::Sse,
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
             let Some(format) = envelopes::named(other) else {
@@ -45,8 +49,28 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
         format,
         until,
         error,
-        tokens: has_tokens.then_some(goodput),
+        tokens: api.map(|api| ModelAnswers { api, goodput }),
     })
+}
+
+/// Resolves the API of the model that answers; `None` if no model does.
+fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmApi> {
+    const API_KEY: &str = "call.http.api";
+    let streams_chat = call.stream.as_deref() == Some(CHAT_STREAM);
+    let Some(name) = call.api.as_deref() else {
+        return streams_chat.then(|| ModelAnswers::default().api);
+    };
+    if call.stream.is_some() {
+        let api = "can't be combined with call.http.stream: an API has a format of its own";
+        problems.add(API_KEY, api);
+    }
+    let api = LlmApi::named(name);
+    if api.is_none() {
+        let names: Vec<&str> = LlmApi::names().collect();
+        let text = format!("`{name}` is unknown: use one of {}", names.join(", "));
+        problems.add(API_KEY, text);
+    }
+    api
 }
 
 /// Reports `stream_until` and `stream_error` as problems in a plan whose answers have no such events.
@@ -65,15 +89,12 @@ fn refuse_end_keys(problems: &mut Problems, call: &HttpSpec, why: &str) {
 pub(super) fn resolve_tokenizer(
     problems: &mut Problems,
     call: &HttpSpec,
-    tokens: Option<GoodputBounds>,
+    tokens: Option<ModelAnswers>,
     surroundings: &dyn ResolveContext,
 ) -> Option<TokenCounter> {
     let path = call.tokenizer.as_ref()?;
     if tokens.is_none() {
-        problems.add(
-            "call.http.tokenizer",
-            "needs call.http.stream = \"openai\": other answers have no tokens",
-        );
+        problems.add("call.http.tokenizer", NO_TOKENS);
         return None;
     }
     problems.keep(
@@ -135,6 +156,7 @@ pub(super) fn resolve_socket(
     let socket = call.websocket.as_ref()?;
     let given = [
         ("stream", call.stream.is_some()),
+        ("api", call.api.is_some()),
         ("goodput", call.goodput.is_some()),
         ("expect", call.expect.is_some()),
         ("expect_headers", !call.expect_headers.is_empty()),

@@ -5,11 +5,13 @@ pub(super) mod journey;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, GoodputBounds, TlsPlan, TokenCounter};
+use plimsoll_model::plan::{Call, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
 use journey::JourneyPlan;
+
+use super::llm_api::ModelAnswers;
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
@@ -339,12 +341,12 @@ pub struct EventStream {
     /// The format of the events.
     pub format: EventFormat,
     /// The event that ends a stream successfully; `None` means the end of the body. Where events carry tokens, `None`
-    /// means `[DONE]`, or the end of a body after a finish reason.
+    /// means `[DONE]` or the API's own last event, or the end of a body after a finish reason.
     pub until: Option<EventMatch>,
     /// The event that reports an error; `None` recognises common forms.
     pub error: Option<EventMatch>,
-    /// If events carry tokens, in the format of OpenAI's API: the bounds that a call must meet to count as good.
-    pub tokens: Option<GoodputBounds>,
+    /// If events carry the tokens of a model: how they are read, and which answers are good.
+    pub tokens: Option<ModelAnswers>,
 }
 
 /// The format of a stream.

@@ -177,7 +177,8 @@ impl ResponseChecks {
     /// Returns the bounds that a call must meet to count as good.
     pub(super) fn goodput(&self) -> GoodputBounds {
         let stream = self.stream.as_ref();
-        stream.and_then(|stream| stream.tokens).unwrap_or_default()
+        let answers = stream.and_then(|stream| stream.tokens);
+        answers.map_or_else(GoodputBounds::default, |answers| answers.goodput)
     }
 
     /// Returns the outcome that the head of an answer leads to, and how to read its body.

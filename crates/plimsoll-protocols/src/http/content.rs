@@ -11,8 +11,9 @@ use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, p
 use super::envelopes;
 use super::events::{EventReader, EventsError, StreamEvent, StreamEventKind, begins_with_error};
 use super::lenient_json;
+use super::llm_api::LlmApi;
 use super::missing_page::MAX_COMPARED;
-use super::tokens::CompletionChunk;
+use super::tokens::{AnswerChunk, TokenCounts};
 use crate::unpacking::{UnpackError, Unpacker};
 
 /// The answer is a page that reports a missing file.
@@ -64,8 +65,8 @@ struct TokenState {
     has_text: bool,
     /// Some of the text is reasoning.
     has_reasoning: bool,
-    /// The service's own count of tokens.
-    reported_tokens: u64,
+    /// The service's own counts so far.
+    reported: TokenCounts,
     /// The choices that have begun, as a bit set.
     begun_choices: u128,
     ended_choices: u128,
@@ -77,9 +78,14 @@ impl TokenState {
         self.begun_choices != 0 && self.begun_choices == self.ended_choices
     }
 
+    /// Returns the service's own count of the answer's tokens.
+    fn reported_tokens(&self) -> u64 {
+        self.reported.answer.unwrap_or(0)
+    }
+
     /// Returns whether the answer has a token. A single token may have no text.
     fn has_any(&self) -> bool {
-        self.has_text || self.all_choices_ended() && self.reported_tokens > 0
+        self.has_text || self.all_choices_ended() && self.reported_tokens() > 0
     }
 }
 
@@ -352,7 +358,7 @@ impl BodyInspector {
 
     fn no_token_message(&self) -> String {
         let why = "the stream ended successfully, but contained no token";
-        match self.tokens.reported_tokens {
+        match self.tokens.reported_tokens() {
             0 => why.to_owned(),
             counted => format!("{why}, although the service counts {counted}"),
         }
@@ -380,15 +386,16 @@ impl StreamEventHandler<'_> {
     /// Handles an event. Returns whether more events are wanted.
     fn handle(&mut self, event: &StreamEvent<'_>) -> bool {
         *self.found = self.found.saturating_add(1);
-        let counts_tokens = self.stream.tokens.is_some();
+        let tokens = self.stream.tokens;
         let is_end = event.kind != StreamEventKind::Ordinary
             && envelopes::last_flag(self.stream.format).is_some();
-        if !counts_tokens && !is_end {
+        if tokens.is_none() && !is_end {
             self.events.push(Event::Message(self.call));
         }
         match event.kind {
-            StreamEventKind::Ordinary if counts_tokens => return self.read_tokens(event),
-            StreamEventKind::Ordinary => return true,
+            StreamEventKind::Ordinary => {
+                return tokens.is_none_or(|answers| self.read_tokens(answers.api, event));
+            }
             StreamEventKind::Last => *self.settled = Some((Outcome::Ok, None)),
             StreamEventKind::Error => self.settle_as_error(event.data),
         }
@@ -403,17 +410,17 @@ impl StreamEventHandler<'_> {
 
     /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
     /// with a name of their own.
-    fn read_tokens(&mut self, event: &StreamEvent<'_>) -> bool {
+    fn read_tokens(&mut self, api: &LlmApi, event: &StreamEvent<'_>) -> bool {
         let data = event.data.trim_ascii();
         if data.is_empty() {
             return true;
         }
-        let error = match CompletionChunk::read(data) {
+        let error = match (api.read_event)(data) {
             Ok(chunk) => return self.handle_chunk(chunk, data),
             Err(error) => error,
         };
         if let Some(mended) = lenient_json::repair_json(data)
-            && let Ok(chunk) = CompletionChunk::read(mended.as_bytes())
+            && let Ok(chunk) = (api.read_event)(mended.as_bytes())
         {
             return self.handle_chunk(chunk, data);
         }
@@ -431,9 +438,9 @@ impl StreamEventHandler<'_> {
         false
     }
 
-    fn handle_chunk(&mut self, chunk: CompletionChunk<'_>, data: &[u8]) -> bool {
+    fn handle_chunk(&mut self, chunk: AnswerChunk<'_>, data: &[u8]) -> bool {
         if chunk.is_error() {
-            self.settle_as_error(data);
+            self.settle_as_error(chunk.explanation_or(data));
             return false;
         }
         let (call, tokens) = (self.call, &mut *self.tokens);
@@ -449,8 +456,12 @@ impl StreamEventHandler<'_> {
                 failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
             }
         }
-        let usage = chunk.usage();
-        let text_bytes = chunk.text_bytes();
+        let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_bytes(), chunk.is_last);
+        let failure = failure.map(|reason| {
+            let (nth, reason) = (*self.found, reason.count().key());
+            let why = printable(chunk.explanation_or(data));
+            format!("event {nth} ends the answer with {reason}: {why}")
+        });
         if text_bytes > 0 {
             tokens.has_text = true;
             tokens.has_reasoning |= chunk.has_thoughts();
@@ -464,22 +475,18 @@ impl StreamEventHandler<'_> {
             self.events.push(Event::Token { call, bytes });
         }
         if let Some(usage) = usage {
-            let usage = usage.usage(tokens.has_reasoning);
-            tokens.reported_tokens = usage.answer;
+            tokens.reported = usage.after(tokens.reported);
+            let usage = tokens.reported.usage(tokens.has_reasoning);
             self.events.push(Event::Usage { call, usage });
         }
         if !tokens.has_text && tokens.all_choices_ended() {
             self.events.push(Event::EndedWithoutText(call));
         }
-        if let Some(reason) = failure {
-            let text = format!(
-                "event {} ends the answer with {}: {}",
-                self.found,
-                reason.count().key(),
-                printable(data)
-            );
+        if let Some(text) = failure {
             *self.settled = Some((Outcome::EventError, Some(text)));
+        } else if is_last {
+            *self.settled = Some((Outcome::Ok, None));
         }
-        failure.is_none()
+        self.settled.is_none()
     }
 }

@@ -28,6 +28,8 @@ pub trait AcceptsBodies: Driver {
 pub struct ConversationScenario<P> {
     protocol: P,
     plan: ConversationPlan,
+    /// The key of a request that has the messages.
+    messages_key: &'static str,
     variation: Variation,
     body: VaryingBody,
 }
@@ -36,8 +38,10 @@ impl<P> ConversationScenario<P> {
     /// Makes the conversations of `call`; `None` if it has none.
     pub fn new(call: &HttpCall, protocol: P) -> Option<ConversationScenario<P>> {
         let varying = call.varying.as_ref()?;
+        let answers = call.stream.as_ref()?.tokens?;
         Some(ConversationScenario {
             protocol,
+            messages_key: answers.api.messages_key?,
             plan: ConversationPlan::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
             body: varying.body.clone()?,
@@ -59,7 +63,7 @@ impl<P> ConversationScenario<P> {
             Ok(Value::Object(object)) => object,
             _ => Map::new(),
         };
-        let messages = match rest.remove("messages") {
+        let messages = match rest.remove(self.messages_key) {
             Some(Value::Array(messages)) => messages,
             _ => Vec::new(),
         };
@@ -77,13 +81,14 @@ pub struct ConversationHistory {
 }
 
 impl ConversationHistory {
-    fn begin(&mut self, rest: Map<String, Value>) {
+    fn begin(&mut self, rest: Map<String, Value>, messages_key: &str) {
         self.before = Value::Object(rest).to_string().into_bytes();
         self.before.pop();
         if self.before.len() > 1 {
             self.before.push(b',');
         }
-        self.before.extend_from_slice(b"\"messages\":[");
+        self.before
+            .extend_from_slice(format!("\"{messages_key}\":[").as_bytes());
     }
 
     fn add(&mut self, message: &Value) {
@@ -149,7 +154,7 @@ where
                 let (messages, rest) = self.render_messages(number, unix_ns);
                 let known = match call {
                     0 => {
-                        history.begin(rest);
+                        history.begin(rest, self.messages_key);
                         0
                     }
                     _ => messages.len().saturating_sub(1),

@@ -307,9 +307,8 @@ pub(super) fn begins_with_error(data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::plan::GoodputBounds;
-
     use super::*;
+    use crate::http::llm_api::ModelAnswers;
 
     fn stream(format: EventFormat, until: Option<EventMatch>) -> EventStream {
         EventStream {
@@ -388,7 +387,7 @@ mod tests {
     fn last_event_needs_no_blank_line() {
         let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
         let tokens = EventStream {
-            tokens: Some(GoodputBounds::default()),
+            tokens: Some(ModelAnswers::default()),
             ..stream(EventFormat::Sse, None)
         };
         for (stream, body, expected) in [

@@ -31,10 +31,16 @@ impl FinishReason {
             "stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn" | "complete" => {
                 FinishReason::Stop
             }
-            "length" | "model_length" | "max_length" | "max_tokens" | "max_new_tokens" => {
-                FinishReason::Length
-            }
+            "length"
+            | "model_length"
+            | "max_length"
+            | "max_tokens"
+            | "max_new_tokens"
+            | "max_output_tokens"
+            | "model_context_window_exceeded" => FinishReason::Length,
             "tool_calls" | "tool_call" | "tool_use" | "function_call" => FinishReason::ToolCalls,
+            // A classifier of the service has cut the answer off.
+            "refusal" => FinishReason::ContentFilter,
             _ if has(&["filter", "safety", "sensitive", "recitation", "blocklist"]) => {
                 FinishReason::ContentFilter
             }
@@ -79,7 +85,12 @@ mod tests {
             ("eos_token", Some(Stop)),
             ("length", Some(Length)),
             ("model_length", Some(Length)),
+            ("max_output_tokens", Some(Length)),
+            ("model_context_window_exceeded", Some(Length)),
             ("tool_calls", Some(ToolCalls)),
+            ("tool_use", Some(ToolCalls)),
+            ("refusal", Some(ContentFilter)),
+            ("pause_turn", Some(Other)),
             ("content_filter", Some(ContentFilter)),
             ("sensitive", Some(ContentFilter)),
             ("error", Some(Error)),

@@ -50,7 +50,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
             "0 ends every stream before it begins: use a time such as \"30s\"",
         );
     }
-    if call.stream.is_none() && call.websocket.is_none() {
+    if !call.reads_events() && call.websocket.is_none() {
         problems.add(
             DURATION_KEY,
             "only for streams: needs call.http.stream, such as \"sse\", or call.http.websocket",
@@ -101,13 +101,13 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
             "empty, which every body contains: write a text, or leave it out",
         );
     }
-    if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
+    if call.expect_size.is_some() && (call.websocket.is_some() || call.reads_events()) {
         problems.add(
             "call.http.expect_size",
             "not used with streams or WebSockets: leave it out",
         );
     }
-    let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();
+    let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.reads_events();
     if method == "HEAD" && looks {
         problems.add(
             "call.http.method",

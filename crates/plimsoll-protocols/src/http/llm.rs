@@ -1,11 +1,12 @@
-//! The flags of `plimsoll llm`: a short form of `http` for a model behind OpenAI's API. The flags become one request
-//! whose answer is a stream of tokens (`[call.http]`, `stream = "openai"`).
+//! The flags of `plimsoll llm`: a short form of `http` for a model behind an API that many services speak. The flags
+//! become one request whose answer is a stream of tokens (`api` in `[call.http]`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_typed_to_optional,
 };
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::call::HttpVersion;
 use super::flags::would_queue;
 use super::foreign_lines;
+use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
 use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
@@ -26,7 +28,8 @@ const DEFAULT_CONNECTIONS: u32 = 100;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_PROMPT: &str = "What does the load line show?";
 
-/// Load-test a language model behind OpenAI's API: every answer's first token, from when its request was due.
+/// Load-test a language model behind OpenAI's or Anthropic's API: every answer's first token, from when its request was
+/// due.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -48,14 +51,15 @@ pub struct LlmFlags {
     #[arg(short, long, value_name = "NAME")]
     model: String,
 
-    /// Which of its APIs is called [default: chat].
+    /// The API that is called: OpenAI's chat completions, completions or responses, or Anthropic's messages
+    /// [default: chat].
     #[arg(
         long,
-        value_enum,
+        value_parser = PossibleValuesParser::new(LlmApi::names()).try_map(|name| api_named(&name)),
         hide_possible_values = true,
-        value_name = "chat|completions"
+        value_name = "chat|completions|responses|messages"
     )]
-    api: Option<LlmApi>,
+    api: Option<&'static LlmApi>,
 
     /// The prompt, or @FILE or @- (stdin) that holds it, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
@@ -68,12 +72,12 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompt_tokens: Option<u32>,
 
-    /// The system message before the prompt, or @FILE that holds it (chat only).
+    /// The system message before the prompt, or @FILE that holds it (not with completions).
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
     /// Conversations: each user sends this many requests, each after the previous answer and with all messages so far;
-    /// --think is the pause between an answer and the next turn (chat only).
+    /// --think is the pause between an answer and the next turn (not with completions).
     #[arg(id = "conversation", 
         long = "turns", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -89,7 +93,7 @@ pub struct LlmFlags {
     )]
     follow_up: Vec<String>,
 
-    /// Tokens of an answer, at most [default: the service's].
+    /// Tokens of an answer, at most [default: the service's; with messages 1024].
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -100,7 +104,7 @@ pub struct LlmFlags {
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
-    /// Don't ask the service to count tokens (stream_options), which some refuse.
+    /// Don't ask the service to count tokens (stream_options), which some refuse (chat and completions).
     #[arg(long)]
     no_usage: bool,
 
@@ -109,9 +113,10 @@ pub struct LlmFlags {
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
 
-    /// The variable that holds the API's key, sent as a bearer token; where it is not set, none is sent.
-    #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
-    api_key_env: String,
+    /// The variable that holds the API's key, sent as a bearer token, with messages as x-api-key; where it is not set,
+    /// none is sent [default: OPENAI_API_KEY; with messages ANTHROPIC_API_KEY].
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
 
     /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
@@ -137,37 +142,25 @@ pub struct LlmFlags {
     rows: RowsSpec,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum LlmApi {
-    #[default]
-    Chat,
-    Completions,
-}
-
-impl LlmApi {
-    /// Returns the path of the API below `/v1`.
-    fn path(self) -> &'static str {
-        match self {
-            LlmApi::Chat => "/chat/completions",
-            LlmApi::Completions => "/completions",
-        }
-    }
+/// Returns the API of a name, which the parser of flags has checked.
+fn api_named(name: &str) -> Result<&'static LlmApi, String> {
+    LlmApi::named(name).ok_or_else(|| format!("`{name}` is not an API"))
 }
 
 impl ProtocolCommand for LlmFlags {
     type Section = HttpSpec;
     const COMMAND_NAME: &str = "llm";
     const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::LLM_TOOLS;
-    const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
+    const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; the API's path, such as /v1/chat/completions, is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
-        let api = self.api.unwrap_or_default();
+        let api = self.api.unwrap_or(ModelAnswers::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
-        self.add_api_key(&mut headers, variables);
+        self.add_api_fields(api, &mut headers, variables);
         let follow_ups = self.follow_up.iter();
         let follow_ups: Vec<String> = follow_ups
             .map(|typed| read_text("--follow-up", typed))
@@ -176,7 +169,7 @@ impl ProtocolCommand for LlmFlags {
             version: self.http_version,
             method: Some("POST".to_owned()),
             body: Some(self.body(api)?),
-            stream: Some("openai".to_owned()),
+            api: Some(api.name.to_owned()),
             tokenizer: self.tokenizer.clone(),
             goodput: goodput(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
@@ -199,8 +192,8 @@ impl ProtocolCommand for LlmFlags {
 }
 
 /// Adds the API's path to `url`, unless it has a path of its own.
-fn with_api_path(url: &str, api: LlmApi) -> String {
-    let path = api.path();
+fn with_api_path(url: &str, api: &LlmApi) -> String {
+    let path = api.path;
     let bare = url.trim_end_matches('/');
     let has_path = match (bare.strip_prefix("unix:"), bare.split_once("://")) {
         (Some(socket), _) => socket.contains(':'),
@@ -216,19 +209,31 @@ fn with_api_path(url: &str, api: LlmApi) -> String {
 }
 
 impl LlmFlags {
-    fn add_api_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, variables: EnvLookup<'_>) {
-        let given = |name: &String| name.eq_ignore_ascii_case("authorization");
-        let key = variables(&self.api_key_env);
-        if let Some(key) = key.filter(|_| !headers.keys().any(given)) {
+    /// Adds the fields that the API needs, and its key, unless they are given.
+    fn add_api_fields(
+        &self,
+        api: &LlmApi,
+        headers: &mut BTreeMap<String, MetadataSpec>,
+        variables: EnvLookup<'_>,
+    ) {
+        let mut add = |name: &str, value: String| {
+            if !headers.keys().any(|given| given.eq_ignore_ascii_case(name)) {
+                headers.insert(name.to_owned(), MetadataSpec::Text(value));
+            }
+        };
+        for (name, value) in api.headers {
+            add(name, (*value).to_owned());
+        }
+        let variable = self.api_key_env.as_deref().unwrap_or(api.key.variable);
+        if let Some(key) = variables(variable) {
             // The key is not a template: braces in it are escaped.
             let key = key.replace("{{", "{{{{");
-            let value = MetadataSpec::Text(format!("Bearer {key}"));
-            headers.insert("authorization".to_owned(), value);
+            add(api.key.field, format!("{}{key}", api.key.scheme));
         }
     }
 
     /// Makes the body of the request, a template.
-    fn body(&self, api: LlmApi) -> Result<String, UsageError> {
+    fn body(&self, api: &LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => read_text("--prompt", prompt)?,
             (None, Some(tokens)) => filler_prompt(tokens),
@@ -237,45 +242,54 @@ impl LlmFlags {
         let system = self.system.as_deref();
         let system = system.map(|typed| read_text("--system", typed));
         let system = system.transpose()?;
+        self.check_flags(api)?;
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
-        match (api, &system) {
-            (LlmApi::Chat, system) => {
-                let system = system.iter().map(|text| ("system", text));
-                let messages = system.chain([("user", &prompt)]);
-                let messages: Vec<Value> = messages
-                    .map(|(role, content)| json!({ "role": role, "content": content }))
-                    .collect();
-                body.insert("messages".to_owned(), Value::Array(messages));
-            }
-            (LlmApi::Completions, None) if self.turns.is_some() => {
-                return Err(UsageError::new(
-                    "--turns: the completions API has no messages to continue",
-                    "leave it out, or write --api chat",
-                ));
-            }
-            (LlmApi::Completions, None) => {
-                body.insert("prompt".to_owned(), json!(prompt));
-            }
-            (LlmApi::Completions, Some(_)) => {
-                return Err(UsageError::new(
-                    "--system: the completions API has no system message",
-                    "leave it out, or write --api chat",
-                ));
-            }
-        }
+        let prompt = ModelPrompt {
+            system: system.as_deref(),
+            prompt: &prompt,
+        };
+        (api.put_prompt)(&mut body, &prompt);
         body.insert("stream".to_owned(), json!(true));
-        if !self.no_usage {
+        if api.counts_on_request && !self.no_usage {
             let options = json!({ "include_usage": true });
             body.insert("stream_options".to_owned(), options);
         }
-        if let Some(tokens) = self.max_tokens {
-            body.insert("max_tokens".to_owned(), json!(tokens));
+        if let Some(tokens) = self.max_tokens.or(api.default_limit) {
+            body.insert(api.limit_key.to_owned(), json!(tokens));
         }
         match &self.extra {
             Some(typed) => merge_extra(body, &read_text("--extra", typed)?),
             None => Ok(Value::Object(body).to_string()),
         }
+    }
+
+    /// Refuses flags that the API has nothing for.
+    fn check_flags(&self, api: &LlmApi) -> Result<(), UsageError> {
+        let refuse = |flag: &str, lack: &str, has: fn(&LlmApi) -> bool| {
+            UsageError::new(
+                format_args!("{flag}: the {} API {lack}", api.name),
+                &format!("leave it out, or write {}", LlmApi::names_with(has)),
+            )
+        };
+        if self.system.is_some() && !api.has_system {
+            return Err(refuse("--system", "has no system message", |api| {
+                api.has_system
+            }));
+        }
+        if self.turns.is_some() && api.messages_key.is_none() {
+            let has = |api: &LlmApi| api.messages_key.is_some();
+            return Err(refuse("--turns", "has no messages to continue", has));
+        }
+        if self.no_usage && !api.counts_on_request {
+            let has = |api: &LlmApi| api.counts_on_request;
+            return Err(refuse(
+                "--no-usage",
+                "counts tokens without being asked",
+                has,
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -389,10 +403,15 @@ mod tests {
             ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
             ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
         ] {
-            assert_eq!(with_api_path(typed, LlmApi::Chat), whole);
+            assert_eq!(with_api_path(typed, ModelAnswers::default().api), whole);
         }
-        let url = with_api_path("http://h:1", LlmApi::Completions);
-        assert_eq!(url, "http://h:1/v1/completions");
+        for (name, whole) in [
+            ("completions", "http://h:1/v1/completions"),
+            ("responses", "http://h:1/v1/responses"),
+            ("messages", "http://h:1/v1/messages"),
+        ] {
+            assert_eq!(with_api_path("http://h:1", api_named(name).unwrap()), whole);
+        }
     }
 
     #[test]

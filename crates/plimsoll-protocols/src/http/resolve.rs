@@ -368,19 +368,19 @@ fn resolve_response_settings(
     };
     let tokens = stream.as_ref().and_then(|stream| stream.tokens);
     let tokenizer = resolve_tokenizer(problems, call, tokens, texts.surroundings);
-    let conversation = match &call.conversation {
-        Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
-            conversation(problems, think, talk, payload, texts)
+    let conversation = match (&call.conversation, tokens) {
+        (Some(talk), Some(answers)) if call.version != Some(HttpVersion::Auto) => {
+            conversation(problems, (think, talk, answers.api), payload, texts)
         }
-        Some(_) => {
+        (Some(_), _) => {
             problems.add(
                 "call.http.conversation",
-                "continues from a model's answers: needs call.http.stream = \"openai\", and one \
-                 version (\"1.1\" or \"2\")",
+                "continues from a model's answers: needs call.http.api, or call.http.stream = \"openai\", and \
+                 one version (\"1.1\" or \"2\")",
             );
             None
         }
-        None => None,
+        (None, _) => None,
     };
     ResponseSettings {
         socket,

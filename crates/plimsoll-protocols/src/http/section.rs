@@ -116,6 +116,11 @@ pub struct HttpSpec {
     #[arg(long, value_name = "FORMAT")]
     pub stream: Option<String>,
 
+    /// The API of a language model, whose answers stream tokens: `chat`, `completions`, `responses` (OpenAI) or
+    /// `messages` (Anthropic).
+    #[arg(skip)]
+    pub api: Option<String>,
+
     /// The event that ends a stream successfully: its data, event:NAME or contains:TEXT
     /// [default: the end of the body; with openai `[DONE]`].
     #[arg(long, value_name = "EVENT")]
@@ -186,6 +191,11 @@ impl HttpSpec {
             HttpVersion::Auto if spec.tls.is_some() => WireFormat::Http2,
             HttpVersion::V1 | HttpVersion::Auto => WireFormat::Http1,
         }
+    }
+
+    /// Returns whether answers are read as events, or for the tokens of a model.
+    pub(super) fn reads_events(&self) -> bool {
+        self.stream.is_some() || self.api.is_some()
     }
 
     /// Returns the steps of the journey, if there is one.

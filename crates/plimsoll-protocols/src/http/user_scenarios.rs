@@ -7,15 +7,16 @@ use plimsoll_model::template::{self, Template};
 
 use super::answers::parse_event_match;
 use super::call::{ConversationPlan, EventFormat, FrameAnswer, FrameCall, VaryingBody};
+use super::llm_api::LlmApi;
 use super::payload::{BodySource, Payload, TemplateContext, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec};
 
 const MAX_CALLS: u32 = 1_000_000;
 
+/// Resolves the conversations of users who think for a time between turns, with a model behind an API.
 pub(super) fn conversation(
     problems: &mut Problems,
-    think: Duration,
-    talk: &ConversationSpec,
+    (think, talk, api): (Duration, &ConversationSpec, &LlmApi),
     payload: Option<&mut Payload>,
     texts: &mut TemplateContext<'_>,
 ) -> Option<Box<ConversationPlan>> {
@@ -46,11 +47,14 @@ pub(super) fn conversation(
     // Every turn renders a body of its own.
     if let Some(payload) = payload {
         let body = payload.make_varying(texts);
-        if !body.is_ok_and(|body| holds_messages(&body)) {
-            problems.add(
-                "call.http.body",
-                "a conversation continues \"messages\": write a JSON object that has them, as chat completions do",
+        let key = api.messages_key;
+        let has_messages = |body: Vec<u8>| key.is_some_and(|key| holds_messages(&body, key));
+        if !body.is_ok_and(has_messages) {
+            let key = key.unwrap_or("messages");
+            let why = format!(
+                "a conversation continues \"{key}\": write a JSON object that has them, as chat completions do"
             );
+            problems.add("call.http.body", why);
         }
     }
     Some(Box::new(ConversationPlan {
@@ -134,12 +138,10 @@ pub(super) fn script(
     script
 }
 
-/// Returns whether the body of the first call has messages.
-fn holds_messages(body: &[u8]) -> bool {
+/// Returns whether the body of the first call has messages at `key`.
+fn holds_messages(body: &[u8], key: &str) -> bool {
     let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let messages = value
-        .as_ref()
-        .and_then(|value| value.get("messages")?.as_array());
+    let messages = value.as_ref().and_then(|value| value.get(key)?.as_array());
     messages.is_some_and(|messages| {
         messages.iter().all(serde_json::Value::is_object) && !messages.is_empty()
     })

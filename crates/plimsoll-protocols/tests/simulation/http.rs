@@ -14,7 +14,7 @@ use plimsoll_model::plan::{
 use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
+    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest, ModelAnswers,
 };
 
 use super::{check, load, run, run_under};
@@ -126,7 +126,10 @@ fn protocol_for(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
-            tokens,
+            tokens: tokens.map(|goodput| ModelAnswers {
+                goodput,
+                ..ModelAnswers::default()
+            }),
         }),
         max_body: 1_000,
         ..HttpCall::default()

@@ -13,13 +13,14 @@ use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, GoodputBounds, LoadPlan, Shard, Target};
+use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard, Target};
 use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::template::{RowOrder, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     AcceptsBodies, ConversationPlan, ConversationScenario, EventFormat, EventMatch, EventStream,
-    Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, VaryingBody, VaryingHttp,
+    Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers, VaryingBody,
+    VaryingHttp,
 };
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Http2Frame, PREFACE, split_frame, write};
 use serde_json::Value;
@@ -260,7 +261,7 @@ fn run(
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
-            tokens: Some(GoodputBounds::default()),
+            tokens: Some(ModelAnswers::default()),
         }),
         conversation: Some(Box::new(ConversationPlan {
             turns: TURNS,

@@ -1,10 +1,9 @@
 //! `llm` and the routes of `serve llm` against each other, against a server on uvicorn and against
-//! the openai package.
-//!
-//! Long because the cases share one server and its helpers.
+//! the packages of OpenAI and Anthropic.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+mod apis;
 mod conversations;
 mod ladder;
 mod streams;
@@ -19,7 +18,7 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::Run;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::peers::{python, run_successfully, tool};
+use support::peers::{python, tool};
 use support::{
     CLIENT_TLS, MAX_WAIT, Place, SERVER_TLS, Server, only_run, output, signal, stderr_of, text,
 };
@@ -362,25 +361,6 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
 }
 
 #[test]
-fn openai_package_reads_simulator_responses() {
-    let place = Place::new();
-    place.certificates();
-    let authorities = place.path("certs/ca.crt");
-    for (tls, scheme, host, authorities) in [
-        (&[][..], "http", "127.0.0.1", None),
-        (&SERVER_TLS[..], "https", "localhost", Some(authorities)),
-    ] {
-        let server = place.serve(&[&["llm", "--token-delay", "1ms"], tls].concat());
-        let mut client = python(&place, "openai_client.py");
-        client.arg(format!("{scheme}://{host}:{}", server.port));
-        let printed = run_successfully(client.args(authorities));
-        assert_eq!(text(&printed.stdout), "ok\n");
-        let (code, _) = server.stop();
-        assert_eq!(code, 0);
-    }
-}
-
-#[test]
 fn responses_stream_over_http2() {
     let place = Place::new();
     place.certificates();
@@ -466,6 +446,14 @@ fn conflicting_flags_are_rejected() {
         (
             &["--turns", "2", "--api", "completions"],
             "--turns: the completions API has no messages",
+        ),
+        (
+            &["--no-usage", "--api", "messages"],
+            "--no-usage: the messages API counts tokens without being asked",
+        ),
+        (
+            &["--api", "images"],
+            "chat, completions, responses, messages",
         ),
         (
             &["--turns", "2", "--calls", "3"],

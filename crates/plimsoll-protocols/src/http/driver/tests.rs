@@ -3,10 +3,10 @@
 //! Long because every way in which an answer can end is covered.
 
 use plimsoll_engine::driver::TokenUsage;
-use plimsoll_model::plan::{GoodputBounds, TokenCounter};
+use plimsoll_model::plan::TokenCounter;
 
 use super::*;
-use crate::http::{EventFormat, EventMatch, EventStream, HttpCall};
+use crate::http::{EventFormat, EventMatch, EventStream, HttpCall, ModelAnswers};
 
 fn call() -> HttpCall {
     HttpCall {
@@ -25,7 +25,7 @@ fn tokens() -> HttpCall {
         format: EventFormat::Sse,
         until: Some(EventMatch::Data("[DONE]".into())),
         error: None,
-        tokens: Some(GoodputBounds::default()),
+        tokens: Some(ModelAnswers::default()),
     });
     streamed
 }

@@ -164,6 +164,7 @@ fn refuse_unsupported(
         (section.websocket.is_some(), "websocket"),
         (section.conversation.is_some(), "conversation"),
         (section.stream.is_some(), "stream"),
+        (section.api.is_some(), "api"),
         (section.tokenizer.is_some(), "tokenizer"),
         (section.goodput.is_some(), "goodput"),
     ] {

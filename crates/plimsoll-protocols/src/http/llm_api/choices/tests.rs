@@ -1,7 +1,8 @@
 use super::*;
+use crate::http::tokens::MAX_CHOICES;
 
-fn read(json: &str) -> CompletionChunk<'_> {
-    CompletionChunk::read(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
+fn read(json: &str) -> AnswerChunk<'_> {
+    super::read(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
 }
 
 fn usage(json: &str, streams_thoughts: bool) -> Option<(u64, u64, u64)> {
@@ -200,9 +201,7 @@ fn invalid_json_is_rejected_with_position() {
         ),
         ("{\"choices\":\"x\"}", "`choices` is not a list"),
     ] {
-        let error = CompletionChunk::read(data.as_bytes())
-            .err()
-            .map(|e| e.to_string());
+        let error = super::read(data.as_bytes()).err().map(|e| e.to_string());
         let error = error.unwrap_or_else(|| panic!("{data} is read"));
         assert!(error.contains(place), "{data}: {error}");
     }

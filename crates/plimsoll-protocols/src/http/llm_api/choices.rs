@@ -1,0 +1,197 @@
+//! Reads answers with `choices`, which chat completions and completions share: as events, and as a whole.
+//!
+//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`. Reasoning models put their
+//! reasoning beside the content, or into parts of it. Everything else in an event is skipped, whatever its shape.
+
+use std::borrow::Cow;
+
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
+use serde::{Deserialize, Deserializer};
+
+use crate::http::finish_reason::FinishReason;
+use crate::http::lenient_json::{
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+};
+use crate::http::tokens::{
+    AnswerChunk, CallBytes, Choice, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
+};
+
+/// Parses an event, or a whole answer.
+///
+/// # Errors
+/// When it is not JSON, or its choices are not a list; the message says where.
+pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<RawChunk<'_>>(data).map(RawChunk::into_chunk)
+}
+
+/// The keys of an event. Some forms of errors can only be told by several keys.
+#[derive(Default)]
+struct RawChunk<'a> {
+    choices: Option<Vec<Choice<'a>>>,
+    usage: TokenCounts,
+    /// The count in Groq's own key.
+    nested_usage: TokenCounts,
+    error: bool,
+    /// The event has `"object": "error"` or `"type": "error"`.
+    is_named_error: bool,
+    /// Explains an error if there is also a code.
+    has_message: bool,
+    has_code: bool,
+}
+
+impl<'a> RawChunk<'a> {
+    fn into_chunk(self) -> AnswerChunk<'a> {
+        let is_coded = self.choices.is_none() && self.has_message && self.has_code;
+        AnswerChunk {
+            is_error: self.error || self.is_named_error || is_coded,
+            usage: self.usage.if_reported().or(self.nested_usage.if_reported()),
+            choices: self.choices.unwrap_or_default(),
+            ..AnswerChunk::default()
+        }
+    }
+}
+
+impl<'de> FromAnyShape<'de> for RawChunk<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
+                "usage" => self.usage = value(&mut object)?,
+                "x_groq" => self.nested_usage = value::<NestedUsage, _>(&mut object)?.0,
+                // FastChat writes `error_code`, a number, beside a message.
+                "error" | "error_code" | "error_message" | "error_msg" => {
+                    self.error |= value::<TruthyValue, _>(&mut object)?.0;
+                }
+                "object" | "type" => {
+                    self.is_named_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                }
+                "message" | "detail" => self.has_message |= value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.has_code |= value::<ErrorCode, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a code stands for an error: it is neither 0 nor the status of a success.
+#[derive(Default)]
+struct ErrorCode(bool);
+
+impl<'de> FromAnyShape<'de> for ErrorCode {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.0 = !matches!(&*text, "" | "0" | "200" | "ok" | "OK");
+    }
+
+    fn take_number(&mut self, number: f64) {
+        self.0 = number != 0.0 && number != 200.0;
+    }
+}
+
+/// A list of choices, which accepts no other type; `None` for null.
+struct ChoicesField<'a>(Option<Vec<Choice<'a>>>);
+
+impl<'de> Deserialize<'de> for ChoicesField<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChoicesField<'de>, D::Error> {
+        let found = AnyShape::<ChoiceList<'de>>::deserialize(deserializer)?.0;
+        match found {
+            ChoiceList { is_other: true, .. } => Err(D::Error::custom("`choices` is not a list")),
+            found => Ok(ChoicesField(found.list)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct ChoiceList<'a> {
+    list: Option<Vec<Choice<'a>>>,
+    is_other: bool,
+}
+
+impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
+    fn take_text(&mut self, _text: Cow<'de, str>) {
+        self.is_other = true;
+    }
+
+    fn take_number(&mut self, _number: f64) {
+        self.is_other = true;
+    }
+
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        let choices = self.list.insert(Vec::new());
+        while let Some(choice) = list.next_element::<AnyShape<Choice<'de>>>()? {
+            choices.push(choice.0);
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        self.is_other = true;
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// The `usage` within another object.
+#[derive(Default)]
+struct NestedUsage(TokenCounts);
+
+impl<'de> FromAnyShape<'de> for NestedUsage {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "usage" => self.0 = value(&mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> FromAnyShape<'de> for Choice<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "index" => self.index = value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
+                "delta" => self.delta = Some(value(&mut object)?),
+                "message" => self.message = Some(value(&mut object)?),
+                "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.text,
+                "finish_reason" => {
+                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
+                    self.finish_reason = FinishReason::of(&word);
+                }
+                "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.if_reported(),
+                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        self.error |= self.delta_or_message().is_some_and(|delta| delta.error);
+        Ok(())
+    }
+}
+
+impl<'de> FromAnyShape<'de> for Delta<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "content" => self.content = value(&mut object)?,
+                "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.text,
+                "tool_calls" | "function_call" => {
+                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                }
+                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
+                key if self.thought.is_empty() && is_reasoning(key) => {
+                    self.thought = value::<ContentParts<'_>, _>(&mut object)?.all();
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.content.take_text(text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

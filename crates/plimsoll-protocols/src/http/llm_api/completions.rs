@@ -1,0 +1,23 @@
+//! OpenAI's completions (`POST /v1/completions`): a text that the model continues.
+
+use serde_json::{Map, Value, json};
+
+use super::{ApiKeyField, LlmApi, ModelPrompt, choices};
+
+pub(super) static API: LlmApi = LlmApi {
+    name: "completions",
+    path: "/completions",
+    key: ApiKeyField::BEARER,
+    headers: &[],
+    messages_key: None,
+    has_system: false,
+    limit_key: "max_tokens",
+    default_limit: None,
+    counts_on_request: true,
+    put_prompt,
+    read_event: choices::read,
+};
+
+fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
+    body.insert("prompt".to_owned(), json!(prompt.prompt));
+}

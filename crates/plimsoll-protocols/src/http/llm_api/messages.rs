@@ -1,0 +1,307 @@
+//! Anthropic's Messages API (`POST /v1/messages`). An answer is a list of blocks, which are streamed one after another;
+//! the prompt's tokens are counted in the first event, and those of the answer in the last but one.
+
+use std::borrow::Cow;
+
+use serde::de::MapAccess;
+use serde_json::{Map, Value, json};
+
+use super::{ApiKeyField, LlmApi, ModelPrompt};
+use crate::http::finish_reason::FinishReason;
+use crate::http::lenient_json::{
+    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+};
+use crate::http::tokens::{AnswerChunk, CallBytes, Delta, TokenCounts, read_json};
+
+pub(super) static API: LlmApi = LlmApi {
+    name: "messages",
+    path: "/messages",
+    key: ApiKeyField {
+        variable: "ANTHROPIC_API_KEY",
+        field: "x-api-key",
+        scheme: "",
+    },
+    headers: &[("anthropic-version", "2023-06-01")],
+    messages_key: Some("messages"),
+    has_system: true,
+    limit_key: "max_tokens",
+    // The API refuses requests without a limit.
+    default_limit: Some(1024),
+    counts_on_request: false,
+    put_prompt,
+    read_event,
+};
+
+fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
+    if let Some(system) = prompt.system {
+        body.insert("system".to_owned(), json!(system));
+    }
+    body.insert("messages".to_owned(), json!([prompt.user_message()]));
+}
+
+fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<MessageEvent<'_>>(data).map(MessageEvent::into_chunk)
+}
+
+/// An event of a stream.
+#[derive(Default)]
+struct MessageEvent<'a> {
+    kind: Cow<'a, str>,
+    /// A piece of a block, or a change of the message.
+    delta: MessageContent<'a>,
+    /// The beginning of a block.
+    block: MessageContent<'a>,
+    message: MessageObject,
+    usage: MessageUsage,
+    has_error: bool,
+}
+
+impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
+                "delta" => self.delta = value(&mut object)?,
+                "content_block" => self.block = value(&mut object)?,
+                "message" => self.message = value(&mut object)?,
+                "usage" => self.usage = value(&mut object)?,
+                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> MessageEvent<'a> {
+    fn into_chunk(self) -> AnswerChunk<'a> {
+        match &*self.kind {
+            kind if self.has_error || kind == "error" => AnswerChunk {
+                is_error: true,
+                ..AnswerChunk::default()
+            },
+            "message_start" => AnswerChunk {
+                // What this event counts of the answer is not its number of tokens yet.
+                usage: self.message.usage.counts(None).if_reported(),
+                ..AnswerChunk::default()
+            },
+            "content_block_start" => AnswerChunk::of_choice(self.block.into_delta(), None),
+            "content_block_delta" => AnswerChunk::of_choice(self.delta.into_delta(), None),
+            "message_delta" => {
+                let usage = self.usage.counts(self.usage.answer);
+                AnswerChunk {
+                    usage: usage.if_reported(),
+                    ..AnswerChunk::of_choice(Delta::default(), self.delta.stop_reason)
+                }
+            }
+            "message_stop" => AnswerChunk {
+                is_last: true,
+                ..AnswerChunk::default()
+            },
+            // Pings, ends of blocks, and events that came later to the API.
+            _ => AnswerChunk::default(),
+        }
+    }
+}
+
+/// The beginning of a block, or a piece of one.
+#[derive(Default)]
+struct MessageContent<'a> {
+    text: Cow<'a, str>,
+    thinking: Cow<'a, str>,
+    /// Length of the name of a tool, and of its input. Bytes.
+    call_bytes: usize,
+    stop_reason: Option<FinishReason>,
+}
+
+impl<'a> MessageContent<'a> {
+    fn into_delta(self) -> Delta<'a> {
+        let mut delta = Delta {
+            thought: self.thinking,
+            call_bytes: self.call_bytes,
+            ..Delta::default()
+        };
+        delta.content.text = self.text;
+        delta
+    }
+}
+
+impl<'de> FromAnyShape<'de> for MessageContent<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "text" => self.text = value::<LenientString<'_>, _>(&mut object)?.0,
+                "thinking" => self.thinking = value::<LenientString<'_>, _>(&mut object)?.0,
+                // `input` is empty where a block begins, and comes in pieces.
+                "name" | "partial_json" => {
+                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                }
+                "stop_reason" => {
+                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
+                    self.stop_reason = FinishReason::of(&word);
+                }
+                // Signatures and citations are not tokens of the answer.
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The message that a stream begins with.
+#[derive(Default)]
+struct MessageObject {
+    usage: MessageUsage,
+}
+
+impl<'de> FromAnyShape<'de> for MessageObject {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "usage" => self.usage = value(&mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of a message. Those of the prompt that a cache had, or keeps, are counted apart from the others.
+#[derive(Clone, Copy, Default)]
+struct MessageUsage {
+    uncached: Option<u64>,
+    cached: u64,
+    answer: Option<u64>,
+    /// Tokens of the answer that are reasoning.
+    thinking: Option<u64>,
+}
+
+impl MessageUsage {
+    /// Returns the counts with all of the prompt, and these tokens of the answer.
+    fn counts(self, answer: Option<u64>) -> TokenCounts {
+        TokenCounts {
+            prompt: self.uncached.map(|tokens| tokens + self.cached),
+            answer,
+            reasoning: self.thinking,
+        }
+    }
+}
+
+impl<'de> FromAnyShape<'de> for MessageUsage {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "input_tokens" => self.uncached = value::<LenientCount, _>(&mut object)?.0,
+                "cache_creation_input_tokens" | "cache_read_input_tokens" => {
+                    self.cached += value::<LenientCount, _>(&mut object)?.0.unwrap_or(0);
+                }
+                "output_tokens" => self.answer = value::<LenientCount, _>(&mut object)?.0,
+                "thinking_tokens" => self.thinking = value::<LenientCount, _>(&mut object)?.0,
+                "output_tokens_details" => {
+                    self.thinking = value::<MessageUsage, _>(&mut object)?.thinking;
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> AnswerChunk<'_> {
+        read_event(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
+    }
+
+    #[test]
+    fn text_is_read_from_blocks() {
+        for (json, bytes, thinks) in [
+            (
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"find","input":{}}}"#,
+                4,
+                false,
+            ),
+            (
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"AAAA"}}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" it"}}"#,
+                3,
+                false,
+            ),
+            (
+                r#"{"delta":{"thinking":"so","type":"thinking_delta"},"type":"content_block_delta"}"#,
+                2,
+                true,
+            ),
+            (
+                r#"{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"Eq"}}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{\"a"}}"#,
+                3,
+                false,
+            ),
+            (
+                r#"{"type":"content_block_delta","delta":{"type":"citations_delta","citation":{"cited_text":"x"}}}"#,
+                0,
+                false,
+            ),
+            (r#"{"type":"content_block_stop","index":0}"#, 0, false),
+            (r#"{"type":"ping"}"#, 0, false),
+            (r#"{"type":"unheard_of","delta":{"text":"x"}}"#, 0, false),
+            ("null", 0, false),
+        ] {
+            let chunk = read(json);
+            assert_eq!(
+                (chunk.text_bytes(), chunk.has_thoughts()),
+                (bytes, thinks),
+                "{json}"
+            );
+            assert!(!chunk.is_error() && !chunk.is_last, "{json}");
+        }
+        assert!(read(r#"{"type":"message_stop"}"#).is_last);
+        for json in [
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            r#"{"type":"error"}"#,
+            r#"{"error":"no"}"#,
+        ] {
+            assert!(read(json).is_error(), "{json}");
+        }
+    }
+
+    #[test]
+    fn usage_includes_cached_prompt_tokens() {
+        let first = read(
+            r#"{"type":"message_start","message":{"content":[],"stop_reason":null,"usage":{"input_tokens":9,
+            "cache_creation_input_tokens":100,"cache_read_input_tokens":1000,"output_tokens":1}}}"#,
+        );
+        let first = first.usage().unwrap();
+        assert_eq!((first.prompt, first.answer), (Some(1109), None));
+        let last = read(
+            r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},
+            "usage":{"output_tokens":15}}"#,
+        );
+        let reasons: Vec<_> = last.ends().collect();
+        assert_eq!(reasons, [(0, Some(FinishReason::Length))]);
+        let usage = last.usage().unwrap().after(first).usage(true);
+        assert_eq!((usage.prompt, usage.answer), (1109, 15));
+        // Proxies that count the prompt only at the end begin with 0.
+        let first = read(r#"{"type":"message_start","message":{"usage":{"input_tokens":0}}}"#);
+        let last = read(r#"{"type":"message_delta","usage":{"input_tokens":7,"output_tokens":2}}"#);
+        let first = first.usage().unwrap();
+        assert_eq!(last.usage().unwrap().after(first).prompt, Some(7));
+        assert_eq!(first.after(last.usage().unwrap()).prompt, Some(7));
+    }
+}

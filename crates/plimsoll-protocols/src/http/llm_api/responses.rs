@@ -1,0 +1,402 @@
+//! OpenAI's Responses API (`POST /v1/responses`). Events have a type; those whose type ends in `.delta` hold text, and
+//! the last one holds the whole response with its status and the count of tokens. There is no `[DONE]`.
+
+use std::borrow::Cow;
+
+use serde::de::{MapAccess, SeqAccess};
+use serde_json::{Map, Value, json};
+
+use super::{ApiKeyField, LlmApi, ModelPrompt};
+use crate::http::finish_reason::FinishReason;
+use crate::http::lenient_json::{
+    AnyShape, FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, value,
+};
+use crate::http::tokens::{
+    AnswerChunk, CallBytes, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
+};
+
+pub(super) static API: LlmApi = LlmApi {
+    name: "responses",
+    path: "/responses",
+    key: ApiKeyField::BEARER,
+    headers: &[],
+    messages_key: Some("input"),
+    has_system: true,
+    limit_key: "max_output_tokens",
+    default_limit: None,
+    counts_on_request: false,
+    put_prompt,
+    read_event,
+};
+
+fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
+    if let Some(system) = prompt.system {
+        body.insert("instructions".to_owned(), json!(system));
+    }
+    body.insert("input".to_owned(), json!([prompt.user_message()]));
+}
+
+fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<ResponseEvent<'_>>(data).map(ResponseEvent::into_chunk)
+}
+
+/// An event of a stream.
+#[derive(Default)]
+struct ResponseEvent<'a> {
+    kind: Cow<'a, str>,
+    delta: ContentParts<'a>,
+    item: OutputItem<'a>,
+    response: ResponseObject<'a>,
+    /// What the event itself says of an error.
+    error: ErrorFields<'a>,
+    has_error: bool,
+}
+
+impl<'de> FromAnyShape<'de> for ResponseEvent<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
+                "delta" => self.delta = value(&mut object)?,
+                "item" => self.item = value(&mut object)?,
+                "response" => self.response = value(&mut object)?,
+                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.error.code = value::<LenientString<'_>, _>(&mut object)?.0,
+                "message" => self.error.message = value::<LenientString<'_>, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> ResponseEvent<'a> {
+    fn into_chunk(self) -> AnswerChunk<'a> {
+        let kind = self.kind.strip_prefix("response.").unwrap_or(&self.kind);
+        if kind == "error" || self.has_error {
+            return AnswerChunk {
+                is_error: true,
+                explanation: self.error.text(),
+                ..AnswerChunk::default()
+            };
+        }
+        if let Some(what) = kind.strip_suffix(".delta") {
+            return AnswerChunk::of_choice(delta_of(what, self.delta), None);
+        }
+        match kind {
+            // The name of a tool is the first part of a call that the model writes.
+            "output_item.added" if self.item.kind.ends_with("_call") => {
+                let call = Delta {
+                    call_bytes: self.item.name_bytes,
+                    ..Delta::default()
+                };
+                AnswerChunk::of_choice(call, None)
+            }
+            "completed" | "incomplete" | "failed" | "cancelled" => self.response.into_last(kind),
+            _ => AnswerChunk::default(),
+        }
+    }
+}
+
+/// Returns what a piece of text is part of, by the type of its event.
+fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
+    let mut delta = Delta::default();
+    match what {
+        "output_text" | "text" | "audio.transcript" | "audio_transcript" => delta.content = text,
+        "refusal" => delta.refusal = text.all(),
+        // Sound is not text, although its bytes are.
+        "audio" => {}
+        what if is_reasoning(what) => delta.thought = text.all(),
+        // Arguments and inputs of calls, code to run.
+        _ => delta.call_bytes = text.all().len(),
+    }
+    delta
+}
+
+/// A response, whose status says how it ended.
+#[derive(Default)]
+struct ResponseObject<'a> {
+    status: Cow<'a, str>,
+    usage: TokenCounts,
+    error: ErrorFields<'a>,
+    incomplete: IncompleteDetails<'a>,
+    output: OutputItem<'a>,
+}
+
+impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "status" => self.status = value::<LenientString<'_>, _>(&mut object)?.0,
+                "usage" => self.usage = value(&mut object)?,
+                "error" => self.error = value(&mut object)?,
+                "incomplete_details" => self.incomplete = value(&mut object)?,
+                "output" => self.output = value(&mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> ResponseObject<'a> {
+    /// Returns the last chunk of a stream; `status` is that of its event. The text has been streamed before.
+    fn into_last(self, status: &str) -> AnswerChunk<'a> {
+        let reason = self.finish_reason(status);
+        AnswerChunk {
+            usage: self.usage.if_reported(),
+            is_last: true,
+            explanation: self.error.text(),
+            ..AnswerChunk::of_choice(Delta::default(), Some(reason))
+        }
+    }
+
+    fn finish_reason(&self, status: &str) -> FinishReason {
+        match status {
+            "completed" if self.output.calls_tools => FinishReason::ToolCalls,
+            "completed" => FinishReason::Stop,
+            "incomplete" => FinishReason::of(&self.incomplete.0).unwrap_or(FinishReason::Other),
+            status => FinishReason::of(status).unwrap_or(FinishReason::Other),
+        }
+    }
+}
+
+/// Why a response is incomplete.
+#[derive(Default)]
+struct IncompleteDetails<'a>(Cow<'a, str>);
+
+impl<'de> FromAnyShape<'de> for IncompleteDetails<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "reason" => self.0 = value::<LenientString<'_>, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The code and the message of an error.
+#[derive(Default)]
+struct ErrorFields<'a> {
+    code: Cow<'a, str>,
+    message: Cow<'a, str>,
+}
+
+impl ErrorFields<'_> {
+    /// Returns both for a message; empty if there is neither.
+    fn text(&self) -> String {
+        let both = [&*self.code, &*self.message];
+        let given: Vec<&str> = both.into_iter().filter(|text| !text.is_empty()).collect();
+        given.join(": ")
+    }
+}
+
+impl<'de> FromAnyShape<'de> for ErrorFields<'de> {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.message = text;
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "code" => self.code = value::<LenientString<'_>, _>(&mut object)?.0,
+                "message" => self.message = value::<LenientString<'_>, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An item of a response's output, or all of them.
+#[derive(Default)]
+struct OutputItem<'a> {
+    kind: Cow<'a, str>,
+    /// Length of the names of tools. Bytes.
+    name_bytes: usize,
+    /// An item is a call that the client has to answer.
+    calls_tools: bool,
+}
+
+impl<'de> FromAnyShape<'de> for OutputItem<'de> {
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(AnyShape(item)) = list.next_element::<AnyShape<OutputItem<'de>>>()? {
+            self.calls_tools |= item.calls_tools;
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
+                "name" => self.name_bytes = value::<CallBytes, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        self.calls_tools = matches!(&*self.kind, "function_call" | "custom_tool_call");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_from_deltas_only() {
+        for (json, bytes, thinks) in [
+            (
+                r#"{"type":"response.output_text.delta","delta":" it","item_id":"m","logprobs":[]}"#,
+                3,
+                false,
+            ),
+            (
+                r#"{"delta":"so","type":"response.reasoning_text.delta"}"#,
+                2,
+                true,
+            ),
+            (
+                r#"{"type":"response.reasoning_summary_text.delta","delta":"so"}"#,
+                2,
+                true,
+            ),
+            (
+                r#"{"type":"response.reasoning_summary.delta","delta":{"text":"so"}}"#,
+                2,
+                true,
+            ),
+            (
+                r#"{"type":"response.refusal.delta","delta":"no"}"#,
+                2,
+                false,
+            ),
+            (
+                r#"{"type":"response.function_call_arguments.delta","delta":"{\"a"}"#,
+                3,
+                false,
+            ),
+            (
+                r#"{"type":"response.code_interpreter_call_code.delta","delta":"1+1"}"#,
+                3,
+                false,
+            ),
+            (
+                r#"{"type":"response.output_item.added","item":{"type":"function_call","name":"find","arguments":""}}"#,
+                4,
+                false,
+            ),
+            (
+                r#"{"type":"response.output_item.added","item":{"type":"message","content":[]}}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"response.output_item.done","item":{"type":"function_call","name":"find"}}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"response.output_text.done","text":"it is"}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"response.audio.delta","delta":"AAAA"}"#,
+                0,
+                false,
+            ),
+            (
+                r#"{"type":"response.created","response":{"status":"in_progress","usage":null}}"#,
+                0,
+                false,
+            ),
+            (r#"{"type":"keepalive"}"#, 0, false),
+            ("{}", 0, false),
+            ("7", 0, false),
+        ] {
+            let chunk = read_event(json.as_bytes()).unwrap();
+            assert_eq!(
+                (chunk.text_bytes(), chunk.has_thoughts()),
+                (bytes, thinks),
+                "{json}"
+            );
+            assert!(!chunk.is_error() && !chunk.is_last, "{json}");
+        }
+    }
+
+    #[test]
+    fn last_event_has_reason_and_usage() {
+        use FinishReason::{Abort, ContentFilter, Error, Length, Other, Stop, ToolCalls};
+        for (kind, response, reason) in [
+            (
+                "completed",
+                r#"{"status":"completed","output":[{"type":"message"}]}"#,
+                Stop,
+            ),
+            (
+                "completed",
+                r#"{"output":[{"type":"reasoning"},{"type":"function_call","name":"f"}]}"#,
+                ToolCalls,
+            ),
+            (
+                "incomplete",
+                r#"{"incomplete_details":{"reason":"max_output_tokens"}}"#,
+                Length,
+            ),
+            (
+                "incomplete",
+                r#"{"incomplete_details":{"reason":"content_filter"}}"#,
+                ContentFilter,
+            ),
+            ("incomplete", "{}", Other),
+            (
+                "failed",
+                r#"{"error":{"code":"server_error","message":"no"}}"#,
+                Error,
+            ),
+            ("cancelled", "null", Abort),
+        ] {
+            let json = format!(r#"{{"type":"response.{kind}","response":{response}}}"#);
+            let chunk = read_event(json.as_bytes()).unwrap();
+            let ends: Vec<_> = chunk.ends().collect();
+            assert_eq!(
+                (ends, chunk.is_last),
+                (vec![(0, Some(reason))], true),
+                "{json}"
+            );
+            let explained = if kind == "failed" {
+                "server_error: no"
+            } else {
+                ""
+            };
+            assert_eq!(chunk.explanation, explained, "{json}");
+        }
+        let json = r#"{"type":"response.completed","response":{"usage":{"input_tokens":9,
+            "input_tokens_details":{"cached_tokens":4},"output_tokens":70,
+            "output_tokens_details":{"reasoning_tokens":64},"total_tokens":79}}}"#;
+        let usage = read_event(json.as_bytes()).unwrap().usage().unwrap();
+        let usage = usage.usage(false);
+        assert_eq!((usage.prompt, usage.answer, usage.streamed), (9, 70, 6));
+    }
+
+    #[test]
+    fn error_events_are_explained() {
+        for (json, text) in [
+            (
+                r#"{"type":"error","code":"rate_limit","message":"wait","param":null}"#,
+                "rate_limit: wait",
+            ),
+            (r#"{"type":"response.error","message":"no"}"#, "no"),
+            (r#"{"error":{"message":"no"}}"#, ""),
+        ] {
+            let chunk = read_event(json.as_bytes()).unwrap();
+            assert!(chunk.is_error(), "{json}");
+            assert_eq!(chunk.explanation, text, "{json}");
+        }
+        let fine = r#"{"type":"response.in_progress","error":null}"#;
+        assert!(!read_event(fine.as_bytes()).unwrap().is_error());
+    }
+}
