@@ -11,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers,
+    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
+    ModelAnswers,
 };
 use plimsoll_wire::http2::{self, Http2Frame, write};
 

@@ -73,6 +73,8 @@ pub enum Event {
     },
     /// An answer of tokens has ended without any text: a single token may have none.
     EndedWithoutText(CallId),
+    /// An answer of a model has arrived as a whole, so that its tokens have no times. Comes before the call's end.
+    WholeAnswer(CallId),
     /// The text of a call's answer, if it was requested. Comes before the call's end.
     AnswerText {
         /// The call in flight.

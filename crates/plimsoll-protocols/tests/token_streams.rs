@@ -19,19 +19,21 @@ struct ParseResult {
     outcome: Option<Outcome>,
     /// The number of events with tokens.
     pieces: u32,
+    /// The answer came as a whole.
+    is_whole: bool,
     /// Token counts: of the prompt, of the completion, and streamed.
     usage: Option<(u64, u64, u64)>,
     finished: Vec<Count>,
     details: Vec<String>,
 }
 
-fn driver(api: &str) -> Http1Driver {
+fn driver(api: &str, format: EventFormat) -> Http1Driver {
     let call = HttpCall {
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         expect: vec![(200, 299)],
         stream: Some(EventStream {
-            format: EventFormat::Sse,
+            format,
             until: None,
             error: None,
             tokens: Some(ModelAnswers {
@@ -52,9 +54,16 @@ fn driver(api: &str) -> Http1Driver {
     driver
 }
 
+/// The media type by which [`parse`] expects a whole answer.
+const WHOLE: &str = "application/json; whole";
+
 /// Parses `body`, which arrives in pieces of `step` bytes, on a new connection to a service that speaks `api`.
 fn parse(api: &str, (body, media_type): (&[u8], &str), step: usize) -> ParseResult {
-    let mut driver = driver(api);
+    let format = match media_type {
+        WHOLE => EventFormat::Document,
+        _ => EventFormat::Sse,
+    };
+    let mut driver = driver(api, format);
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 0, Time::ZERO, &mut out);
     let length = body.len();
@@ -72,6 +81,7 @@ fn parse(api: &str, (body, media_type): (&[u8], &str), step: usize) -> ParseResu
         match event {
             Event::Done(CompletedCall { outcome, .. }) => found.outcome = Some(outcome),
             Event::Token { .. } => found.pieces += 1,
+            Event::WholeAnswer(_) => found.is_whole = true,
             Event::Usage {
                 usage:
                     TokenUsage {
@@ -312,6 +322,7 @@ fn check_streams(api: &str, folder: &Path, expected: &[ExpectedResult]) {
             let expected = ParseResult {
                 outcome: Some(*outcome),
                 pieces: *pieces,
+                is_whole: false,
                 usage: *usage,
                 finished: finished.iter().copied().collect(),
                 details: Vec::new(),
@@ -391,4 +402,82 @@ fn stream_errors_name_event_and_excerpt() {
             }
         }
     }
+}
+
+#[test]
+fn whole_answers_are_counted_without_pieces() {
+    let stop = Some(Count::FinishStop);
+    for (api, body, usage, finished, outcome) in [
+        (
+            "chat",
+            r#"{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"It is","reasoning_content":null},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#,
+            Some((7, 2, 2)),
+            stop,
+            OK,
+        ),
+        (
+            "completions",
+            r#"{"object":"text_completion","choices":[{"index":0,"text":"It","finish_reason":"length"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+            Some((1, 1, 1)),
+            Some(Count::FinishLength),
+            OK,
+        ),
+        (
+            "responses",
+            r#"{"object":"response","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"It"}]}],"usage":{"input_tokens":3,"output_tokens":1}}"#,
+            Some((3, 1, 1)),
+            stop,
+            OK,
+        ),
+        (
+            "responses",
+            r#"{"object":"response","status":"failed","output":[],"error":{"code":"server_error","message":"no"}}"#,
+            None,
+            Some(Count::FinishError),
+            ERROR,
+        ),
+        (
+            "messages",
+            r#"{"type":"message","content":[{"type":"text","text":"It"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":1}}"#,
+            Some((3, 1, 1)),
+            stop,
+            OK,
+        ),
+        // Some services give no reason, and do not count.
+        ("chat", r#"{"choices":[{"text":"It"}]}"#, None, None, OK),
+        (
+            "chat",
+            r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#,
+            None,
+            stop,
+            Outcome::StreamShort,
+        ),
+        ("chat", r#"{"error":{"message":"no"}}"#, None, None, ERROR),
+        (
+            "chat",
+            r#"{"choices":[{"text":"#,
+            None,
+            None,
+            Outcome::BadAnswer,
+        ),
+        ("chat", "", None, None, Outcome::StreamShort),
+    ] {
+        for step in [1, 7, 1_000] {
+            let mut found = parse(api, (body.as_bytes(), WHOLE), step);
+            let details = std::mem::take(&mut found.details);
+            let is_read = outcome == OK || finished.is_some();
+            let expected = ParseResult {
+                outcome: Some(outcome),
+                usage,
+                is_whole: is_read,
+                finished: finished.into_iter().collect(),
+                ..ParseResult::default()
+            };
+            assert_eq!(found, expected, "{body} by {step}: {details:?}");
+            assert_eq!(details.is_empty(), outcome.is_ok(), "{details:?}");
+        }
+    }
+    let cut = parse("chat", (b"{\"choices\":[", WHOLE), 1_000);
+    let text = cut.details.join(" ");
+    assert!(text.contains("the answer: EOF while parsing"), "{text}");
 }

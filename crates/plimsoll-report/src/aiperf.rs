@@ -36,7 +36,8 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
 fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     let record = run.measured();
     let measures = &record.measures;
-    if measures.times(TimeMeasure::TimeToFirstToken).is_empty() {
+    let counted = measures.of(Count::TokensPrompt) + measures.of(Count::TokensAnswer);
+    if measures.times(TimeMeasure::TimeToFirstToken).is_empty() && counted == 0 {
         return Err(ExportError::NoTokens);
     }
     let seconds = run.summary.total.lasted_us.unwrap_or(0) as f64 / 1e6;

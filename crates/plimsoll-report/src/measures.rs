@@ -219,7 +219,8 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
         besides.push(SCRIPT_USERS.fact(of));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
-    if QUERY_CALLERS.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
+    let counted = of(Count::TokensPrompt) + of(Count::TokensAnswer) + of(Count::TokensReceived);
+    if QUERY_CALLERS.ended(of) == (0, 0) && counted + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
@@ -246,7 +247,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     facts
 }
 
-/// Describes the tokens of streamed answers: the service's own count, or else the number of pieces.
+/// Describes the tokens of answers: the service's own count, or else the number of pieces.
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<CountFact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let missing = of(Count::UsageMissing);
@@ -261,7 +262,11 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
         (0, by_file) => (by_file, "out by the tokenizer"),
         (counted, _) => (counted, "out"),
     };
-    let mut text = format!("{} {what}{}", count(n), per_second(run, n));
+    let mut text = String::new();
+    // Answers that are not streamed have no pieces.
+    if n > 0 || prompt == 0 {
+        let _ = write!(text, "{} {what}{}", count(n), per_second(run, n));
+    }
     if counted > 0 && by_file > 0 {
         let _ = write!(text, ", {} by the tokenizer", count(by_file));
     }
@@ -272,7 +277,9 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     if let Some(p50_us) = each.and_then(|times| times.p50_us).filter(|us| *us > 0.0) {
         let _ = write!(text, ", {} for a user (p50)", rate(1e6 / p50_us));
     }
-    if prompt > 0 {
+    if prompt > 0 && text.is_empty() {
+        let _ = write!(text, "{} in{}", count(prompt), per_second(run, prompt));
+    } else if prompt > 0 {
         let _ = write!(text, ", {} in", count(prompt));
     }
     if missing > 0 {

@@ -284,6 +284,7 @@ impl<C: Scenario> User<C> {
                 }
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.usage(usage),
                 (Event::EndedWithoutText(_), Some(call)) => call.answer.finished(now),
+                (Event::WholeAnswer(_), Some(call)) => call.answer.set_whole(),
                 (Event::AnswerText { text, .. }, _) => {
                     self.shared
                         .scenario
@@ -297,16 +298,8 @@ impl<C: Scenario> User<C> {
                 (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => context.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => context.detail(outcome, &text),
-                (
-                    Event::Done(_)
-                    | Event::Unprocessed(_)
-                    | Event::EndedWithLoad(_)
-                    | Event::Token { .. }
-                    | Event::Message(_)
-                    | Event::Usage { .. }
-                    | Event::EndedWithoutText(_),
-                    None,
-                ) => {}
+                // The call has been cancelled.
+                (_, None) => {}
             }
         }
         self.events = events;

@@ -36,6 +36,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 Event::Usage { call, usage } => self.client.tokens.usage(call, usage),
                 Event::EndedWithoutText(call) => self.client.tokens.finished(call, now),
+                Event::WholeAnswer(call) => self.client.tokens.set_whole(call),
                 Event::Count { call, count, n } => {
                     self.recorder
                         .count(self.client.calls.get(call).stage, count, n);

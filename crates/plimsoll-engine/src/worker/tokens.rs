@@ -30,6 +30,8 @@ pub(crate) struct ResponseTokens {
     usage: Option<TokenUsage>,
     /// When an answer without text ended; [`Time::NEVER`] otherwise.
     ended_without_text: Time,
+    /// The answer came as a whole: its tokens have no times.
+    is_whole: bool,
     /// Gaps between pieces in nanoseconds; `f32` is more precise than the histograms.
     gaps: Vec<f32>,
 }
@@ -44,6 +46,7 @@ impl ResponseTokens {
         first_tokens: None,
         usage: None,
         ended_without_text: Time::NEVER,
+        is_whole: false,
         gaps: Vec::new(),
     };
 
@@ -84,6 +87,11 @@ impl ResponseTokens {
         self.ended_without_text = self.ended_without_text.min(now);
     }
 
+    /// Records that the answer came as a whole.
+    pub(crate) fn set_whole(&mut self) {
+        self.is_whole = true;
+    }
+
     /// Returns the number of tokens after the first piece, at least 1. Pieces are counted instead if the
     /// service reports no count, or more tokens than the text has bytes, which were not streamed. Where
     /// pieces hold several tokens, the first piece's share is estimated from its text.
@@ -106,6 +114,12 @@ impl ResponseTokens {
         now: Time,
     ) -> Option<TokenMeasures> {
         let usage = self.usage.unwrap_or_default();
+        if self.is_whole {
+            return Some(TokenMeasures::of_whole_answer(
+                usage,
+                goodput.is_met(Duration::ZERO, Duration::ZERO, now.duration_since(arrival)),
+            ));
+        }
         // A token without text arrives with the answer's end.
         let (first, last) = match (self.received, usage.answer) {
             (0, 0) => return None,
@@ -145,6 +159,9 @@ impl ResponseTokens {
                 recorder.count(stage, count, n);
             }
         }
+        if self.is_whole {
+            return;
+        }
         let [first, from_sent, mean] = measured.times;
         let mean = Some(mean).filter(|(_, ns)| *ns > 0);
         for (measure, ns) in [first, from_sent].into_iter().chain(mean) {
@@ -169,6 +186,27 @@ pub(super) struct TokenTracker {
 pub(crate) struct TokenMeasures {
     pub(crate) counts: [(Count, u64); 5],
     pub(crate) times: [(TimeMeasure, u64); 3],
+}
+
+impl TokenMeasures {
+    /// Makes the measures of an answer without times of tokens.
+    fn of_whole_answer(usage: TokenUsage, is_good: bool) -> TokenMeasures {
+        let is_uncounted = usage.prompt == 0 && usage.answer == 0;
+        TokenMeasures {
+            counts: [
+                (Count::TokensReceived, 0),
+                (Count::TokensPrompt, usage.prompt),
+                (Count::TokensAnswer, usage.answer),
+                (Count::UsageMissing, u64::from(is_uncounted)),
+                (Count::QueriesGood, u64::from(is_good)),
+            ],
+            times: [
+                (TimeMeasure::TimeToFirstToken, 0),
+                (TimeMeasure::FirstToken, 0),
+                (TimeMeasure::TokenMean, 0),
+            ],
+        }
+    }
 }
 
 impl TokenTracker {
@@ -201,6 +239,11 @@ impl TokenTracker {
     /// Stores the token counts that the service reported for a call.
     pub(super) fn usage(&mut self, id: CallId, usage: TokenUsage) {
         self.answer(id).usage(usage);
+    }
+
+    /// Records that the answer of a call came as a whole.
+    pub(super) fn set_whole(&mut self, id: CallId) {
+        self.answer(id).set_whole();
     }
 
     /// Records that the answer of a call has ended without any text.
@@ -336,6 +379,39 @@ mod tests {
         assert_eq!((first.1, from_sent.1), (70 * MS, 60 * MS));
         let silent = ResponseTokens::NONE.measured(times, &GoodputBounds::default(), Time(90 * MS));
         assert!(silent.is_none());
+    }
+
+    #[test]
+    fn whole_answers_have_counts_without_times() {
+        let mut tokens = TokenTracker::new(GoodputBounds {
+            query: Some(Duration::from_millis(80)),
+            ..GoodputBounds::default()
+        });
+        let mut recorder = Recorder::new(1);
+        let call = InFlightCall::new(0, Time::ZERO, Time::ZERO, 0, 0);
+        for ms in [60, 90] {
+            tokens.set_whole(CallId(0));
+            tokens.usage(CallId(0), usage(20, 20).unwrap());
+            let at = (&call, Time(ms * MS));
+            assert!(
+                tokens
+                    .ended(CallId(0), Outcome::Ok, at, &mut recorder)
+                    .is_some()
+            );
+        }
+        let measures = &recorder.stage(0).measures;
+        for (count, n) in [
+            (Count::TokensAnswer, 40),
+            (Count::TokensPrompt, 2),
+            (Count::QueriesGood, 1),
+            (Count::TokensReceived, 0),
+            (Count::UsageMissing, 0),
+        ] {
+            assert_eq!(measures.of(count), n, "{count:?}");
+        }
+        for measure in TimeMeasure::all() {
+            assert!(measures.times(measure).is_empty(), "{measure:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall,
 use super::envelopes;
 use super::llm_api::{LlmApi, ModelAnswers};
 use super::payload::Payload;
-use super::section::{HttpSpec, WebSocketSpec};
+use super::section::{HttpSpec, StreamSpec, WebSocketSpec};
 use super::tokenizer;
 
 /// The value of `call.http.stream` that stands for events of OpenAI's chat completions.
@@ -21,8 +21,12 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
     if call.goodput.is_some() && api.is_none() {
         problems.add("call.http.goodput", NO_TOKENS);
     }
-    let format = match call.stream.as_deref() {
+    let format = match call.stream_format() {
         Some("sse" | CHAT_STREAM) => EventFormat::Sse,
+        None if call.stream == Some(StreamSpec::Whole) => {
+            check_whole_answers(problems, call, api.is_some());
+            EventFormat::Document
+        }
         None if api.is_some() => EventFormat::Sse,
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
@@ -53,14 +57,36 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
     })
 }
 
+/// Refuses what only streams have, where answers come as a whole.
+fn check_whole_answers(problems: &mut Problems, call: &HttpSpec, has_api: bool) {
+    if !has_api {
+        problems.add(
+            "call.http.stream",
+            "false is only for the answers of a model: set call.http.api, or leave it out",
+        );
+    }
+    refuse_end_keys(problems, call, "not used with whole answers: leave it out");
+    let why = "not used with call.http.stream = false, whose answers have no times of tokens: leave it out";
+    let goodput = call.goodput.clone().unwrap_or_default();
+    for (key, is_given) in [
+        ("goodput.first_token", goodput.first_token.is_some()),
+        ("goodput.time_per_token", goodput.time_per_token.is_some()),
+        ("stream_duration", call.stream_duration.is_some()),
+    ] {
+        if is_given {
+            problems.add(format!("call.http.{key}"), why);
+        }
+    }
+}
+
 /// Resolves the API of the model that answers; `None` if no model does.
 fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmApi> {
     const API_KEY: &str = "call.http.api";
-    let streams_chat = call.stream.as_deref() == Some(CHAT_STREAM);
+    let streams_chat = call.stream_format() == Some(CHAT_STREAM);
     let Some(name) = call.api.as_deref() else {
         return streams_chat.then(|| ModelAnswers::default().api);
     };
-    if call.stream.is_some() {
+    if call.stream_format().is_some() {
         let api = "can't be combined with call.http.stream: an API has a format of its own";
         problems.add(API_KEY, api);
     }

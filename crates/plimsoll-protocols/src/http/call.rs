@@ -360,6 +360,8 @@ pub enum EventFormat {
     Web,
     /// Length-prefixed messages of the Connect protocol.
     Connect,
+    /// The whole body is one JSON document, which is the only event.
+    Document,
 }
 
 /// How an event is recognised.

@@ -8,12 +8,9 @@ use plimsoll_model::measure::Count;
 
 use super::call::{EventFormat, EventStream};
 use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, printable};
-use super::envelopes;
-use super::events::{EventReader, EventsError, StreamEvent, StreamEventKind, begins_with_error};
-use super::lenient_json;
-use super::llm_api::LlmApi;
+use super::events::{EventReader, EventsError, begins_with_error};
 use super::missing_page::MAX_COMPARED;
-use super::tokens::{AnswerChunk, TokenCounts};
+use super::stream_events::{StreamEventHandler, TokenState};
 use crate::unpacking::{UnpackError, Unpacker};
 
 /// The answer is a page that reports a missing file.
@@ -56,37 +53,6 @@ pub(super) struct BodyInspector {
     media_type: &'static str,
     /// See [`BodyMetadata::may_be_page`].
     may_be_page: bool,
-}
-
-/// What is known about the tokens of an answer.
-#[derive(Debug, Default)]
-struct TokenState {
-    /// Some text has arrived.
-    has_text: bool,
-    /// Some of the text is reasoning.
-    has_reasoning: bool,
-    /// The service's own counts so far.
-    reported: TokenCounts,
-    /// The choices that have begun, as a bit set.
-    begun_choices: u128,
-    ended_choices: u128,
-}
-
-impl TokenState {
-    /// Returns whether the model has given a finish reason for every choice.
-    fn all_choices_ended(&self) -> bool {
-        self.begun_choices != 0 && self.begun_choices == self.ended_choices
-    }
-
-    /// Returns the service's own count of the answer's tokens.
-    fn reported_tokens(&self) -> u64 {
-        self.reported.answer.unwrap_or(0)
-    }
-
-    /// Returns whether the answer has a token. A single token may have no text.
-    fn has_any(&self) -> bool {
-        self.has_text || self.all_choices_ended() && self.reported_tokens() > 0
-    }
 }
 
 impl BodyInspector {
@@ -335,6 +301,7 @@ impl BodyInspector {
         let counts_tokens = stream.is_some_and(|stream| stream.tokens.is_some());
         let needs_end = stream.is_some_and(|stream| match stream.until {
             Some(_) => true,
+            None if stream.format == EventFormat::Document => false,
             None if counts_tokens => !self.tokens.all_choices_ended(),
             None => checks.has_prefix,
         });
@@ -348,7 +315,7 @@ impl BodyInspector {
                 (Outcome::StreamShort, Some(why))
             }
             ended if ended.is_some() || held => match counts_tokens && !self.tokens.has_any() {
-                true => (Outcome::StreamShort, Some(self.no_token_message())),
+                true => (Outcome::StreamShort, Some(self.no_token_message(stream))),
                 false if held => (Outcome::Ok, None),
                 false => (BODY_MISMATCH, Some(TEXT_MISSING_MESSAGE.to_owned())),
             },
@@ -356,8 +323,13 @@ impl BodyInspector {
         }
     }
 
-    fn no_token_message(&self) -> String {
-        let why = "the stream ended successfully, but contained no token";
+    fn no_token_message(&self, stream: Option<&EventStream>) -> String {
+        let is_whole = stream.is_some_and(|stream| stream.format == EventFormat::Document);
+        let why = if is_whole {
+            "the answer contains no token"
+        } else {
+            "the stream ended successfully, but contained no token"
+        };
         match self.tokens.reported_tokens() {
             0 => why.to_owned(),
             counted => format!("{why}, although the service counts {counted}"),
@@ -368,125 +340,4 @@ impl BodyInspector {
 fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
     let room = MAX_EXCERPT.saturating_sub(excerpt.len()).min(data.len());
     excerpt.extend_from_slice(&data[..room]);
-}
-
-/// Handles the events of a stream: counts them, and settles the call.
-struct StreamEventHandler<'a> {
-    stream: &'a EventStream,
-    call: CallId,
-    found: &'a mut u32,
-    tokens: &'a mut TokenState,
-    text: Option<&'a mut String>,
-    written: Option<&'a mut Vec<String>>,
-    settled: &'a mut Option<(Outcome, Option<String>)>,
-    events: &'a mut Vec<Event>,
-}
-
-impl StreamEventHandler<'_> {
-    /// Handles an event. Returns whether more events are wanted.
-    fn handle(&mut self, event: &StreamEvent<'_>) -> bool {
-        *self.found = self.found.saturating_add(1);
-        let tokens = self.stream.tokens;
-        let is_end = event.kind != StreamEventKind::Ordinary
-            && envelopes::last_flag(self.stream.format).is_some();
-        if tokens.is_none() && !is_end {
-            self.events.push(Event::Message(self.call));
-        }
-        match event.kind {
-            StreamEventKind::Ordinary => {
-                return tokens.is_none_or(|answers| self.read_tokens(answers.api, event));
-            }
-            StreamEventKind::Last => *self.settled = Some((Outcome::Ok, None)),
-            StreamEventKind::Error => self.settle_as_error(event.data),
-        }
-        false
-    }
-
-    fn settle_as_error(&mut self, data: &[u8]) {
-        let text = format!("event {} reports an error: {}", self.found, printable(data));
-        let ended = envelopes::ended(self.stream.format, data);
-        *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
-    }
-
-    /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
-    /// with a name of their own.
-    fn read_tokens(&mut self, api: &LlmApi, event: &StreamEvent<'_>) -> bool {
-        let data = event.data.trim_ascii();
-        if data.is_empty() {
-            return true;
-        }
-        let error = match (api.read_event)(data) {
-            Ok(chunk) => return self.handle_chunk(chunk, data),
-            Err(error) => error,
-        };
-        if let Some(mended) = lenient_json::repair_json(data)
-            && let Ok(chunk) = (api.read_event)(mended.as_bytes())
-        {
-            return self.handle_chunk(chunk, data);
-        }
-        let is_named = !matches!(event.name, b"" | b"message");
-        if is_named && !data.starts_with(b"{") {
-            return true;
-        }
-        let name = if is_named {
-            format!(" ({})", printable(event.name))
-        } else {
-            String::new()
-        };
-        let text = format!("event {}{name}: {error}: {}", self.found, printable(data));
-        *self.settled = Some((Outcome::BadAnswer, Some(text)));
-        false
-    }
-
-    fn handle_chunk(&mut self, chunk: AnswerChunk<'_>, data: &[u8]) -> bool {
-        if chunk.is_error() {
-            self.settle_as_error(chunk.explanation_or(data));
-            return false;
-        }
-        let (call, tokens) = (self.call, &mut *self.tokens);
-        let mut failure = None;
-        for (choice, reason) in chunk.ends() {
-            let choice = 1 << choice;
-            tokens.begun_choices |= choice;
-            // Some services repeat the finish reason in later events.
-            if let Some(reason) = reason.filter(|_| tokens.ended_choices & choice == 0) {
-                tokens.ended_choices |= choice;
-                let count = reason.count();
-                self.events.push(Event::Count { call, count, n: 1 });
-                failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
-            }
-        }
-        let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_bytes(), chunk.is_last);
-        let failure = failure.map(|reason| {
-            let (nth, reason) = (*self.found, reason.count().key());
-            let why = printable(chunk.explanation_or(data));
-            format!("event {nth} ends the answer with {reason}: {why}")
-        });
-        if text_bytes > 0 {
-            tokens.has_text = true;
-            tokens.has_reasoning |= chunk.has_thoughts();
-            if let Some(text) = &mut self.text {
-                text.push_str(chunk.first_content());
-            }
-            if let Some(texts) = &mut self.written {
-                chunk.write(texts);
-            }
-            let bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);
-            self.events.push(Event::Token { call, bytes });
-        }
-        if let Some(usage) = usage {
-            tokens.reported = usage.after(tokens.reported);
-            let usage = tokens.reported.usage(tokens.has_reasoning);
-            self.events.push(Event::Usage { call, usage });
-        }
-        if !tokens.has_text && tokens.all_choices_ended() {
-            self.events.push(Event::EndedWithoutText(call));
-        }
-        if let Some(text) = failure {
-            *self.settled = Some((Outcome::EventError, Some(text)));
-        } else if is_last {
-            *self.settled = Some((Outcome::Ok, None));
-        }
-        self.settled.is_none()
-    }
 }

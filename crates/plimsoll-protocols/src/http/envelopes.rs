@@ -50,7 +50,7 @@ pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     match format {
         EventFormat::Web => Some(0x80),
         EventFormat::Connect => Some(0x02),
-        EventFormat::Sse | EventFormat::NdJson => None,
+        EventFormat::Sse | EventFormat::NdJson | EventFormat::Document => None,
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
             let known = grpc.into_iter().find(|outcome| outcome.code() == code);
             Some(known.unwrap_or(Outcome::Unknown))
         }
-        EventFormat::Sse | EventFormat::NdJson => None,
+        EventFormat::Sse | EventFormat::NdJson | EventFormat::Document => None,
     }
 }
 

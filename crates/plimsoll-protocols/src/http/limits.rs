@@ -73,7 +73,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
 /// Returns whether endless streams are ended with the load: the plan does not define their end, and has no objective
 /// on their duration.
 pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
-    let is_raw = matches!(call.stream.as_deref(), Some("sse" | "ndjson"));
+    let is_raw = matches!(call.stream_format(), Some("sse" | "ndjson"));
     let has_end = call.stream_until.is_some() || call.stream_duration.is_some();
     let is_about_length = |objective: Objective| {
         matches!(

@@ -17,7 +17,7 @@ use super::call::HttpVersion;
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
-use super::section::{ConversationSpec, HttpSpec};
+use super::section::{ConversationSpec, HttpSpec, StreamSpec};
 use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
@@ -104,8 +104,12 @@ pub struct LlmFlags {
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
-    /// Don't ask the service to count tokens (stream_options), which some refuse (chat and completions).
+    /// Ask for whole answers in place of streams. Their tokens have no times: there are only response times and counts.
     #[arg(long)]
+    no_stream: bool,
+
+    /// Don't ask the service to count tokens (stream_options), which some refuse (chat and completions).
+    #[arg(long, conflicts_with = "no_stream")]
     no_usage: bool,
 
     /// Also count the tokens of answers with this file (tokenizer.json, in the format of Hugging Face's tokenizers),
@@ -170,6 +174,7 @@ impl ProtocolCommand for LlmFlags {
             method: Some("POST".to_owned()),
             body: Some(self.body(api)?),
             api: Some(api.name.to_owned()),
+            stream: self.no_stream.then_some(StreamSpec::Whole),
             tokenizer: self.tokenizer.clone(),
             goodput: goodput(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
@@ -250,8 +255,8 @@ impl LlmFlags {
             prompt: &prompt,
         };
         (api.put_prompt)(&mut body, &prompt);
-        body.insert("stream".to_owned(), json!(true));
-        if api.counts_on_request && !self.no_usage {
+        body.insert("stream".to_owned(), json!(!self.no_stream));
+        if api.counts_on_request && !self.no_stream && !self.no_usage {
             let options = json!({ "include_usage": true });
             body.insert("stream_options".to_owned(), options);
         }

@@ -45,8 +45,16 @@ pub struct LlmApi {
     /// Writes the prompt into a request.
     pub(super) put_prompt: fn(&mut Map<String, Value>, &ModelPrompt<'_>),
     /// Reads an event of a streamed answer.
-    pub(super) read_event: for<'a> fn(&'a [u8]) -> Result<AnswerChunk<'a>, serde_json::Error>,
+    pub(super) read_event: ReadAnswer,
+    /// Reads an answer that comes as a whole.
+    pub(super) read_answer: ReadAnswer,
 }
+
+/// A reader of an event, or of a whole answer.
+///
+/// # Errors
+/// When it is not JSON, or can't be an answer of the API; the message says where.
+pub(super) type ReadAnswer = for<'a> fn(&'a [u8]) -> Result<AnswerChunk<'a>, serde_json::Error>;
 
 /// How an API's key is sent.
 #[derive(Debug)]

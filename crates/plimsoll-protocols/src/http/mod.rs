@@ -45,9 +45,11 @@ mod socket;
 mod status;
 mod step_protocol;
 mod step_spec;
+mod stream_events;
 mod take;
 #[cfg(feature = "targets")]
 pub mod target;
+mod text_or_number;
 mod tokenizer;
 mod tokens;
 mod trace;
@@ -74,7 +76,8 @@ pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, path_of_call};
 pub use script::FrameScripts;
 pub use section::{
-    ConversationSpec, ExpectedValues, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
+    ConversationSpec, ExpectedValues, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, StreamSpec,
+    WebSocketSpec,
 };
 pub use socket::{SocketDriver, SocketProtocol};
 pub use step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};

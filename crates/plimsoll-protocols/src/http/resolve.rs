@@ -470,7 +470,7 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
 
 /// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
 fn sends_a_message(call: &HttpSpec) -> bool {
-    call.stream.as_deref().and_then(envelopes::named).is_some()
+    call.stream_format().and_then(envelopes::named).is_some()
 }
 
 /// Returns the names that are sent as typed.
@@ -495,7 +495,7 @@ fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(
         } else {
             "application/octet-stream"
         };
-        let kind = envelopes::content_type(call.stream.as_deref(), payload);
+        let kind = envelopes::content_type(call.stream_format(), payload);
         let kind = payload.content_type.as_deref().or(kind).unwrap_or(plain);
         headers.push(("content-type".to_owned(), kind.to_owned()));
     }

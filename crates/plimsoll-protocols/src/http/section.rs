@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
 use plimsoll_model::spec::{GoodputSpec, MetadataSpec, OptionalPeriod, Spec, WireFormat};
 use plimsoll_model::units::{ByteSize, Period};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call::HttpVersion;
 use super::step_spec::StepSpec;
+use super::text_or_number::deserialize_text_or_number;
 
 /// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -114,10 +114,10 @@ pub struct HttpSpec {
     /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
     /// whose requests carry the body as a message, too.
     #[arg(long, value_name = "FORMAT")]
-    pub stream: Option<String>,
+    pub stream: Option<StreamSpec>,
 
     /// The API of a language model, whose answers stream tokens: `chat`, `completions`, `responses` (OpenAI) or
-    /// `messages` (Anthropic).
+    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times.
     #[arg(skip)]
     pub api: Option<String>,
 
@@ -193,6 +193,14 @@ impl HttpSpec {
         }
     }
 
+    /// Returns the name of the format of a stream.
+    pub(super) fn stream_format(&self) -> Option<&str> {
+        match self.stream.as_ref()? {
+            StreamSpec::Format(name) => Some(name),
+            StreamSpec::Whole => None,
+        }
+    }
+
     /// Returns whether answers are read as events, or for the tokens of a model.
     pub(super) fn reads_events(&self) -> bool {
         self.stream.is_some() || self.api.is_some()
@@ -207,6 +215,41 @@ impl HttpSpec {
     pub(super) fn frames(&self) -> Option<&[FrameSpec]> {
         let socket = self.websocket.as_ref()?;
         socket.script.as_deref().filter(|script| !script.is_empty())
+    }
+}
+
+/// The format of a stream, or `false`: a model answers in one piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamSpec {
+    /// The name of a format.
+    Format(String),
+    /// The answer of a model is one JSON document.
+    Whole,
+}
+
+impl FromStr for StreamSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StreamSpec, String> {
+        Ok(match text {
+            "false" => StreamSpec::Whole,
+            name => StreamSpec::Format(name.to_owned()),
+        })
+    }
+}
+
+impl Serialize for StreamSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            StreamSpec::Format(name) => serializer.serialize_str(name),
+            StreamSpec::Whole => serializer.serialize_bool(false),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StreamSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StreamSpec, D::Error> {
+        deserialize_text_or_number(deserializer, "a format such as \"sse\", or false")
     }
 }
 
@@ -337,37 +380,6 @@ impl<'de> Deserialize<'de> for HttpVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HttpVersion, D::Error> {
         deserialize_text_or_number(deserializer, "a version of HTTP such as \"1.1\"")
     }
-}
-
-/// Deserializes a value that is written as a string or as a number.
-fn deserialize_text_or_number<'de, D, T>(
-    deserializer: D,
-    expected: &'static str,
-) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err = String>,
-{
-    struct FromStrVisitor<T>(&'static str, PhantomData<T>);
-    impl<T: FromStr<Err = String>> de::Visitor<'_> for FromStrVisitor<T> {
-        type Value = T;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
-        }
-        fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-            text.parse().map_err(E::custom)
-        }
-    }
-    deserializer.deserialize_any(FromStrVisitor(expected, PhantomData))
 }
 
 /// A status, or a class of them: `204`, `2xx`.

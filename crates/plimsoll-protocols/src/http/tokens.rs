@@ -247,13 +247,28 @@ pub(super) struct ContentParts<'a> {
 }
 
 impl<'a> ContentParts<'a> {
+    /// Appends more parts.
+    pub(super) fn add(&mut self, more: ContentParts<'a>) {
+        append(&mut self.text, more.text);
+        append(&mut self.thought, more.thought);
+    }
+
+    /// Returns the same parts, all of which are reasoning.
+    pub(super) fn into_thought(self) -> ContentParts<'a> {
+        ContentParts {
+            thought: self.all(),
+            ..ContentParts::default()
+        }
+    }
+
     pub(super) fn all(mut self) -> Cow<'a, str> {
         append(&mut self.thought, self.text);
         self.thought
     }
 }
 
-fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
+/// Appends to a text, which is not copied as long as it has one piece.
+pub(super) fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     if text.is_empty() {
         *text = more;
     } else if !more.is_empty() {
@@ -268,8 +283,7 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
 
     fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         while let Some(AnyShape(part)) = list.next_element::<AnyShape<ContentParts<'de>>>()? {
-            append(&mut self.text, part.text);
-            append(&mut self.thought, part.thought);
+            self.add(part);
         }
         Ok(())
     }
@@ -279,11 +293,7 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "type" => is_thought = is_reasoning(&value::<LenientString<'_>, _>(&mut object)?.0),
-                "text" | "content" | "summary" => {
-                    let part: ContentParts<'_> = value(&mut object)?;
-                    append(&mut self.text, part.text);
-                    append(&mut self.thought, part.thought);
-                }
+                "text" | "content" | "summary" | "refusal" => self.add(value(&mut object)?),
                 key if is_reasoning(key) => {
                     append(
                         &mut self.thought,

@@ -50,6 +50,64 @@ fn every_api_measures_the_same_answer() {
 }
 
 #[test]
+fn whole_answers_have_no_token_times() {
+    let place = Place::new();
+    let server = place.serve(&["llm", "--token-delay", "2ms"]);
+    let load = ["--no-stream", "--clients", "3", "--calls", "9"];
+    for (api, call) in APIS {
+        let flags = [&load[..], &["--api", api, "--goodput", "e2e=1h"]].concat();
+        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
+        assert_eq!(
+            (&run["call"], &run["total"]["ok"]),
+            (&call.into(), &9.into())
+        );
+        for (count, n) in [
+            ("tokens_answer", 9 * 18),
+            ("tokens_prompt", 9 * 6),
+            ("finish_stop", 9),
+            ("queries_good", 9),
+            ("tokens_received", 0),
+        ] {
+            let counted = run["total"]["measures"]["counts"][count].as_u64();
+            assert_eq!(counted.unwrap_or(0), n, "{api} {count}");
+        }
+        for time in [
+            "time_to_first_token",
+            "first_token",
+            "token_gap",
+            "time_per_token",
+        ] {
+            assert_eq!(times(&run, time).0, 0, "{api} {time}");
+        }
+        // The whole answer of 18 tokens, 2 ms each.
+        let response = run["total"]["response"]["min_us"].as_f64();
+        assert!(
+            response > Some(18.0 * 2_000.0 - 1_000.0),
+            "{api}: {response:?}"
+        );
+    }
+    let table = place.expect(0, &["report", "run"]);
+    assert!(
+        table.contains("162 out") && table.contains("54 in"),
+        "{table}"
+    );
+    assert!(!table.contains("first token"), "{table}");
+    let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
+    assert_eq!(export["output_sequence_length"]["avg"], 18.0, "{export}");
+    assert!(export.get("time_to_first_token").is_none(), "{export}");
+    for (flags, printed) in [
+        (&["--goodput", "ttft=1s"][..], "no times of tokens"),
+        (&["--no-usage"], "cannot be used with"),
+    ] {
+        let fixed = ["llm", "http://127.0.0.1:1", "--model", "m", "--no-stream"];
+        let refused = place.run(&[&fixed[..], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let found = text(&refused.stderr);
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
+}
+
+#[test]
 fn conversations_continue_over_each_api() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "1ms"]);

@@ -16,6 +16,7 @@ pub(super) static API: LlmApi = LlmApi {
     counts_on_request: true,
     put_prompt,
     read_event: choices::read,
+    read_answer: choices::read,
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {

@@ -3,15 +3,15 @@
 
 use std::borrow::Cow;
 
-use serde::de::MapAccess;
+use serde::de::{MapAccess, SeqAccess};
 use serde_json::{Map, Value, json};
 
 use super::{ApiKeyField, LlmApi, ModelPrompt};
 use crate::http::finish_reason::FinishReason;
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
 };
-use crate::http::tokens::{AnswerChunk, CallBytes, Delta, TokenCounts, read_json};
+use crate::http::tokens::{AnswerChunk, CallBytes, Delta, TokenCounts, append, read_json};
 
 pub(super) static API: LlmApi = LlmApi {
     name: "messages",
@@ -30,6 +30,7 @@ pub(super) static API: LlmApi = LlmApi {
     counts_on_request: false,
     put_prompt,
     read_event,
+    read_answer,
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
@@ -43,6 +44,10 @@ fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
     read_json::<MessageEvent<'_>>(data).map(MessageEvent::into_chunk)
 }
 
+fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<MessageObject<'_>>(data).map(MessageObject::into_whole)
+}
+
 /// An event of a stream.
 #[derive(Default)]
 struct MessageEvent<'a> {
@@ -51,7 +56,7 @@ struct MessageEvent<'a> {
     delta: MessageContent<'a>,
     /// The beginning of a block.
     block: MessageContent<'a>,
-    message: MessageObject,
+    message: MessageObject<'a>,
     usage: MessageUsage,
     has_error: bool,
 }
@@ -104,7 +109,7 @@ impl<'a> MessageEvent<'a> {
     }
 }
 
-/// The beginning of a block, or a piece of one.
+/// The beginning of a block, a piece of one, or all blocks of a message.
 #[derive(Default)]
 struct MessageContent<'a> {
     text: Cow<'a, str>,
@@ -127,6 +132,15 @@ impl<'a> MessageContent<'a> {
 }
 
 impl<'de> FromAnyShape<'de> for MessageContent<'de> {
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(AnyShape(block)) = list.next_element::<AnyShape<MessageContent<'de>>>()? {
+            append(&mut self.text, block.text);
+            append(&mut self.thinking, block.thinking);
+            self.call_bytes += block.call_bytes;
+        }
+        Ok(())
+    }
+
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
@@ -148,17 +162,36 @@ impl<'de> FromAnyShape<'de> for MessageContent<'de> {
     }
 }
 
-/// The message that a stream begins with.
+/// A message: an answer as a whole, or what a stream begins with.
 #[derive(Default)]
-struct MessageObject {
+struct MessageObject<'a> {
+    content: MessageContent<'a>,
+    stop_reason: Option<FinishReason>,
     usage: MessageUsage,
+    has_error: bool,
 }
 
-impl<'de> FromAnyShape<'de> for MessageObject {
+impl<'a> MessageObject<'a> {
+    fn into_whole(self) -> AnswerChunk<'a> {
+        AnswerChunk {
+            usage: self.usage.counts(self.usage.answer).if_reported(),
+            is_error: self.has_error,
+            ..AnswerChunk::of_choice(self.content.into_delta(), self.stop_reason)
+        }
+    }
+}
+
+impl<'de> FromAnyShape<'de> for MessageObject<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
+                "content" => self.content = value(&mut object)?,
+                "stop_reason" => {
+                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
+                    self.stop_reason = FinishReason::of(&word);
+                }
                 "usage" => self.usage = value(&mut object)?,
+                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -279,6 +312,24 @@ mod tests {
         ] {
             assert!(read(json).is_error(), "{json}");
         }
+    }
+
+    #[test]
+    fn whole_messages_have_text_and_reason() {
+        let json = r#"{"type":"message","content":[{"type":"thinking","thinking":"so","signature":"Eq"},
+            {"type":"text","text":"It"},{"type":"text","text":" is"},{"type":"tool_use","name":"f","input":{"a":1}}],
+            "stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":7}}"#;
+        let chunk = read_answer(json.as_bytes()).unwrap();
+        assert_eq!(
+            (chunk.first_content(), chunk.text_bytes()),
+            ("It is", 2 + 5 + 1)
+        );
+        let ends: Vec<_> = chunk.ends().collect();
+        assert_eq!(ends, [(0, Some(FinishReason::ToolCalls))]);
+        let usage = chunk.usage().unwrap().usage(true);
+        assert_eq!((usage.prompt, usage.answer), (9, 7));
+        let failed = r#"{"type":"error","error":{"type":"api_error","message":"no"}}"#;
+        assert!(read_answer(failed.as_bytes()).unwrap().is_error());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(super) static API: LlmApi = LlmApi {
     counts_on_request: false,
     put_prompt,
     read_event,
+    read_answer,
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
@@ -38,6 +39,10 @@ fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
 
 fn read_event(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
     read_json::<ResponseEvent<'_>>(data).map(ResponseEvent::into_chunk)
+}
+
+fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<ResponseObject<'_>>(data).map(ResponseObject::into_whole)
 }
 
 /// An event of a stream.
@@ -151,6 +156,24 @@ impl<'a> ResponseObject<'a> {
         }
     }
 
+    /// Returns a response that was not streamed.
+    fn into_whole(self) -> AnswerChunk<'a> {
+        let explanation = self.error.text();
+        let has_ended = !matches!(&*self.status, "" | "queued" | "in_progress");
+        let reason = has_ended.then(|| self.finish_reason(&self.status));
+        let mut delta = Delta {
+            call_bytes: self.output.name_bytes,
+            ..Delta::default()
+        };
+        delta.content = self.output.content;
+        AnswerChunk {
+            usage: self.usage.if_reported(),
+            is_error: self.status.is_empty() && !explanation.is_empty(),
+            explanation,
+            ..AnswerChunk::of_choice(delta, reason)
+        }
+    }
+
     fn finish_reason(&self, status: &str) -> FinishReason {
         match status {
             "completed" if self.output.calls_tools => FinishReason::ToolCalls,
@@ -216,6 +239,7 @@ struct OutputItem<'a> {
     kind: Cow<'a, str>,
     /// Length of the names of tools. Bytes.
     name_bytes: usize,
+    content: ContentParts<'a>,
     /// An item is a call that the client has to answer.
     calls_tools: bool,
 }
@@ -224,6 +248,8 @@ impl<'de> FromAnyShape<'de> for OutputItem<'de> {
     fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         while let Some(AnyShape(item)) = list.next_element::<AnyShape<OutputItem<'de>>>()? {
             self.calls_tools |= item.calls_tools;
+            self.name_bytes += item.name_bytes;
+            self.content.add(item.content);
         }
         Ok(())
     }
@@ -233,8 +259,12 @@ impl<'de> FromAnyShape<'de> for OutputItem<'de> {
             match &*key {
                 "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
                 "name" => self.name_bytes = value::<CallBytes, _>(&mut object)?.0,
+                "content" | "summary" => self.content.add(value(&mut object)?),
                 _ => skip(&mut object)?,
             }
+        }
+        if is_reasoning(&self.kind) {
+            self.content = std::mem::take(&mut self.content).into_thought();
         }
         self.calls_tools = matches!(&*self.kind, "function_call" | "custom_tool_call");
         Ok(())
@@ -380,6 +410,45 @@ mod tests {
         let usage = read_event(json.as_bytes()).unwrap().usage().unwrap();
         let usage = usage.usage(false);
         assert_eq!((usage.prompt, usage.answer, usage.streamed), (9, 70, 6));
+    }
+
+    #[test]
+    fn whole_responses_have_text_and_reason() {
+        for (json, content, thinks, reason) in [
+            (
+                r#"{"object":"response","status":"completed","output":[{"type":"reasoning","summary":[{"type":"summary_text","text":"so"}]},{"type":"message","content":[{"type":"output_text","text":"It"},{"type":"output_text","text":" is"}]}],"error":null}"#,
+                "It is",
+                true,
+                Some(FinishReason::Stop),
+            ),
+            (
+                r#"{"status":"completed","output":[{"type":"message","content":[{"type":"refusal","refusal":"no"}]}]}"#,
+                "no",
+                false,
+                Some(FinishReason::Stop),
+            ),
+            (
+                r#"{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"message","content":[{"type":"output_text","text":"It"}]}]}"#,
+                "It",
+                false,
+                Some(FinishReason::Length),
+            ),
+            (r#"{"status":"in_progress","output":[]}"#, "", false, None),
+        ] {
+            let chunk = read_answer(json.as_bytes()).unwrap();
+            assert_eq!(
+                (chunk.first_content(), chunk.has_thoughts()),
+                (content, thinks),
+                "{json}"
+            );
+            let ends: Vec<_> = chunk.ends().collect();
+            assert_eq!(ends, [(0, reason)], "{json}");
+            assert!(!chunk.is_error(), "{json}");
+        }
+        let call = r#"{"status":"completed","output":[{"type":"function_call","name":"find","arguments":"{}"}]}"#;
+        assert_eq!(read_answer(call.as_bytes()).unwrap().text_bytes(), 4);
+        let failed = r#"{"error":{"message":"no such model"}}"#;
+        assert!(read_answer(failed.as_bytes()).unwrap().is_error());
     }
 
     #[test]

@@ -1,0 +1,191 @@
+//! Handles the events of a streamed answer: counts them, reads the tokens of a model, and settles the call.
+//!
+//! `content` makes a handler for each piece of a body that arrives.
+
+use plimsoll_engine::driver::{CallId, Event};
+use plimsoll_model::Outcome;
+
+use super::call::{EventFormat, EventStream};
+use super::checks::printable;
+use super::envelopes;
+use super::events::{StreamEvent, StreamEventKind};
+use super::lenient_json;
+use super::llm_api::LlmApi;
+use super::tokens::{AnswerChunk, TokenCounts};
+
+/// What is known about the tokens of an answer.
+#[derive(Debug, Default)]
+pub(super) struct TokenState {
+    /// Some text has arrived.
+    has_text: bool,
+    /// Some of the text is reasoning.
+    has_reasoning: bool,
+    /// The service's own counts so far.
+    reported: TokenCounts,
+    /// The choices that have begun, as a bit set.
+    begun_choices: u128,
+    ended_choices: u128,
+}
+
+impl TokenState {
+    /// Returns whether the model has given a finish reason for every choice.
+    pub(super) fn all_choices_ended(&self) -> bool {
+        self.begun_choices != 0 && self.begun_choices == self.ended_choices
+    }
+
+    /// Returns the service's own count of the answer's tokens.
+    pub(super) fn reported_tokens(&self) -> u64 {
+        self.reported.answer.unwrap_or(0)
+    }
+
+    /// Returns whether the answer has a token. A single token may have no text.
+    pub(super) fn has_any(&self) -> bool {
+        self.has_text || self.all_choices_ended() && self.reported_tokens() > 0
+    }
+}
+
+/// Handles the events of a stream: counts them, and settles the call.
+pub(super) struct StreamEventHandler<'a> {
+    pub(super) stream: &'a EventStream,
+    pub(super) call: CallId,
+    pub(super) found: &'a mut u32,
+    pub(super) tokens: &'a mut TokenState,
+    pub(super) text: Option<&'a mut String>,
+    pub(super) written: Option<&'a mut Vec<String>>,
+    pub(super) settled: &'a mut Option<(Outcome, Option<String>)>,
+    pub(super) events: &'a mut Vec<Event>,
+}
+
+impl StreamEventHandler<'_> {
+    /// Handles an event. Returns whether more events are wanted.
+    pub(super) fn handle(&mut self, event: &StreamEvent<'_>) -> bool {
+        *self.found = self.found.saturating_add(1);
+        let tokens = self.stream.tokens;
+        let is_end = event.kind != StreamEventKind::Ordinary
+            && envelopes::last_flag(self.stream.format).is_some();
+        if tokens.is_none() && !is_end {
+            self.events.push(Event::Message(self.call));
+        }
+        match event.kind {
+            StreamEventKind::Ordinary => {
+                return tokens.is_none_or(|answers| self.read_tokens(answers.api, event));
+            }
+            StreamEventKind::Last => *self.settled = Some((Outcome::Ok, None)),
+            StreamEventKind::Error => self.settle_as_error(event.data),
+        }
+        false
+    }
+
+    /// Returns whether the answer comes as a whole, so that its tokens have no times.
+    fn is_whole(&self) -> bool {
+        self.stream.format == EventFormat::Document
+    }
+
+    /// Returns what the event is, for a message.
+    fn place(&self) -> String {
+        if self.is_whole() {
+            "the answer".to_owned()
+        } else {
+            format!("event {}", self.found)
+        }
+    }
+
+    fn settle_as_error(&mut self, data: &[u8]) {
+        let text = format!("{} reports an error: {}", self.place(), printable(data));
+        let ended = envelopes::ended(self.stream.format, data);
+        *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
+    }
+
+    /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
+    /// with a name of their own.
+    fn read_tokens(&mut self, api: &LlmApi, event: &StreamEvent<'_>) -> bool {
+        let data = event.data.trim_ascii();
+        if data.is_empty() {
+            return true;
+        }
+        let read = if self.is_whole() {
+            api.read_answer
+        } else {
+            api.read_event
+        };
+        let error = match read(data) {
+            Ok(chunk) => return self.handle_chunk(chunk, data),
+            Err(error) => error,
+        };
+        if let Some(mended) = lenient_json::repair_json(data)
+            && let Ok(chunk) = read(mended.as_bytes())
+        {
+            return self.handle_chunk(chunk, data);
+        }
+        let is_named = !matches!(event.name, b"" | b"message");
+        if is_named && !data.starts_with(b"{") {
+            return true;
+        }
+        let name = if is_named {
+            format!(" ({})", printable(event.name))
+        } else {
+            String::new()
+        };
+        let text = format!("{}{name}: {error}: {}", self.place(), printable(data));
+        *self.settled = Some((Outcome::BadAnswer, Some(text)));
+        false
+    }
+
+    fn handle_chunk(&mut self, chunk: AnswerChunk<'_>, data: &[u8]) -> bool {
+        if chunk.is_error() {
+            self.settle_as_error(chunk.explanation_or(data));
+            return false;
+        }
+        let is_whole = self.is_whole();
+        let (call, tokens) = (self.call, &mut *self.tokens);
+        if is_whole {
+            self.events.push(Event::WholeAnswer(call));
+        }
+        let mut failure = None;
+        for (choice, reason) in chunk.ends() {
+            let choice = 1 << choice;
+            tokens.begun_choices |= choice;
+            // Some services repeat the finish reason in later events.
+            if let Some(reason) = reason.filter(|_| tokens.ended_choices & choice == 0) {
+                tokens.ended_choices |= choice;
+                let count = reason.count();
+                self.events.push(Event::Count { call, count, n: 1 });
+                failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
+            }
+        }
+        let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_bytes(), chunk.is_last);
+        let failure = failure.map(|reason| {
+            let why = printable(chunk.explanation_or(data));
+            format!("ends the answer with {}: {why}", reason.count().key())
+        });
+        if text_bytes > 0 {
+            tokens.has_text = true;
+            tokens.has_reasoning |= chunk.has_thoughts();
+            if let Some(text) = &mut self.text {
+                text.push_str(chunk.first_content());
+            }
+            if let Some(texts) = &mut self.written {
+                chunk.write(texts);
+            }
+            let bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);
+            if !is_whole {
+                self.events.push(Event::Token { call, bytes });
+            }
+        }
+        if let Some(usage) = usage {
+            tokens.reported = usage.after(tokens.reported);
+            let usage = tokens.reported.usage(tokens.has_reasoning);
+            self.events.push(Event::Usage { call, usage });
+        }
+        if !tokens.has_text && tokens.all_choices_ended() {
+            self.events.push(Event::EndedWithoutText(call));
+        }
+        if let Some(text) = failure {
+            let text = format!("{} {text}", self.place());
+            *self.settled = Some((Outcome::EventError, Some(text)));
+        } else if is_last {
+            *self.settled = Some((Outcome::Ok, None));
+        }
+        self.settled.is_none()
+    }
+}
