@@ -1,5 +1,5 @@
 """The openai package as client of the LLM simulator, whose URL is the argument: models, chat completions,
-completions and responses, whole and streamed, several at once; over HTTP/2 if the second argument is a file of CA certificates.
+completions and responses, whole and streamed, embeddings, several at once; over HTTP/2 if the second argument is a file of CA certificates.
 Fails if the package does not parse an answer like one of OpenAI's."""
 
 import asyncio
@@ -55,6 +55,11 @@ for options, text, status in (({}, TEXT, "completed"), ({"max_output_tokens": 2}
     assert (whole.incomplete_details and whole.incomplete_details.reason) == (
         None if status == "completed" else "max_output_tokens"
     ), whole
+
+for given, count, words in (("one two", 1, 2), (["one two", "three"], 2, 3)):
+    vectors = client.embeddings.create(model="any", input=given)
+    assert [len(item.embedding) for item in vectors.data] == [16] * count, vectors
+    assert vectors.usage.prompt_tokens == words, vectors
 
 try:
     client.chat.completions.create(model="any", messages=[])

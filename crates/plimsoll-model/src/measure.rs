@@ -29,6 +29,7 @@ codes! {
     TokensAnswer "tokens_answer" "tokens of answers, as the service counts them in usage";
     TokensCounted "tokens_counted" "tokens of answers, as the plan's tokenizer file counts them";
     AnswersUncounted "answers_uncounted" "answers that the tokenizer file can't count";
+    InputsAnswered "inputs_answered" "inputs that a model computed numbers of: texts embedded, documents ranked";
     UsageMissing "usage_missing" "answers that succeeded, but without token counts of the service";
     FinishStop "finish_stop" "answers, or choices, that a model ended by itself (finish_reason)";
     FinishLength "finish_length" "those that reached the limit of tokens";

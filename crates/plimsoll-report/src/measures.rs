@@ -219,7 +219,10 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
         besides.push(SCRIPT_USERS.fact(of));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
-    let counted = of(Count::TokensPrompt) + of(Count::TokensAnswer) + of(Count::TokensReceived);
+    let counted = of(Count::InputsAnswered)
+        + of(Count::TokensPrompt)
+        + of(Count::TokensAnswer)
+        + of(Count::TokensReceived);
     if QUERY_CALLERS.ended(of) == (0, 0) && counted + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
@@ -262,34 +265,42 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
         (0, by_file) => (by_file, "out by the tokenizer"),
         (counted, _) => (counted, "out"),
     };
-    let mut text = String::new();
-    // Answers that are not streamed have no pieces.
-    if n > 0 || prompt == 0 {
-        let _ = write!(text, "{} {what}{}", count(n), per_second(run, n));
+    let inputs = of(Count::InputsAnswered);
+    let mut parts = Vec::new();
+    // Answers that are not streamed have no pieces, and those to inputs no tokens.
+    if n > 0 || prompt + inputs == 0 {
+        parts.push(format!("{} {what}{}", count(n), per_second(run, n)));
     }
     if counted > 0 && by_file > 0 {
-        let _ = write!(text, ", {} by the tokenizer", count(by_file));
+        parts.push(format!("{} by the tokenizer", count(by_file)));
     }
     if unknown > 0 {
-        let _ = write!(text, ", {} answers that it can't count", count(unknown));
+        parts.push(format!("{} answers that it can't count", count(unknown)));
     }
     let each = measures.times.get(TimeMeasure::TokenMean.key());
     if let Some(p50_us) = each.and_then(|times| times.p50_us).filter(|us| *us > 0.0) {
-        let _ = write!(text, ", {} for a user (p50)", rate(1e6 / p50_us));
+        parts.push(format!("{} for a user (p50)", rate(1e6 / p50_us)));
     }
-    if prompt > 0 && text.is_empty() {
-        let _ = write!(text, "{} in{}", count(prompt), per_second(run, prompt));
-    } else if prompt > 0 {
-        let _ = write!(text, ", {} in", count(prompt));
+    if prompt > 0 {
+        let each_second = if n == 0 {
+            per_second(run, prompt)
+        } else {
+            String::new()
+        };
+        parts.push(format!("{} in{each_second}", count(prompt)));
     }
     if missing > 0 {
-        let _ = write!(text, ", {} answers without usage", count(missing));
+        parts.push(format!("{} answers without usage", count(missing)));
     }
     let tokens = CountFact {
         is_loud: missing > 0 && counted > 0 || unknown > 0,
-        ..CountFact::new("tokens", text)
+        ..CountFact::new("tokens", parts.join(", "))
     };
     let mut facts = vec![tokens];
+    if inputs > 0 {
+        let text = format!("{}{}", count(inputs), per_second(run, inputs));
+        facts.push(CountFact::new("inputs", text));
+    }
     facts.extend(finish_reasons(&of));
     facts.extend(goodput(run, of(Count::QueriesGood)));
     facts

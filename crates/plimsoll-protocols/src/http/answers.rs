@@ -27,6 +27,10 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
             check_whole_answers(problems, call, api.is_some());
             EventFormat::Document
         }
+        None if api.is_some_and(|api| api.computes_numbers) => {
+            check_whole_answers(problems, call, true);
+            EventFormat::Document
+        }
         None if api.is_some() => EventFormat::Sse,
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
@@ -66,7 +70,7 @@ fn check_whole_answers(problems: &mut Problems, call: &HttpSpec, has_api: bool) 
         );
     }
     refuse_end_keys(problems, call, "not used with whole answers: leave it out");
-    let why = "not used with call.http.stream = false, whose answers have no times of tokens: leave it out";
+    let why = "not used where answers come as a whole, so that tokens have no times: leave it out";
     let goodput = call.goodput.clone().unwrap_or_default();
     for (key, is_given) in [
         ("goodput.first_token", goodput.first_token.is_some()),
@@ -119,7 +123,7 @@ pub(super) fn resolve_tokenizer(
     surroundings: &dyn ResolveContext,
 ) -> Option<TokenCounter> {
     let path = call.tokenizer.as_ref()?;
-    if tokens.is_none() {
+    if tokens.is_none_or(|answers| answers.api.computes_numbers) {
         problems.add("call.http.tokenizer", NO_TOKENS);
         return None;
     }

@@ -14,6 +14,7 @@ use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
+use super::extra_keys::merge_extra;
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
@@ -51,13 +52,13 @@ pub struct LlmFlags {
     #[arg(short, long, value_name = "NAME")]
     model: String,
 
-    /// The API that is called: OpenAI's chat completions, completions or responses, or Anthropic's messages
+    /// The API that is called: chat, completions, responses or embeddings (OpenAI's), messages (Anthropic's), or rerank
     /// [default: chat].
     #[arg(
         long,
         value_parser = PossibleValuesParser::new(LlmApi::names()).try_map(|name| api_named(&name)),
         hide_possible_values = true,
-        value_name = "chat|completions|responses|messages"
+        value_name = "NAME"
     )]
     api: Option<&'static LlmApi>,
 
@@ -72,12 +73,16 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompt_tokens: Option<u32>,
 
-    /// The system message before the prompt, or @FILE that holds it (not with completions).
+    /// A document to rank, or @FILE that holds it, with fields; the prompt is the query; repeatable (rerank only).
+    #[arg(long = "document", value_name = "TEXT")]
+    documents: Vec<String>,
+
+    /// The system message before the prompt, or @FILE that holds it (chat, responses, messages).
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
     /// Conversations: each user sends this many requests, each after the previous answer and with all messages so far;
-    /// --think is the pause between an answer and the next turn (not with completions).
+    /// --think is the pause between an answer and the next turn (chat, responses, messages).
     #[arg(id = "conversation", 
         long = "turns", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -250,18 +255,25 @@ impl LlmFlags {
         self.check_flags(api)?;
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
+        let documents = self.documents.iter();
+        let documents = documents.map(|typed| read_text("--document", typed));
+        let documents: Vec<String> = documents.collect::<Result<_, _>>()?;
         let prompt = ModelPrompt {
             system: system.as_deref(),
             prompt: &prompt,
+            documents: &documents,
         };
         (api.put_prompt)(&mut body, &prompt);
-        body.insert("stream".to_owned(), json!(!self.no_stream));
+        if !api.computes_numbers {
+            body.insert("stream".to_owned(), json!(!self.no_stream));
+        }
         if api.counts_on_request && !self.no_stream && !self.no_usage {
             let options = json!({ "include_usage": true });
             body.insert("stream_options".to_owned(), options);
         }
-        if let Some(tokens) = self.max_tokens.or(api.default_limit) {
-            body.insert(api.limit_key.to_owned(), json!(tokens));
+        let limit = self.max_tokens.or(api.default_limit);
+        if let (Some(key), Some(tokens)) = (api.limit_key, limit) {
+            body.insert(key.to_owned(), json!(tokens));
         }
         match &self.extra {
             Some(typed) => merge_extra(body, &read_text("--extra", typed)?),
@@ -285,6 +297,28 @@ impl LlmFlags {
         if self.turns.is_some() && api.messages_key.is_none() {
             let has = |api: &LlmApi| api.messages_key.is_some();
             return Err(refuse("--turns", "has no messages to continue", has));
+        }
+        if self.max_tokens.is_some() && api.limit_key.is_none() {
+            let has = |api: &LlmApi| api.limit_key.is_some();
+            return Err(refuse("--max-tokens", "generates no tokens", has));
+        }
+        if self.no_stream && api.computes_numbers {
+            let has = |api: &LlmApi| !api.computes_numbers;
+            return Err(refuse("--no-stream", "streams nothing", has));
+        }
+        if !self.documents.is_empty() && !api.has_documents {
+            let has = |api: &LlmApi| api.has_documents;
+            return Err(refuse("--document", "has no documents", has));
+        }
+        // Services that want the documents under another key get them by --extra.
+        if self.documents.is_empty() && api.has_documents && self.extra.is_none() {
+            return Err(UsageError::new(
+                format_args!(
+                    "--document: missing, and the {} API ranks documents",
+                    api.name
+                ),
+                "write --document TEXT for each",
+            ));
         }
         if self.no_usage && !api.counts_on_request {
             let has = |api: &LlmApi| api.counts_on_request;
@@ -314,60 +348,6 @@ fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
         )
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
-}
-
-/// Merges the keys of `extra`, kept as typed, into the request; they replace keys of `body` with the same names.
-/// Template fields may stand in place of values.
-fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
-    let problem = |problem: &dyn std::fmt::Display| {
-        UsageError::new(
-            format_args!("--extra: {problem}"),
-            "write, for example, --extra '{\"temperature\": 0}'",
-        )
-    };
-    let keys = match serde_json::from_str(&without_fields(extra)) {
-        Ok(Value::Object(keys)) => keys,
-        Ok(_) => return Err(problem(&"not a JSON object")),
-        Err(e) => return Err(problem(&format_args!("not JSON: {e}"))),
-    };
-    body.retain(|name, _| !keys.contains_key(name));
-    let mut text = Value::Object(body).to_string();
-    let inside = extra.trim();
-    let inside = inside
-        .strip_prefix('{')
-        .and_then(|text| text.strip_suffix('}'));
-    if let (Some(inside), false) = (inside, keys.is_empty()) {
-        text.pop();
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(inside);
-        text.push('}');
-    }
-    Ok(text)
-}
-
-/// Replaces template fields outside of JSON strings with a number, so that the text can be parsed.
-fn without_fields(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let (mut rest, mut in_text) = (text, false);
-    while let Some(c) = rest.chars().next() {
-        let field = rest.strip_prefix("{{").filter(|_| !in_text);
-        if let Some((_, behind)) = field.and_then(|field| field.split_once("}}")) {
-            out.push('0');
-            rest = behind;
-            continue;
-        }
-        let escaped = match c {
-            '\\' => rest[1..].chars().next().map_or(0, char::len_utf8),
-            _ => 0,
-        };
-        in_text ^= c == '"';
-        let (piece, behind) = rest.split_at(c.len_utf8() + escaped);
-        out.push_str(piece);
-        rest = behind;
-    }
-    out
 }
 
 /// Short words that are a single token each in common tokenizers.
@@ -416,48 +396,6 @@ mod tests {
             ("messages", "http://h:1/v1/messages"),
         ] {
             assert_eq!(with_api_path("http://h:1", api_named(name).unwrap()), whole);
-        }
-    }
-
-    #[test]
-    fn extra_body_keys_are_kept_verbatim() {
-        let body = || {
-            Map::from_iter([
-                ("max_tokens".to_owned(), json!(4)),
-                ("n".to_owned(), json!(1)),
-            ])
-        };
-        for (extra, text) in [
-            ("{}", r#"{"max_tokens":4,"n":1}"#),
-            (
-                r#" {"x": 1.10, "n": 1e3} "#,
-                r#"{"max_tokens":4,"x": 1.10, "n": 1e3}"#,
-            ),
-            (
-                r#"{"max_tokens": {{row.n}}}"#,
-                r#"{"n":1,"max_tokens": {{row.n}}}"#,
-            ),
-            (
-                r#"{"n":2,"max_tokens":{{random 1 9}},"stop":["\"{{seq}}"]}"#,
-                r#"{"n":2,"max_tokens":{{random 1 9}},"stop":["\"{{seq}}"]}"#,
-            ),
-            (
-                r#"{"a":{"b":{"c":{{seq}}}}}"#,
-                r#"{"max_tokens":4,"n":1,"a":{"b":{"c":{{seq}}}}}"#,
-            ),
-        ] {
-            assert_eq!(merge_extra(body(), extra).unwrap(), text);
-        }
-        for extra in [
-            "[1]",
-            "{",
-            "{{{row.n}}}",
-            "{\"a\" {{row.n}}}",
-            "7",
-            "{{seq}}",
-            "\\",
-        ] {
-            assert!(merge_extra(body(), extra).is_err(), "{extra}");
         }
     }
 

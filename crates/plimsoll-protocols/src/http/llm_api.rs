@@ -5,8 +5,11 @@
 mod chat;
 mod choices;
 mod completions;
+mod embeddings;
 mod messages;
+mod rerank;
 mod responses;
+mod vectors;
 
 use std::fmt;
 
@@ -16,11 +19,13 @@ use serde_json::{Map, Value, json};
 use super::tokens::AnswerChunk;
 
 /// All APIs, in the order in which flags and messages list them.
-const LLM_APIS: [&LlmApi; 4] = [
+const LLM_APIS: [&LlmApi; 6] = [
     &chat::API,
     &completions::API,
     &responses::API,
     &messages::API,
+    &embeddings::API,
+    &rerank::API,
 ];
 
 /// An API of language models.
@@ -36,10 +41,14 @@ pub struct LlmApi {
     pub(super) messages_key: Option<&'static str>,
     /// Requests may have instructions before the prompt.
     pub(super) has_system: bool,
-    /// The key of a request that limits the tokens of an answer.
-    pub(super) limit_key: &'static str,
+    /// The key of a request that limits the tokens of an answer; `None` if an answer has none.
+    pub(super) limit_key: Option<&'static str>,
     /// The limit to send if the user gives none; `None` leaves it to the service.
     pub(super) default_limit: Option<u32>,
+    /// Requests have documents beside the prompt.
+    pub(super) has_documents: bool,
+    /// Answers hold numbers that are computed from the inputs, and come as a whole.
+    pub(super) computes_numbers: bool,
     /// Services count the tokens of a stream only if asked to (`stream_options`).
     pub(super) counts_on_request: bool,
     /// Writes the prompt into a request.
@@ -81,6 +90,7 @@ impl ApiKeyField {
 pub(super) struct ModelPrompt<'a> {
     pub(super) system: Option<&'a str>,
     pub(super) prompt: &'a str,
+    pub(super) documents: &'a [String],
 }
 
 impl ModelPrompt<'_> {

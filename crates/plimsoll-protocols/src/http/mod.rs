@@ -15,6 +15,7 @@ mod endless;
 mod envelopes;
 mod errors;
 pub mod events;
+mod extra_keys;
 mod fields;
 mod finish_reason;
 mod flags;

@@ -117,7 +117,8 @@ pub struct HttpSpec {
     pub stream: Option<StreamSpec>,
 
     /// The API of a language model, whose answers stream tokens: `chat`, `completions`, `responses` (OpenAI) or
-    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times.
+    /// `messages` (Anthropic). With `stream = false` they come as a whole, and tokens have no times, as with `embeddings`
+    /// and `rerank`.
     #[arg(skip)]
     pub api: Option<String>,
 

@@ -4,6 +4,7 @@
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
+use plimsoll_model::measure::Count;
 
 use super::call::{EventFormat, EventStream};
 use super::checks::printable;
@@ -18,6 +19,8 @@ use super::tokens::{AnswerChunk, TokenCounts};
 pub(super) struct TokenState {
     /// Some text has arrived.
     has_text: bool,
+    /// The answer has numbers that were computed from inputs.
+    has_numbers: bool,
     /// Some of the text is reasoning.
     has_reasoning: bool,
     /// The service's own counts so far.
@@ -40,7 +43,7 @@ impl TokenState {
 
     /// Returns whether the answer has a token. A single token may have no text.
     pub(super) fn has_any(&self) -> bool {
-        self.has_text || self.all_choices_ended() && self.reported_tokens() > 0
+        self.has_text || self.has_numbers || self.all_choices_ended() && self.reported_tokens() > 0
     }
 }
 
@@ -154,6 +157,7 @@ impl StreamEventHandler<'_> {
             }
         }
         let (usage, text_bytes, is_last) = (chunk.usage(), chunk.text_bytes(), chunk.is_last);
+        let inputs = chunk.inputs;
         let failure = failure.map(|reason| {
             let why = printable(chunk.explanation_or(data));
             format!("ends the answer with {}: {why}", reason.count().key())
@@ -171,6 +175,15 @@ impl StreamEventHandler<'_> {
             if !is_whole {
                 self.events.push(Event::Token { call, bytes });
             }
+        }
+        if inputs > 0 {
+            tokens.has_numbers = true;
+            let count = Count::InputsAnswered;
+            self.events.push(Event::Count {
+                call,
+                count,
+                n: inputs,
+            });
         }
         if let Some(usage) = usage {
             tokens.reported = usage.after(tokens.reported);

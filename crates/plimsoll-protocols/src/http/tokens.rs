@@ -32,6 +32,8 @@ pub(super) fn read_json<'a, T: FromAnyShape<'a>>(data: &'a [u8]) -> Result<T, se
 pub(super) struct AnswerChunk<'a> {
     pub(super) choices: Vec<Choice<'a>>,
     pub(super) usage: Option<TokenCounts>,
+    /// Inputs from which numbers were computed: embeddings, scores.
+    pub(super) inputs: u64,
     /// The event reports an error, apart from those of choices.
     pub(super) is_error: bool,
     /// The event ends the answer, unless it reports a failure.

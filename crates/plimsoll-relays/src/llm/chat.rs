@@ -80,6 +80,7 @@ fn read(
         ),
         streams: request.stream == Some(true),
         with_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+        inputs: None,
         model: request.model,
     })
 }

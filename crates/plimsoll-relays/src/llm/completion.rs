@@ -52,6 +52,8 @@ pub(super) struct ModelRequest {
     pub(super) streams: bool,
     /// Events of a stream count tokens, if the API leaves it to the request.
     pub(super) with_usage: bool,
+    /// Inputs to compute numbers of; `None`: the answer is a text.
+    pub(super) inputs: Option<usize>,
 }
 
 /// An answer before its first token.
@@ -71,6 +73,8 @@ pub(super) struct AnswerInfo {
     pub(super) is_cut: bool,
     /// See [`ModelRequest::with_usage`].
     pub(super) with_usage: bool,
+    /// Inputs to compute numbers of.
+    pub(super) inputs: usize,
 }
 
 /// Writes one answer in the format of an API.
@@ -105,7 +109,11 @@ pub(super) async fn complete(
     };
     let whole = llm.text.len();
     let limit = request.limit.1.map_or(whole, |limit| limit as usize);
-    let tokens = whole.min(limit);
+    let tokens = match request.inputs {
+        // Numbers take the time of one token.
+        Some(_) => 1,
+        None => whole.min(limit),
+    };
     let mut answer = (api.begin)(AnswerInfo {
         id: uuid::Uuid::new_v4().simple().to_string(),
         created: Timestamp::now().as_second(),
@@ -115,6 +123,7 @@ pub(super) async fn complete(
         tokens,
         is_cut: limit < whole,
         with_usage: request.with_usage,
+        inputs: request.inputs.unwrap_or(0),
     });
     llm.metrics.runs.inc();
     if request.streams {

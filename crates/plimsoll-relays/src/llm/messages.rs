@@ -42,6 +42,7 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
         limit: ("max_tokens", request.max_tokens),
         streams: request.stream == Some(true),
         with_usage: true,
+        inputs: None,
         model: request.model,
     })
 }

@@ -34,6 +34,8 @@ pub(super) fn endpoint_label(path: &str) -> &'static str {
         Some("completions") => "completions",
         Some("responses") => "responses",
         Some("messages") => "messages",
+        Some("embeddings") => "embeddings",
+        Some("rerank") => "rerank",
         Some("models") => "models",
         Some("health" | "ready" | "metrics") => "observation",
         _ => "other",

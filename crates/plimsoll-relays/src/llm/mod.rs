@@ -10,10 +10,12 @@
 mod chat;
 mod completion;
 mod connection;
+mod embeddings;
 mod frames;
 mod messages;
 mod metrics;
 mod openai;
+mod rerank;
 mod responses;
 mod run;
 
@@ -43,11 +45,14 @@ use frames::AnswerText;
 pub use metrics::LlmStats;
 
 /// The APIs that the model is served over.
-static APIS: [&ServedApi; 4] = [
+static APIS: [&ServedApi; 7] = [
     &chat::CHAT,
     &chat::COMPLETIONS,
     &responses::RESPONSES,
     &messages::MESSAGES,
+    &embeddings::EMBEDDINGS,
+    &rerank::RERANK,
+    &rerank::BARE_RERANK,
 ];
 
 /// Largest body of a request in bytes.

@@ -38,6 +38,7 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
         limit: ("max_output_tokens", request.max_output_tokens),
         streams: request.stream == Some(true),
         with_usage: true,
+        inputs: None,
         model: request.model,
     })
 }

@@ -96,10 +96,96 @@ fn whole_answers_have_no_token_times() {
     assert_eq!(export["output_sequence_length"]["avg"], 18.0, "{export}");
     assert!(export.get("time_to_first_token").is_none(), "{export}");
     for (flags, printed) in [
-        (&["--goodput", "ttft=1s"][..], "no times of tokens"),
+        (&["--goodput", "ttft=1s"][..], "tokens have no times"),
         (&["--no-usage"], "cannot be used with"),
     ] {
         let fixed = ["llm", "http://127.0.0.1:1", "--model", "m", "--no-stream"];
+        let refused = place.run(&[&fixed[..], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let found = text(&refused.stderr);
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
+}
+
+#[test]
+fn embeddings_and_rankings_count_inputs_and_tokens() {
+    let place = Place::new();
+    let server = place.serve(&["llm", "--token-delay", "2ms"]);
+    let load = ["--clients", "3", "--calls", "9", "--goodput", "e2e=1h"];
+    let documents = ["--document", "a b", "--document", "c {{seq}}"];
+    for (flags, call, inputs, tokens) in [
+        (
+            &["--api", "embeddings"][..],
+            "POST /v1/embeddings",
+            9,
+            9 * 6,
+        ),
+        (
+            &[
+                "--api",
+                "embeddings",
+                "--extra",
+                r#"{"input": ["a b", "c"]}"#,
+            ],
+            "POST /v1/embeddings",
+            2 * 9,
+            9 * 3,
+        ),
+        (
+            &[&["--api", "rerank", "--prompt", "q"], &documents[..]].concat(),
+            "POST /v1/rerank",
+            2 * 9,
+            9 * 5,
+        ),
+    ] {
+        let flags = [&load[..], flags].concat();
+        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
+        assert_eq!(
+            (&run["call"], &run["total"]["ok"]),
+            (&call.into(), &9.into())
+        );
+        let counts = ["inputs_answered", "tokens_prompt", "queries_good"];
+        let counts = counts.map(|name| count_of(&run, name));
+        assert_eq!(counts, [inputs, tokens, 9], "{flags:?}");
+        assert_eq!(times(&run, "time_to_first_token").0, 0, "{run}");
+        assert!(
+            run["total"]["measures"]["counts"]["tokens_answer"]
+                .as_u64()
+                .unwrap_or(0)
+                == 0
+        );
+    }
+    let table = place.expect(0, &["report", "run"]);
+    assert!(
+        table.contains("45 in (") && table.contains("18 ("),
+        "{table}"
+    );
+    assert!(!table.contains("pieces"), "{table}");
+    for (flags, printed) in [
+        (
+            &["--api", "embeddings", "--max-tokens", "4"][..],
+            "generates no tokens",
+        ),
+        (&["--api", "embeddings", "--no-stream"], "streams nothing"),
+        (
+            &["--api", "embeddings", "--turns", "2"],
+            "no messages to continue",
+        ),
+        (
+            &["--api", "embeddings", "--goodput", "ttft=1s"],
+            "tokens have no times",
+        ),
+        (&["--api", "rerank"], "--document: missing"),
+        (&["--document", "a"], "has no documents"),
+    ] {
+        let fixed = [
+            "llm",
+            "http://127.0.0.1:1",
+            "--model",
+            "m",
+            "--clients",
+            "1",
+        ];
         let refused = place.run(&[&fixed[..], flags].concat());
         assert_eq!(refused.status.code(), Some(2), "{flags:?}");
         let found = text(&refused.stderr);

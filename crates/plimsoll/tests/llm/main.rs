@@ -453,7 +453,7 @@ fn conflicting_flags_are_rejected() {
         ),
         (
             &["--api", "images"],
-            "chat, completions, responses, messages",
+            "chat, completions, responses, messages, embeddings, rerank",
         ),
         (
             &["--turns", "2", "--calls", "3"],

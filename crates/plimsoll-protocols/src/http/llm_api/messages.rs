@@ -24,9 +24,11 @@ pub(super) static API: LlmApi = LlmApi {
     headers: &[("anthropic-version", "2023-06-01")],
     messages_key: Some("messages"),
     has_system: true,
-    limit_key: "max_tokens",
+    limit_key: Some("max_tokens"),
     // The API refuses requests without a limit.
     default_limit: Some(1024),
+    has_documents: false,
+    computes_numbers: false,
     counts_on_request: false,
     put_prompt,
     read_event,

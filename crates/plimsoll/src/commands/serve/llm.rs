@@ -23,7 +23,7 @@ use crate::stopping::{STOPPING_NOTICE, until_stopped};
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
 
 /// A simulated language model: the APIs of OpenAI and Anthropic (POST /v1/chat/completions, /v1/completions,
-/// /v1/responses, /v1/messages), and sessions whose tokens go through a gateway (POST /session/create, /session/ID/run,
+/// /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank), and sessions whose tokens go through a gateway (POST /session/create, /session/ID/run,
 /// /session/ID/close).
 #[derive(Debug, Args)]
 #[command(

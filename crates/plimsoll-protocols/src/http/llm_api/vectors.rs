@@ -1,0 +1,154 @@
+//! Reads answers with a list of numbers computed from inputs: embeddings, and the scores of ranked documents.
+//!
+//! OpenAI's embeddings are in `data`, scores in `results`; TEI writes the bare list. The numbers themselves are skipped.
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
+
+use crate::http::lenient_json::{
+    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+};
+use crate::http::tokens::{AnswerChunk, TokenCounts, read_json};
+
+/// Parses an answer.
+///
+/// # Errors
+/// When it is not JSON; the message says where.
+pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
+    read_json::<NumbersAnswer>(data).map(NumbersAnswer::into_chunk)
+}
+
+/// An answer, or its list.
+#[derive(Default)]
+struct NumbersAnswer {
+    /// Items of the list: inputs that were computed.
+    inputs: u64,
+    /// Tokens of the inputs.
+    tokens: Option<u64>,
+    has_error: bool,
+}
+
+impl NumbersAnswer {
+    fn into_chunk<'a>(self) -> AnswerChunk<'a> {
+        let usage = TokenCounts {
+            prompt: self.tokens,
+            ..TokenCounts::default()
+        };
+        AnswerChunk {
+            inputs: self.inputs,
+            usage: usage.if_reported(),
+            is_error: self.has_error,
+            ..AnswerChunk::default()
+        }
+    }
+}
+
+impl<'de> FromAnyShape<'de> for NumbersAnswer {
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            self.inputs += 1;
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "data" | "results" | "embeddings" => {
+                    self.inputs += value::<NumbersAnswer, _>(&mut object)?.inputs;
+                }
+                "usage" | "meta" => {
+                    let tokens = value::<InputTokens, _>(&mut object)?;
+                    self.tokens = tokens.any().or(self.tokens);
+                }
+                "error" => self.has_error |= value::<TruthyValue, _>(&mut object)?.0,
+                "object" => {
+                    self.has_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The service's count of the inputs' tokens, under several names.
+#[derive(Default)]
+struct InputTokens {
+    prompt: Option<u64>,
+    total: Option<u64>,
+}
+
+impl InputTokens {
+    fn any(self) -> Option<u64> {
+        // Rankings of some services have only a total, or a prompt of 0 beside it.
+        self.prompt.filter(|tokens| *tokens > 0).or(self.total)
+    }
+}
+
+impl<'de> FromAnyShape<'de> for InputTokens {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(ObjectKey(key)) = object.next_key()? {
+            match &*key {
+                "prompt_tokens" | "input_tokens" => {
+                    self.prompt = value::<LenientCount, _>(&mut object)?.0;
+                }
+                "total_tokens" => self.total = value::<LenientCount, _>(&mut object)?.0,
+                // Cohere's `meta` has the tokens one level deeper.
+                "tokens" => *self = value(&mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_and_tokens_are_counted() {
+        for (json, inputs, tokens) in [
+            (
+                r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1,-2e-3]}],"model":"m","usage":{"prompt_tokens":8,"total_tokens":8}}"#,
+                1,
+                Some(8),
+            ),
+            (
+                r#"{"data":[{"embedding":"AAAA"},{"embedding":"AAAA"}],"usage":{"total_tokens":5}}"#,
+                2,
+                Some(5),
+            ),
+            (
+                r#"{"id":"r","results":[{"index":1,"relevance_score":0.9},{"index":0,"relevance_score":0.1}],"usage":{"prompt_tokens":0,"total_tokens":56}}"#,
+                2,
+                Some(56),
+            ),
+            (
+                r#"{"results":[{"index":0,"relevance_score":1}],"meta":{"billed_units":{"search_units":1},"tokens":{"input_tokens":7,"output_tokens":0}}}"#,
+                1,
+                Some(7),
+            ),
+            (
+                r#"[{"index":0,"score":0.9},{"index":1,"score":0.2}]"#,
+                2,
+                None,
+            ),
+            ("[[0.1,0.2]]", 1, None),
+            (r#"{"data":[]}"#, 0, None),
+            ("\"x\"", 0, None),
+        ] {
+            let chunk = read(json.as_bytes()).unwrap();
+            let counted = chunk.usage().and_then(|usage| usage.prompt);
+            assert_eq!((chunk.inputs, counted), (inputs, tokens), "{json}");
+            assert!(!chunk.is_error(), "{json}");
+        }
+        for json in [
+            r#"{"error":"Input validation error","error_type":"Validation"}"#,
+            r#"{"object":"error","message":"no"}"#,
+        ] {
+            assert!(read(json.as_bytes()).unwrap().is_error(), "{json}");
+        }
+        assert!(read(b"{\"data\":[").is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! Documents ranked by a query: they keep their order.
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, unreadable, words};
+use super::openai::problem;
+
+/// The API, without its path.
+const RANKING: ServedApi = ServedApi {
+    path: "",
+    read,
+    begin: |info| Box::new(RankWriter(info)),
+    problem,
+};
+
+pub(super) static RERANK: ServedApi = ServedApi {
+    path: "/v1/rerank",
+    ..RANKING
+};
+
+/// The same under the path that some services have.
+pub(super) static BARE_RERANK: ServedApi = ServedApi {
+    path: "/rerank",
+    ..RANKING
+};
+
+/// The parameters of a request; other keys are ignored.
+#[derive(Deserialize)]
+struct RankRequest {
+    model: String,
+    query: Value,
+    documents: Vec<Value>,
+}
+
+fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
+    let request: RankRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    if request.documents.is_empty() {
+        return Err("documents: an empty list".to_owned());
+    }
+    let documents: usize = request.documents.iter().map(words).sum();
+    Ok(ModelRequest {
+        prompt_tokens: words(&request.query) + documents,
+        limit: ("max_tokens", None),
+        streams: false,
+        with_usage: true,
+        inputs: Some(request.documents.len()),
+        model: request.model,
+    })
+}
+
+/// Writes the scores of all documents.
+struct RankWriter(AnswerInfo);
+
+impl AnswerWriter for RankWriter {
+    fn open(&mut self, _out: &mut String) {}
+
+    fn token(&mut self, _token: &str, _out: &mut String) {}
+
+    fn close(&mut self, _out: &mut String) {}
+
+    fn whole(&self, _text: &str) -> Value {
+        let results = (0..self.0.inputs)
+            .map(|index| json!({ "index": index, "relevance_score": 1.0 / (index + 1) as f64 }));
+        json!({
+            "id": format!("rerank-{}", self.0.id),
+            "model": self.0.model,
+            "results": results.collect::<Vec<_>>(),
+            "usage": {
+                "prompt_tokens": self.0.prompt_tokens,
+                "total_tokens": self.0.prompt_tokens,
+            },
+        })
+    }
+}
