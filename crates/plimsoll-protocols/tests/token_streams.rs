@@ -312,10 +312,10 @@ fn streams_of_many_servers_parse() {
 
 /// Parses the files of a folder in many splits, and compares the results.
 fn check_streams(api: &str, folder: &Path, expected: &[ExpectedResult]) {
-    let files = fs::read_dir(folder).unwrap().count();
+    let files = fs::read_dir(folder).expect("a folder").count();
     assert_eq!(files, expected.len());
     for (name, pieces, usage, finished, outcome) in expected {
-        let body = fs::read(folder.join(name).with_extension("sse")).unwrap();
+        let body = fs::read(folder.join(name).with_extension("sse")).expect("a file");
         for step in [1, 2, 3, 7, 64, 1_000, body.len() + 200] {
             let mut found = parse(api, (&body, "text/event-stream"), step);
             let details = std::mem::take(&mut found.details);
