@@ -1,4 +1,4 @@
-//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{now}}`, `{{client}}`,
+//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{words 5 9}}`, `{{now}}`, `{{client}}`,
 //! `{{message}}`, `{{row.NAME}}` and `{{row}}`, and names that earlier answers of a journey bound.
 //!
 //! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
@@ -9,29 +9,33 @@
 
 mod formatting;
 mod live;
+mod random;
 mod render_context;
 mod rows;
 mod taken;
 mod traces;
 mod varying;
+mod words;
 
 use std::sync::Arc;
 
 use crate::suggest::suggest;
 use formatting::{hyphenated, write_number};
 pub use live::{LiveValue, MAX_LIVE_BYTES};
+pub use random::RandomRange;
+use random::random;
 pub use render_context::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
 pub use taken::{FieldScope, MAX_TAKEN, TakenField};
 pub use traces::{SpanId, TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
+pub use words::{WordRange, filler_words};
 
 /// The names of fields.
-const FIELD_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
-const FIELD_HELP: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
-
-/// Maximum number of decimals of a random number.
-const MAX_DIGITS: usize = 9;
+const FIELD_NAMES: [&str; 8] = [
+    "seq", "uuid", "random", "words", "now", "client", "message", "row",
+];
+const FIELD_HELP: &str = "use seq, uuid, random LOW HIGH, words LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
 
 /// The source of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum FieldSource {
     Now(TimeFormat),
     /// A random number for each call.
     Random(RandomRange),
+    /// Common words, of which there is a random number in each call.
+    Words(WordRange),
     /// A column of the call's row, or the whole row as JSON.
     Row(Arc<RowColumn>),
     /// The last output of a command; can't be written in braces.
@@ -65,17 +71,6 @@ pub enum TimeFormat {
     UnixUnits(u64),
     /// `2026-11-21T09:30:00.123456789Z`
     Rfc3339,
-}
-
-/// A uniform choice from `low` to `high`, both included, in steps of one in the last of `digits` decimals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RandomRange {
-    /// The lowest number in steps: 0.25 with two decimals is 25.
-    pub low: i64,
-    /// The highest number in steps.
-    pub high: i64,
-    /// The number of decimals, at most 9.
-    pub digits: u8,
 }
 
 /// A [`FieldSource`] at its position.
@@ -363,6 +358,7 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
         (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
         (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
+        (None, "words", limits) => WordRange::parse(limits).map_err(|e| wrong(&e)),
         _ => {
             let taken = scope.taken.iter().map(String::as_str);
             let known: Vec<&str> = FIELD_NAMES.into_iter().chain(taken).collect();
@@ -375,41 +371,6 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
     }
 }
 
-/// Parses `1 100`, or with decimals `0.00 1.00`.
-fn random(low: &str, high: &str) -> Result<FieldSource, String> {
-    let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
-    let digits = digits_of(low).max(digits_of(high));
-    if digits > MAX_DIGITS {
-        return Err(format!(
-            "at most {MAX_DIGITS} digits after the decimal point"
-        ));
-    }
-    let scaled = |text: &str| {
-        let bad = || format!("`{text}` is not a number such as 7, -3 or 0.25");
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        if !all_digits(fraction) || !all_digits(whole.strip_prefix('-').unwrap_or(whole)) {
-            return Err(bad());
-        }
-        if whole.trim_start_matches('-').is_empty() || (text.contains('.') && fraction.is_empty()) {
-            return Err(bad());
-        }
-        let padded = format!("{whole}{fraction}{}", "0".repeat(digits - fraction.len()));
-        padded
-            .parse::<i64>()
-            .map_err(|_| format!("`{text}` is too large"))
-    };
-    let (low, high) = (scaled(low)?, scaled(high)?);
-    if low > high {
-        return Err("the first number is above the second".to_owned());
-    }
-    Ok(FieldSource::Random(RandomRange {
-        low,
-        high,
-        digits: digits as u8,
-    }))
-}
-
 impl TemplateField {
     /// Returns whether the value is a number, of [`TemplateField::digits`] decimals.
     pub fn is_number(&self) -> bool {
@@ -420,6 +381,7 @@ impl TemplateField {
             | FieldSource::Random(_) => true,
             FieldSource::Now(unit) => unit != TimeFormat::Rfc3339,
             FieldSource::Uuid
+            | FieldSource::Words(_)
             | FieldSource::Row(_)
             | FieldSource::Live(_)
             | FieldSource::Taken(_)
@@ -446,6 +408,7 @@ impl TemplateField {
             FieldSource::Random(random) => moment.between(self.slot, random.low, random.high),
             FieldSource::Now(TimeFormat::Rfc3339)
             | FieldSource::Uuid
+            | FieldSource::Words(_)
             | FieldSource::Row(_)
             | FieldSource::Live(_)
             | FieldSource::Taken(_)
@@ -466,6 +429,7 @@ impl TemplateField {
             FieldSource::Row(column) => column.write(moment.row(), out),
             FieldSource::Live(value) => value.write(out),
             FieldSource::Taken(taken) => taken.write(moment, out),
+            FieldSource::Words(range) => range.write(self.slot, moment, out),
             FieldSource::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
             FieldSource::Traceparent => out.extend_from_slice(&moment.traceparent()),
             FieldSource::Now(TimeFormat::Rfc3339) => {
@@ -481,6 +445,7 @@ impl TemplateField {
             FieldSource::Row(column) => column.bounds(),
             FieldSource::Live(_) => (1, MAX_LIVE_BYTES),
             FieldSource::Taken(_) => (0, MAX_TAKEN),
+            FieldSource::Words(range) => range.bounds(),
             FieldSource::Uuid => (36, 36),
             FieldSource::Traceparent => {
                 (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH)

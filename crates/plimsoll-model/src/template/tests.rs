@@ -35,6 +35,34 @@ fn at(text_: &str, number: u64) -> String {
 }
 
 #[test]
+fn words_are_drawn_for_each_call() {
+    let counts = |text: &str| -> Vec<usize> {
+        let of = |number| at(text, number).split_whitespace().count();
+        (0..200).map(of).collect()
+    };
+    let drawn = counts("{{words 3 6}}");
+    assert_eq!(drawn, counts("{{words 3 6}}"), "the seed decides");
+    for n in 3..=6 {
+        assert!(drawn.contains(&n), "{n} of {drawn:?}");
+    }
+    assert!(drawn.iter().all(|n| (3..=6).contains(n)), "{drawn:?}");
+    assert_eq!(at("<{{words 0 0}}>", 7), "<>");
+    let (long, short) = (at("{{words 9 9}}", 1), at("{{words 4 4}}", 2));
+    assert!(long.starts_with(&short), "{long}");
+    for (field, why) in [
+        ("{{words}}", "takes two numbers"),
+        ("{{words 5}}", "takes two numbers"),
+        ("{{words 6 5}}", "above the second"),
+        ("{{words a 5}}", "whole numbers"),
+        ("{{words -1 5}}", "whole numbers"),
+        ("{{words 1 2000000}}", "at most 1000000"),
+    ] {
+        let error = error_of(field);
+        assert!(error.contains(why), "{field}: {error}");
+    }
+}
+
+#[test]
 fn every_template_field_formats_its_value() {
     assert_eq!(at("a {{seq}} b", 7), "a 7 b");
     assert_eq!(at("{{ client }}/{{message}}", 7), "1/5");

@@ -35,6 +35,17 @@ pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<S
     Ok(text)
 }
 
+/// Takes the quotation marks off a field that stands for the number of `key`.
+pub(super) fn with_bare_field(text: &str, key: &str, field: &Value) -> String {
+    match field {
+        Value::String(bare) => {
+            let name = Value::from(key);
+            text.replacen(&format!("{name}:{field}"), &format!("{name}:{bare}"), 1)
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Replaces template fields outside of JSON strings with a number, so that the text can be parsed.
 fn without_fields(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -10,15 +10,17 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_typed_to_optional,
 };
+use plimsoll_model::template::filler_words;
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::extra_keys::merge_extra;
+use super::extra_keys::{merge_extra, with_bare_field};
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
 use super::section::{ConversationSpec, HttpSpec, StreamSpec};
+use super::token_range::TokenRange;
 use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
@@ -66,12 +68,16 @@ pub struct LlmFlags {
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
 
-    /// Generate prompts of about this many tokens, each with a different beginning, so that no prefix cache answers for
-    /// the model.
+    /// Generate prompts of about this many tokens, or of a random number such as 200..800, each with a different
+    /// beginning, so that no prefix cache answers for the model.
+    #[arg(long, value_name = "N")]
+    prompt_tokens: Option<TokenRange>,
+
+    /// Let all generated prompts begin with the same N tokens, which a prefix cache can have.
     #[arg(
-        long, value_name = "N",
+        long, value_name = "N", requires = "prompt_tokens",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    prompt_tokens: Option<u32>,
+    shared_prefix_tokens: Option<u32>,
 
     /// A document to rank, or @FILE that holds it, with fields; the prompt is the query; repeatable (rerank only).
     #[arg(long = "document", value_name = "TEXT")]
@@ -98,11 +104,10 @@ pub struct LlmFlags {
     )]
     follow_up: Vec<String>,
 
-    /// Tokens of an answer, at most [default: the service's; with messages 1024].
-    #[arg(
-        long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    max_tokens: Option<u32>,
+    /// Tokens of an answer, at most, or a random number for each request such as 50..200 [default: the service's; with
+    /// messages 1024].
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<TokenRange>,
 
     /// More keys of the request: a JSON object, or @FILE that holds one, with fields: '{\"temperature\": 0,
     /// \"max_tokens\": {{row.n}}}'.
@@ -246,7 +251,7 @@ impl LlmFlags {
     fn body(&self, api: &LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => read_text("--prompt", prompt)?,
-            (None, Some(tokens)) => filler_prompt(tokens),
+            (None, Some(tokens)) => self.filler_prompt(tokens)?,
             (None, None) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
@@ -271,14 +276,53 @@ impl LlmFlags {
             let options = json!({ "include_usage": true });
             body.insert("stream_options".to_owned(), options);
         }
-        let limit = self.max_tokens.or(api.default_limit);
+        let limit = self
+            .max_tokens
+            .or(api.default_limit.map(TokenRange::exactly));
         if let (Some(key), Some(tokens)) = (api.limit_key, limit) {
-            body.insert(key.to_owned(), json!(tokens));
+            body.insert(key.to_owned(), tokens.number());
         }
-        match &self.extra {
-            Some(typed) => merge_extra(body, &read_text("--extra", typed)?),
-            None => Ok(Value::Object(body).to_string()),
+        let text = match &self.extra {
+            Some(typed) => merge_extra(body, &read_text("--extra", typed)?)?,
+            None => Value::Object(body).to_string(),
+        };
+        Ok(match (api.limit_key, limit) {
+            (Some(key), Some(tokens)) => with_bare_field(&text, key, &tokens.number()),
+            _ => text,
+        })
+    }
+
+    /// Makes a prompt of about this many tokens. Its beginning is the shared prefix, and what follows differs between
+    /// calls and between runs.
+    fn filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
+        let shared = self.shared_prefix_tokens.unwrap_or(0);
+        if shared >= tokens.low {
+            return Err(UsageError::new(
+                format_args!(
+                    "--shared-prefix-tokens: {shared} tokens leave no room in prompts of --prompt-tokens {tokens}"
+                ),
+                "use a smaller number",
+            ));
         }
+        let mut text = Vec::new();
+        filler_words(shared, &mut text);
+        if shared > 0 {
+            text.push(b' ');
+        }
+        text.extend_from_slice(b"{{now}} {{seq}}:");
+        let own = TokenRange {
+            low: tokens.low - shared - 1,
+            high: tokens.high - shared - 1,
+        };
+        if own.high > 0 {
+            text.push(b' ');
+        }
+        if own.low == own.high {
+            filler_words(own.low, &mut text);
+        } else {
+            text.extend_from_slice(format!("{{{{words {} {}}}}}", own.low, own.high).as_bytes());
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Refuses flags that the API has nothing for.
@@ -350,27 +394,6 @@ fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
-/// Short words that are a single token each in common tokenizers.
-const FILLER_WORDS: [&str; 32] = [
-    "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
-    "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
-    "case", "week", "company", "system", "program", "question", "work", "number", "night", "point",
-    "home",
-];
-
-/// Makes a prompt of about this many tokens. Its beginning differs between calls and between runs.
-fn filler_prompt(tokens: u32) -> String {
-    let mut text = "{{now}} {{seq}}:".to_owned();
-    let mut state = 1u32;
-    for _ in 1..tokens {
-        // A linear congruential generator (Numerical Recipes) makes the same text every time.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        text.push(' ');
-        text.push_str(FILLER_WORDS[(state >> 27) as usize]);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,15 +419,6 @@ mod tests {
             ("messages", "http://h:1/v1/messages"),
         ] {
             assert_eq!(with_api_path("http://h:1", api_named(name).unwrap()), whole);
-        }
-    }
-
-    #[test]
-    fn generated_prompt_words_match_tokens() {
-        for tokens in [1, 2, 500] {
-            let text = filler_prompt(tokens);
-            let (_, words) = text.split_once(':').unwrap();
-            assert_eq!(words.split_whitespace().count() as u32 + 1, tokens);
         }
     }
 }

@@ -51,6 +51,7 @@ mod take;
 #[cfg(feature = "targets")]
 pub mod target;
 mod text_or_number;
+mod token_range;
 mod tokenizer;
 mod tokens;
 mod trace;

@@ -148,6 +148,74 @@ fn finish_reasons_are_counted_shown_and_judged() {
 }
 
 #[test]
+fn lengths_are_drawn_and_prefixes_shared() {
+    let place = Place::new();
+    let flags = [
+        "--prompt-tokens",
+        "20..24",
+        "--shared-prefix-tokens",
+        "8",
+        "--max-tokens",
+        "5..7",
+        "--seed",
+        "3",
+        "--clients",
+        "1",
+        "--calls",
+        "60",
+    ];
+    let sent = || -> Vec<(u64, String, usize)> {
+        let server = ScriptedServer::start(|_| events(&[TOKEN, DONE]));
+        run_llm(&place, 0, &server.url, &flags, &[]);
+        let bodies = server.bodies.lock().unwrap();
+        let read = |body: &String| {
+            let body: Value = serde_json::from_str(body).unwrap();
+            let prompt = body["messages"][0]["content"].as_str().unwrap().to_owned();
+            let words: Vec<&str> = prompt.split_whitespace().collect();
+            let limit = body["max_tokens"].as_u64().unwrap();
+            // The time and the number are two words, and count as one of the tokens.
+            (limit, words[..8].join(" "), words.len() - 1)
+        };
+        bodies.iter().map(read).collect()
+    };
+    let drawn = sent();
+    assert_eq!(drawn.len(), 60);
+    for (limit, prefix, length) in &drawn {
+        assert!((5..=7).contains(limit) && (20..=24).contains(length));
+        assert_eq!(prefix, &drawn[0].1);
+    }
+    for limit in 5..=7 {
+        assert!(drawn.iter().any(|(drawn, ..)| *drawn == limit), "{limit}");
+    }
+    for length in 20..=24 {
+        assert!(drawn.iter().any(|(.., drawn)| *drawn == length), "{length}");
+    }
+    assert_eq!(sent(), drawn, "the seed decides");
+    for (flags, printed) in [
+        (&["--prompt-tokens", "9..5"][..], "a range such as 200..800"),
+        (&["--max-tokens", "0"], "a range such as 200..800"),
+        (&["--shared-prefix-tokens", "5"], "--prompt-tokens"),
+        (
+            &["--prompt-tokens", "5", "--shared-prefix-tokens", "5"],
+            "leave no room",
+        ),
+    ] {
+        let fixed = [
+            "llm",
+            "http://127.0.0.1:1",
+            "--model",
+            "m",
+            "--clients",
+            "1",
+        ];
+        let refused = place.run(&[&fixed[..], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let found = stderr_of(&refused);
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
+}
+
+#[test]
 fn prompt_files_and_templates_fill_request_body() {
     let place = Place::new();
     let server = ScriptedServer::start(|_| events(&[TOKEN, DONE]));
