@@ -68,7 +68,7 @@ impl ProcessResources {
 pub struct ResourceMeter {
     watched: WatchedProcesses,
     /// The last usage of each process.
-    of_each: Vec<(i32, ProcessResources)>,
+    usage_by_pid: Vec<(i32, ProcessResources)>,
     /// CPU time and ticks of processes that have ended, up to their last reading.
     ended: ProcessResources,
     /// Clocks that workers read.
@@ -85,7 +85,7 @@ impl ResourceMeter {
     pub fn new(watched: WatchedProcesses) -> ResourceMeter {
         let mut meter = ResourceMeter {
             watched,
-            of_each: Vec::new(),
+            usage_by_pid: Vec::new(),
             ended: ProcessResources::default(),
             clocks: None,
             last: None,
@@ -134,13 +134,29 @@ impl ResourceMeter {
             clocks.update(self.watched.pids());
         }
         let now = self.watched.usage_of_each();
-        let is_left = |pid: &i32| now.iter().any(|(left, _)| left == pid);
-        let ended = self.of_each.iter().filter(|(pid, _)| !is_left(pid));
-        let sum = ended.fold(self.ended, |sum, (_, used)| sum.plus(used.cpu_alone()));
-        let each = now.iter().map(|(_, used)| *used);
-        let present = each.reduce(ProcessResources::plus)?;
-        (self.of_each, self.ended) = (now, sum);
-        Some(present.plus(sum))
+        self.add_up(now)
+    }
+
+    /// Adds the latest readings to those of processes that have ended. One that is still watched and could not be read,
+    /// for lack of descriptors, has its last reading.
+    fn add_up(&mut self, mut now: Vec<(i32, ProcessResources)>) -> Option<ProcessResources> {
+        if now.is_empty() {
+            return None;
+        }
+        for (pid, used) in std::mem::take(&mut self.usage_by_pid) {
+            if now.iter().any(|(read, _)| *read == pid) {
+                continue;
+            }
+            if self.watched.pids().contains(&pid) {
+                now.push((pid, used));
+            } else {
+                self.ended = self.ended.plus(used.cpu_alone());
+            }
+        }
+        let sum = now.iter().map(|(_, used)| *used);
+        let sum = sum.reduce(ProcessResources::plus);
+        self.usage_by_pid = now;
+        Some(sum?.plus(self.ended))
     }
 
     fn clocks(&mut self) -> Arc<ServerClocks> {
@@ -366,6 +382,32 @@ mod tests {
         drop(input);
         shell.wait().unwrap();
         assert!(meter.read().is_none() && clocks.read_ns().is_none());
+    }
+
+    #[test]
+    fn process_that_is_not_read_once_keeps_its_usage() {
+        let mut watched = WatchedProcesses::pid(std::process::id());
+        watched.keep_only(&[1, 2]);
+        let mut meter = ResourceMeter {
+            usage_by_pid: Vec::new(),
+            last: None,
+            ..ResourceMeter::new(watched)
+        };
+        let used = |cpu_ns| ProcessResources {
+            cpu_ns,
+            ..ProcessResources::default()
+        };
+        let mut sum = |now: &[(i32, u64)]| {
+            let now = now.iter().map(|(pid, cpu_ns)| (*pid, used(*cpu_ns)));
+            meter.add_up(now.collect()).map(|sum| sum.cpu_ns)
+        };
+        assert_eq!(sum(&[(1, 10), (2, 1_000)]), Some(1_010));
+        assert_eq!(sum(&[(1, 11)]), Some(1_011));
+        assert_eq!(sum(&[(1, 12), (2, 1_005)]), Some(1_017));
+        // What is not watched any more has ended.
+        assert_eq!(sum(&[(1, 12), (2, 1_005), (3, 7)]), Some(1_024));
+        assert_eq!(sum(&[(1, 12), (2, 1_005)]), Some(1_024));
+        assert_eq!(sum(&[]), None);
     }
 
     #[test]

@@ -169,8 +169,7 @@ impl Rung {
     fn failed_share(&self) -> Option<f64> {
         let ok: Option<u64> = self.slices.iter().map(|slice| slice.ok).sum();
         let errors: u64 = self.slices.iter().map(|slice| slice.errors).sum();
-        let calls = ok? + errors;
-        (calls > 0).then(|| errors as f64 / calls as f64)
+        slice::failed_share(ok?, errors)
     }
 
     /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.

@@ -237,9 +237,9 @@ pub fn folder(call: &CallSpec) -> Option<LocalFolder> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
-/// A server that answers at once, and what loads it.
+/// A reference server that answers at once, and what loads it.
 #[derive(Clone, Copy, Debug)]
-pub struct TrialLink {
+pub struct CalibrationServer {
     /// The name of the reference server.
     pub server: &'static str,
     /// The command that loads it.
@@ -248,8 +248,8 @@ pub struct TrialLink {
     pub scheme: &'static str,
 }
 
-/// What trials of a machine measure: HTTP/1.1, which needs neither a schema nor a certificate.
-pub const TRIAL_LINK: TrialLink = TrialLink {
+/// What shows what a machine can measure: HTTP/1.1, which needs neither a schema nor a certificate.
+pub const CALIBRATION_SERVER: CalibrationServer = CalibrationServer {
     server: "http",
     command: "http",
     scheme: "http",

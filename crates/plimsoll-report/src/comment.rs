@@ -222,7 +222,7 @@ fn ladder_sections(record: &LadderRecord) -> Vec<Section> {
         .then(|| rungs::INVALID_NOTE.to_owned());
     let sentences = invalid.into_iter().chain(rungs::answers(record));
     let notes = [rungs::how(record)].into_iter().chain(rungs::notes(record));
-    let interval = format!("adds ({:.0} % interval)", record.confidence_percent());
+    let interval = format!("adds ({} interval)", rungs::confidence_percent(record));
     vec![
         Section::sentences("sentence", sentences),
         Section::items("verdict", judged(record)),

@@ -7,12 +7,13 @@ use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict, judge_run};
 use plimsoll_model::run::header::LoopKind;
 use plimsoll_model::run::summary::ErrorSummary;
-use plimsoll_model::run::{Run, TimesSummary};
+use plimsoll_model::run::{Run, RunOrigin};
 use plimsoll_model::search::SearchRecord;
 
 use crate::answer::{answer, figure};
+use crate::facts::repeat_command;
 use crate::quantity::{count, plural, rate, share, time};
-use crate::terminal::{TerminalOptions, sentences, titles};
+use crate::terminal::{TerminalOptions, early_end, sentences, titles};
 use crate::{errors, facts, ladder, measures, memory, search};
 
 /// Maximum number of sentences.
@@ -35,34 +36,38 @@ pub fn render(sentences_of: &[String], options: &TerminalOptions) -> String {
 
 /// Explains a run.
 pub fn of_run(run: &Run) -> Vec<String> {
-    let mut told = vec![measured(run)];
+    let mut told = vec![describe_load(run)];
     let problems = &run.summary.health.problems;
     let limits: Vec<&str> = (problems.iter().filter(|problem| problem.invalidates))
         .map(|problem| problem.text.as_str())
         .collect();
     for title in titles(run) {
-        let why = limits.first().copied().or(run.reason.as_deref());
+        let why = if Some(title) == early_end(run) {
+            run.reason.as_deref()
+        } else {
+            limits.first().copied()
+        };
         told.push(match why {
             Some(why) => format!(
                 "{}: {}",
                 title.split([':', '.']).next().unwrap_or(title),
-                ended(why)
+                to_sentence(why)
             ),
-            None => ended(title),
+            None => to_sentence(title),
         });
     }
     told.extend(answer(run).map(|answer| format!("Response times: {answer}")));
-    told.extend(repeated(run));
-    told.extend(of_protocol(run));
-    told.extend(memory_of_connections(run));
-    told.extend(waited(run));
-    told.extend(failed(run));
-    told.extend(judged(&judge_run(run)));
-    told.extend(used(run));
+    told.extend(describe_repetition(run));
+    told.extend(describe_protocol_times(run));
+    told.extend(describe_memory(run));
+    told.extend(describe_wait(run));
+    told.extend(describe_errors(run));
+    told.extend(describe_objectives(&judge_run(run)));
+    told.extend(describe_costs(run));
     let noted = problems.iter().filter(|problem| !problem.invalidates);
-    told.extend(noted.map(|problem| ended(&problem.text)));
-    told.extend(closed_loop(run));
-    concluded(told, next_for_run(run))
+    told.extend(noted.map(|problem| to_sentence(&problem.text)));
+    told.extend(describe_closed_loop(run));
+    conclude(told, advise(run))
 }
 
 /// Explains a ladder, which is in `dir`.
@@ -71,15 +76,23 @@ pub fn of_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
     if record.is_generator_limited() {
         told.push(ladder::INVALID_NOTE.to_owned());
     }
-    told.extend(ladder::answers(record).into_iter().map(|text| ended(&text)));
+    told.extend(
+        ladder::answers(record)
+            .into_iter()
+            .map(|text| to_sentence(&text)),
+    );
     told.push(ladder::confidence(record));
-    told.extend(ladder::objectives(record).iter().map(|text| ended(text)));
-    told.extend(ladder::notes(record).iter().map(|text| ended(text)));
+    told.extend(
+        ladder::objectives(record)
+            .iter()
+            .map(|text| to_sentence(text)),
+    );
+    told.extend(ladder::notes(record).iter().map(|text| to_sentence(text)));
     let dir = dir.display();
     let next = format!(
         "Next: `plimsoll report {dir}` has the whole bill, and {dir}/report.html its chart."
     );
-    concluded(told, next)
+    conclude(told, next)
 }
 
 /// Explains a search, which is in `dir`.
@@ -93,31 +106,31 @@ pub fn of_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     told.push(search::headline(record));
     let found = record.finding.as_ref();
     let why = found.map_or_else(Vec::new, |finding| search::explanation(record, finding));
-    told.extend(why.iter().map(|text| ended(text)));
+    told.extend(why.iter().map(|text| to_sentence(text)));
     let line = found.and_then(|finding| finding.line_per_s);
-    let dir = dir.display();
     let next = match line {
         Some(line) => format!(
-            "Next: stay below the line in service, such as at {}; `plimsoll run {dir}/plan.toml --rate {}/s --duration 10m` shows whether that holds for longer.",
-            rate(line * PROPOSED_RATE),
-            (line * PROPOSED_RATE).floor()
+            "Next: stay below the line in service; `{} --rate {}/s --duration 10m` shows whether that holds for longer.",
+            repeat_command("run", dir),
+            below(line * PROPOSED_RATE)
         ),
         None => {
+            let dir = dir.display();
             format!("Next: `plimsoll report {dir}` lists the trials, and what each of them missed.")
         }
     };
-    concluded(told, next)
+    conclude(told, next)
 }
 
 /// Returns the sentences with the advice as the last one, and the least important ones left out.
-fn concluded(mut told: Vec<String>, next: String) -> Vec<String> {
+fn conclude(mut told: Vec<String>, next: String) -> Vec<String> {
     told.truncate(MAX_SENTENCES - 1);
     told.push(next);
     told
 }
 
 /// Returns the text as a sentence.
-fn ended(text: &str) -> String {
+fn to_sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().collect::<String>());
     let mut sentence = first.unwrap_or_default() + letters.as_str();
@@ -127,7 +140,7 @@ fn ended(text: &str) -> String {
     sentence
 }
 
-fn measured(run: &Run) -> String {
+fn describe_load(run: &Run) -> String {
     let (total, header) = (&run.summary.total, &run.header);
     let what = facts::what(header).map_or_else(String::new, |what| format!(" of {what}"));
     let over = total
@@ -142,14 +155,14 @@ fn measured(run: &Run) -> String {
     let achieved = total.achieved_per_s.map_or_else(String::new, |achieved| {
         format!(" ({} achieved)", rate(achieved))
     });
-    ended(&format!(
+    to_sentence(&format!(
         "{}{what} were due{over}{achieved}{how}",
         plural(total.due, "call")
     ))
 }
 
 /// Returns the first times that only the run's protocol has, such as those of tokens or of whole journeys.
-fn of_protocol(run: &Run) -> Option<String> {
+fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
     let told = measures::times(measures).into_iter().map(|(name, times)| {
         let at = |name: &str, us: Option<f64>, interval: Option<[f64; 2]>| {
@@ -167,11 +180,11 @@ fn of_protocol(run: &Run) -> Option<String> {
         format!("{name}:{known}")
     });
     let told: Vec<String> = told.take(MAX_MEASURES).collect();
-    (!told.is_empty()).then(|| ended(&told.join("; ")))
+    (!told.is_empty()).then(|| to_sentence(&told.join("; ")))
 }
 
 /// Returns what a connection at rest takes, where that was measured.
-fn memory_of_connections(run: &Run) -> Option<String> {
+fn describe_memory(run: &Run) -> Option<String> {
     let memory = run.summary.memory.as_ref()?;
     let rows = memory::table(memory).rows.into_iter();
     let told = rows.filter_map(|row| {
@@ -186,7 +199,7 @@ fn memory_of_connections(run: &Run) -> Option<String> {
 }
 
 /// Returns where the figures of another run like this one would lie.
-fn repeated(run: &Run) -> Option<String> {
+fn describe_repetition(run: &Run) -> Option<String> {
     let sampling = run.summary.total.response?.sampling?;
     let named = [("p50", sampling.p50_us), ("p99", sampling.p99_us)];
     let known = named.into_iter().filter_map(|(name, interval)| {
@@ -203,29 +216,27 @@ fn repeated(run: &Run) -> Option<String> {
 }
 
 /// Returns which part of the response time passed before calls were sent, where that is much.
-fn waited(run: &Run) -> Option<String> {
+fn describe_wait(run: &Run) -> Option<String> {
     // What the generator delayed is no wait of users.
     if run.summary.health.is_late() || !titles(run).is_empty() {
         return None;
     }
     let total = &run.summary.total;
     let (response, service) = (total.response?, total.service?);
-    let p99 = |times: &TimesSummary| Some(("p99", times.p99_us?));
-    let (name, whole) = p99(&response).or(Some(("p50", response.p50_us?)))?;
-    let own = match name {
-        "p99" => service.p99_us?,
-        _ => service.p50_us?,
+    let (name, due, sent) = match (response.p99_us, service.p99_us) {
+        (Some(due), Some(sent)) => ("p99", due, sent),
+        _ => ("p50", response.p50_us?, service.p50_us?),
     };
-    let wait = whole - own;
-    (wait > NOTABLE_WAIT * whole).then(|| {
+    (due - sent > NOTABLE_WAIT * due).then(|| {
         format!(
-            "Once sent, calls took {} at the {name}; the rest is the wait from when they were due until they were sent, which users would have had, too.",
-            time(own)
+            "Calls waited before they were sent: the {name} is {} from when they were sent, and {} from when they were due, as users see it.",
+            time(sent),
+            time(due)
         )
     })
 }
 
-fn failed(run: &Run) -> Option<String> {
+fn describe_errors(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let most: &ErrorSummary = total.errors_by_code.first()?;
     let of = match total.errors_by_code.len() {
@@ -251,7 +262,7 @@ fn failed(run: &Run) -> Option<String> {
     ))
 }
 
-fn judged(objectives: &[ObjectiveResult]) -> Option<String> {
+fn describe_objectives(objectives: &[ObjectiveResult]) -> Option<String> {
     if objectives.is_empty() {
         return None;
     }
@@ -281,7 +292,7 @@ fn judged(objectives: &[ObjectiveResult]) -> Option<String> {
 }
 
 /// Returns what a call cost each end.
-fn used(run: &Run) -> Option<String> {
+fn describe_costs(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let cost = |used: Option<plimsoll_model::run::summary::ResourcesSummary>| {
         used.and_then(|used| used.cpu_us_per_call).map(time)
@@ -297,7 +308,7 @@ fn used(run: &Run) -> Option<String> {
     }
 }
 
-fn closed_loop(run: &Run) -> Option<String> {
+fn describe_closed_loop(run: &Run) -> Option<String> {
     let is_closed = run.header.load_loop == Some(LoopKind::Closed);
     is_closed.then(|| {
         "It was a closed loop: a slow target gets fewer calls, so the response times are lower than those of users who don't wait for each other.".to_owned()
@@ -305,40 +316,90 @@ fn closed_loop(run: &Run) -> Option<String> {
 }
 
 /// Returns what to do next.
-fn next_for_run(run: &Run) -> String {
-    let total = &run.summary.total;
-    let plan = run.dir.join("plan.toml");
-    let plan = plan.display();
+fn advise(run: &Run) -> String {
+    let (total, header) = (&run.summary.total, &run.header);
     let dir = run.dir.display();
-    let p99 = total.response.and_then(|response| response.p99_us);
-    if total.ok == 0 {
+    if header.source == RunOrigin::Imported || run.plan.trim().is_empty() {
+        return format!("Next: compare it with another run: `plimsoll compare {dir} ANOTHER_RUN`.");
+    }
+    let again = repeat_command("run", &run.dir);
+    if total.ok == 0 && total.errors > 0 {
         return format!("Next: `plimsoll report {dir}` has all errors; mend these first.");
     }
-    let is_late = run.summary.health.is_late() || !titles(run).is_empty();
-    if is_late {
-        return format!("Next: follow the advice above, and measure again: `plimsoll run {plan}`.");
+    if early_end(run).is_some() {
+        return format!("Next: measure again, to the end: `{again}`.");
     }
-    if run.header.load_loop == Some(LoopKind::Closed) {
-        let achieved = total.achieved_per_s.unwrap_or(0.0) * PROPOSED_RATE;
+    if run.summary.health.is_late() || !titles(run).is_empty() {
+        return format!("Next: follow the advice above, and measure again: `{again}`.");
+    }
+    if header.load_loop == Some(LoopKind::Closed) {
+        let achieved = total
+            .achieved_per_s
+            .filter(|_| measures::arriving(run).is_none());
+        let rate = achieved.map_or("--rate".to_owned(), |achieved| {
+            format!("--rate {}/s", below(achieved * PROPOSED_RATE))
+        });
         return format!(
-            "Next: measure at a fixed rate, as users arrive: the same command with `--rate {}/s` in place of --clients.",
-            achieved.floor().max(1.0)
+            "Next: measure at a fixed rate, as users arrive: the same load with `{rate}` in place of --clients."
         );
     }
-    match (judge_run(run).is_empty(), p99) {
-        (true, Some(p99)) => {
+    let objectives = judge_run(run);
+    match total.response.and_then(|response| response.p99_us) {
+        Some(p99) if objectives.is_empty() => {
             let limit = time(p99 * PROPOSED_MARGIN)
                 .replace(' ', "")
                 .replace('µ', "u");
             format!(
-                "Next: say how slow is too slow, and scripts can tell by the exit code: `plimsoll run {plan} --objective 'p99 < {limit}'`."
+                "Next: say how slow is too slow, and scripts can tell by the exit code: `{again} --objective 'p99 < {limit}'`."
             )
         }
-        (true, None) => {
-            format!("Next: a longer run knows more: `plimsoll run {plan} --duration 1m`.")
+        None if objectives.is_empty() => {
+            "Next: more calls show more percentiles: a higher rate, or a longer run.".to_owned()
         }
-        (false, _) => format!(
-            "Next: find the highest rate that still meets the objectives: `plimsoll find {plan}`."
+        _ if is_searchable(run) => format!(
+            "Next: find the highest rate that still meets the objectives: `{}`.",
+            repeat_command("find", &run.dir)
         ),
+        _ => format!("Next: see whether that stays so: `plimsoll compare {dir} ANOTHER_RUN`."),
+    }
+}
+
+/// Returns whether `plimsoll find` can search the rate of the run's plan: a single stage of arrivals by a law.
+fn is_searchable(run: &Run) -> bool {
+    let header = &run.header;
+    let stages = header.planned_stages.iter().filter(|stage| !stage.warmup);
+    let is_by_law = header
+        .arrivals
+        .as_deref()
+        .is_some_and(|arrivals| ["constant", "poisson"].contains(&arrivals));
+    is_by_law && stages.count() == 1 && run.summary.memory.is_none()
+}
+
+/// Formats a rate with two significant digits, rounded down, without a unit.
+fn below(rate_per_s: f64) -> String {
+    if rate_per_s <= 0.0 {
+        return "0.1".to_owned();
+    }
+    let step = 10_f64.powf(rate_per_s.log10().floor() - 1.0);
+    let steps = (rate_per_s / step + 1e-9).floor();
+    let decimals = (-step.log10().round()).max(0.0) as usize;
+    format!("{:.decimals$}", steps * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proposed_rates_are_rounded_down() {
+        for (rate, expected) in [
+            (3_185.0, "3100"),
+            (1.0, "1.0"),
+            (0.32, "0.32"),
+            (0.0479, "0.047"),
+            (15_999.0, "15000"),
+        ] {
+            assert_eq!(below(rate), expected);
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Describes how a run was made, in words that all reports share.
 
+use std::path::Path;
+
+use plimsoll_model::run::file;
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, RunHeader};
 use plimsoll_model::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
@@ -161,4 +164,15 @@ pub(crate) fn counts(run: &Run) -> String {
         sum.push_str(", warm-up included");
     }
     sum
+}
+
+/// Returns the command that repeats the measurement, from the folder in which it was made.
+pub(crate) fn repeat_command(command: &str, dir: &Path) -> String {
+    let plan = dir.join(file::PLAN).display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
+    if plan.chars().all(plain) {
+        format!("plimsoll {command} {plan}")
+    } else {
+        format!("plimsoll {command} '{}'", plan.replace('\'', r"'\''"))
+    }
 }

@@ -137,7 +137,7 @@ fn run_sections(views: &[RunView]) -> Markup {
         (flames::sections(views))
         (tables::ends(views))
         (tables::health(views))
-        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::repeat_command("run", &view.run.dir))) }
+        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &crate::facts::repeat_command("run", &view.run.dir))) }
     }
 }
 
@@ -203,7 +203,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
         (page::verdict(tone, label, &words::headline(record), &facts, &cards, &sentences))
         (curve::section(record))
         (tables::trials(record))
-        (tables::plan(plan, &record.name, &tables::repeat_command("find", dir)))
+        (tables::plan(plan, &record.name, &crate::facts::repeat_command("find", dir)))
     };
     page(&format!("{}: the load line", record.name), &body)
 }
@@ -274,7 +274,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         (rungs::section(record))
         (flames::of_ladder(record, dir))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
-        (tables::plan(plan, &record.name, &tables::repeat_command("ladder", dir)))
+        (tables::plan(plan, &record.name, &crate::facts::repeat_command("ladder", dir)))
     };
     page(&format!("{}: the ladder", record.name), &body)
 }

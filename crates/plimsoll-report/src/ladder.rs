@@ -13,7 +13,7 @@ use plimsoll_model::ladder::{
 use plimsoll_model::limits::HandshakeWork;
 use plimsoll_model::objective::ObjectiveVerdict;
 
-use crate::quantity::{bytes, or_dash, plural, signed, time};
+use crate::quantity::{bytes, count, or_dash, plural, signed, time};
 use crate::table::TextTable;
 use crate::terminal::TerminalOptions;
 pub use costs::bill;
@@ -162,6 +162,7 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
         Some(GateObstacle::FailsDifferently) => {
             "; one of the two fails more calls, and only calls that succeed are measured".to_owned()
         }
+        Some(GateObstacle::NotMeasured) => "; the CPU time of a server is not known".to_owned(),
         Some(GateObstacle::TooFewReplicates) => {
             let batches = ladder.batches.as_ref();
             let started = batches.map_or(1, |batches| batches.replicates);
@@ -325,10 +326,27 @@ pub(crate) const INVALID_NOTE: &str =
 
 /// Describes how sure the intervals are.
 pub(crate) fn confidence(ladder: &LadderRecord) -> String {
-    let percent = ladder.confidence_percent();
+    let share = ladder.confidence_percent() / 100.0;
+    // As few ladders as state the share exactly.
+    let ladders = [100_u64, 1_000, 10_000];
+    let is_whole = |of: &&u64| {
+        let claims = share * **of as f64;
+        (claims - claims.round()).abs() < 1e-6
+    };
+    let of = ladders.iter().find(is_whole).copied().unwrap_or(100_000);
+    let claims = (share * of as f64 + 1e-6).floor() as u64;
     format!(
-        "{percent:.0} % simultaneous confidence intervals: of 100 ladders of equal rungs, at least {percent:.0} claim no difference."
+        "{} simultaneous confidence intervals: of {} ladders of equal rungs, at least {} claim no difference.",
+        confidence_percent(ladder),
+        count(of),
+        count(claims)
     )
+}
+
+/// Formats the confidence of the intervals, rounded down to hundredths of a percent.
+pub(crate) fn confidence_percent(ladder: &LadderRecord) -> String {
+    let percent = (ladder.confidence_percent() * 100.0 + 1e-6).floor() / 100.0;
+    format!("{percent} %")
 }
 
 /// The costs that one rung adds to another.

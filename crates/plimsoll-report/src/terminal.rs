@@ -184,7 +184,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
 }
 
 /// Returns the title for a load that ended early; `None`: it did not.
-fn early_end(run: &Run) -> Option<&'static str> {
+pub(crate) fn early_end(run: &Run) -> Option<&'static str> {
     match run.state {
         RunState::Partial | RunState::Running => Some("PARTIAL"),
         RunState::Aborted => Some("ABORTED"),

@@ -209,6 +209,25 @@ fn ladder_junit_includes_gates_and_resolution() {
         xml.contains("servers were started 1 time, and it takes 5"),
         "{xml}"
     );
+    // Nor is a server whose CPU time can't be seen.
+    let mut unseen = gates(&["server_cpu +5%"]);
+    for rung in &mut unseen.rungs {
+        rung.slices[0].server_cpu_us_per_call = None;
+        rung.slices.truncate(1);
+    }
+    let xml = junit::ladder(&unseen);
+    assert!(
+        xml.contains("the CPU time of a server is not known"),
+        "{xml}"
+    );
+    // A share of a search's error probability is not rounded to certainty.
+    if let Some(batches) = &mut unreplicated.batches {
+        batches.alpha = 0.0005;
+    }
+    let text = markdown::ladder(&unreplicated);
+    let expected =
+        "99.9 % simultaneous confidence intervals: of 1,000 ladders of equal rungs, at least 999";
+    assert!(text.contains(expected), "{text}");
     let mut unresolved = gates(&[]);
     assert!(!junit::ladder(&unresolved).contains("differences"));
     if let Some(turns) = &mut unresolved.batches {

@@ -1,12 +1,12 @@
 //! Finds out what this machine can measure: its settings, and two short loads.
 
+mod calibration;
 mod settings;
-mod trial;
 
 use serde::Serialize;
 
+pub(crate) use calibration::{CalibrationFigures, PACED_RATE, measure};
 pub(crate) use settings::settings;
-pub(crate) use trial::{PACED_RATE, TrialFigures, measure};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -53,7 +53,7 @@ use interleaving::Interleaving;
 use outline::LadderOutline;
 pub(crate) use routes::{ProxyTask, example};
 use servers::{RungServers, ServerSharing};
-pub(crate) use services::{ServiceCommand, ServiceComparison};
+pub(crate) use services::{ServiceCommand, ServiceComparison, ServiceTraits};
 use slices::SliceRounds;
 use testbed::Testbed;
 

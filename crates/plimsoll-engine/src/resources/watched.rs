@@ -26,13 +26,13 @@ pub struct WatchedProcesses {
 /// Which processes belong to the watched ones.
 #[derive(Clone, Debug)]
 enum Membership {
-    /// Those that were found at first.
+    /// Only those that were found at first belong to them.
     Fixed,
-    /// Their descendants, too.
+    /// All descendants of the first ones belong to them.
     Descendants,
-    /// Their descendants that hold one of these sockets, too.
+    /// Descendants of the first ones that hold one of these sockets belong to them.
     Listeners(HashSet<u64>),
-    /// The processes of a group, whose usage counts in place of theirs.
+    /// All processes of a group belong to them, and its usage counts in place of theirs.
     Group(Cgroup),
 }
 
@@ -135,6 +135,12 @@ impl WatchedProcesses {
         }
         self.pids = pids;
         true
+    }
+
+    /// Watches these processes, which need not exist.
+    #[cfg(test)]
+    pub(super) fn keep_only(&mut self, pids: &[i32]) {
+        self.pids = pids.to_vec();
     }
 
     /// Returns the process ids, whether or not they still run.

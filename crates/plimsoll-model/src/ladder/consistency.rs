@@ -2,10 +2,13 @@
 //! untrusted source, and sums that overflow or contradict their parts would silently give wrong figures.
 
 use super::throughput::ThroughputSample;
-use super::{LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic};
+use super::{ALPHA, LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic};
 
 /// Maximum sum of all counts of a ladder.
 const MAX_TOTAL: u64 = 1 << 60;
+
+/// Maximum error probability of differences: with more, intervals would be empty.
+const MAX_ALPHA: f64 = 0.5;
 
 /// The sum of all counts so far. While it is within bounds, so is every partial sum.
 #[derive(Default)]
@@ -27,6 +30,15 @@ pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
     let mut sum = CountSum::default();
     for rung in &record.rungs {
         check_rung(rung, &mut sum).map_err(|why| format!("rung `{}`: {why}", rung.name))?;
+    }
+    let alpha = record
+        .batches
+        .as_ref()
+        .map_or(ALPHA, |batches| batches.alpha);
+    if !(alpha > 0.0 && alpha <= MAX_ALPHA) {
+        return Err(format!(
+            "`alpha` is {alpha}, and an error probability is more than 0 and at most {MAX_ALPHA}"
+        ));
     }
     let turns = record.batches.iter().flat_map(|turns| &turns.differences);
     for difference in turns {
@@ -108,6 +120,7 @@ fn check_volume(volume: &SliceThroughput, sum: &mut CountSum) -> Result<(), Stri
 
 #[cfg(test)]
 mod tests {
+    use super::super::turns::BatchesRecord;
     use super::*;
 
     fn piece(ok: u64) -> ThroughputSample {
@@ -162,6 +175,18 @@ mod tests {
     fn consistent_ladder_counts_are_accepted() {
         assert_eq!(check(&ladder(|_, _| {})), Ok(()));
         assert_eq!(check(&LadderRecord::default()), Ok(()));
+    }
+
+    #[test]
+    fn impossible_error_probabilities_are_refused() {
+        for alpha in [0.0, 0.6, 100.0, f64::NAN] {
+            let mut record = ladder(|_, _| {});
+            let mut batches = BatchesRecord::of(&[], ALPHA, 0, 1);
+            batches.alpha = alpha;
+            record.batches = Some(batches);
+            let problem = check(&record).unwrap_err();
+            assert!(problem.starts_with("`alpha` is "), "{problem}");
+        }
     }
 
     #[test]

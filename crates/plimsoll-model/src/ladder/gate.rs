@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::turns::BatchesRecord;
 use super::{AddedCost, LadderRecord, Rung};
-use crate::gate::Gate;
+use crate::gate::{Gate, LadderMetric};
 
 /// Largest difference between the shares of calls that two rungs fail. Only calls that succeed are measured: beyond it,
 /// their figures may describe which calls failed.
@@ -28,6 +28,8 @@ pub enum GateOutcome {
 pub enum GateObstacle {
     /// One rung fails so many more of its calls than the other that their figures can't be compared.
     FailsDifferently,
+    /// The server's CPU time can't be seen.
+    NotMeasured,
     /// The servers were started too few times to know how much two processes of one version differ.
     TooFewReplicates,
 }
@@ -68,13 +70,30 @@ impl LadderRecord {
         both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
     }
 
-    fn gate_obstacle(&self, rung: usize) -> Option<GateObstacle> {
+    /// Returns whether one of two rungs failed so many more calls than the other in most replicates: more time will hardly
+    /// change that.
+    pub fn fail_differently_for_good(&self, of: usize, to: usize) -> bool {
+        let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
+            return false;
+        };
+        let both = upper.slices.iter().zip(&lower.slices);
+        let differ = both.filter(|(upper, lower)| {
+            let both = upper.failed_share().zip(lower.failed_share());
+            both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
+        });
+        self.fail_differently(of, to) && 3 * differ.count() >= 2 * upper.slices.len()
+    }
+
+    fn gate_obstacle(&self, gate: Gate, rung: usize) -> Option<GateObstacle> {
+        let is_unseen = |rung: usize| self.rungs[rung].median(gate.metric).is_none();
         let is_replicated =
             |batches: &BatchesRecord| batches.replicates >= batches.required_replicates;
         if self.fail_differently(rung, 0) {
             Some(GateObstacle::FailsDifferently)
         } else if !self.batches.as_ref().is_none_or(is_replicated) {
             Some(GateObstacle::TooFewReplicates)
+        } else if gate.metric == LadderMetric::ServerCpu && (is_unseen(0) || is_unseen(rung)) {
+            Some(GateObstacle::NotMeasured)
         } else {
             None
         }
@@ -87,7 +106,7 @@ impl LadderRecord {
             AddedCost::Exact(more) => (more, more),
             AddedCost::TooFewRounds => (f64::NEG_INFINITY, f64::INFINITY),
         };
-        let obstacle = self.gate_obstacle(rung);
+        let obstacle = self.gate_obstacle(gate, rung);
         let passage = match allowed {
             _ if obstacle.is_some() => GateOutcome::Undecided,
             Some(allowed) if high <= allowed => GateOutcome::Within,

@@ -98,7 +98,18 @@ impl TcpTraffic {
     }
 }
 
+/// Returns the share of calls that failed, 0 to 1; `None`: there were none.
+pub(super) fn failed_share(ok: u64, errors: u64) -> Option<f64> {
+    let calls = ok + errors;
+    (calls > 0).then(|| errors as f64 / calls as f64)
+}
+
 impl SliceResult {
+    /// Returns the share of calls that failed, 0 to 1; `None`: there were none, or not known.
+    pub(super) fn failed_share(&self) -> Option<f64> {
+        failed_share(self.ok?, self.errors)
+    }
+
     /// Summarises `run`, which is stored in `directory`.
     pub fn of(run: &Run, directory: String) -> SliceResult {
         let total = &run.summary.total;

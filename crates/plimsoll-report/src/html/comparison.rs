@@ -24,7 +24,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
         (plans(c))
         (runs(a, b))
         @for (name, side) in [("A", a), ("B", b)] {
-            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &tables::repeat_command("run", &first.run.dir))) }
+            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &crate::facts::repeat_command("run", &first.run.dir))) }
         }
     };
     page(&format!("{} against {}", c.a.name, c.b.name), &body)

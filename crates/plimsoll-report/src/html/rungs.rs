@@ -7,7 +7,7 @@ use super::bars::{BarChart, BarRow, BarSegment};
 use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
-use crate::ladder::{MetricGroup, added, groups, metrics, prices};
+use crate::ladder::{MetricGroup, added, confidence_percent, groups, metrics, prices};
 use crate::table::TextTable;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
@@ -120,8 +120,8 @@ fn differences(ladder: &LadderRecord, group: &MetricGroup, is_first: bool) -> Ma
         names.into_iter().chain(added).collect::<Vec<_>>()
     });
     let caption = if is_first {
-        let confidence = ladder.confidence_percent();
-        format!("What each adds, with simultaneous {confidence:.0} % intervals")
+        let confidence = confidence_percent(ladder);
+        format!("What each adds, with simultaneous {confidence} intervals")
     } else {
         format!("What each adds: {}", group.heading)
     };

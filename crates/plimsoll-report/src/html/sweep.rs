@@ -72,7 +72,7 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
         (tables::table_section("The configurations", "", &table(&links)))
         @if let Some(limits) = &record.limits { (limit_section(limits)) }
-        (tables::plan(plan, &record.name, &tables::repeat_command("sweep", dir)))
+        (tables::plan(plan, &record.name, &crate::facts::repeat_command("sweep", dir)))
     };
     page::page(&format!("{}: the sweep", record.name), &body)
 }

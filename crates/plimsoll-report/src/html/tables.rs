@@ -1,9 +1,7 @@
 //! The tables of a report, and the plan with the command that repeats the run.
 
-use std::path::Path;
-
 use maud::{Markup, html};
-use plimsoll_model::run::{Run, StageSummary, TimesSummary, file};
+use plimsoll_model::run::{Run, StageSummary, TimesSummary};
 use plimsoll_model::search::{SearchRecord, TrialVerdict};
 
 use super::RunView;
@@ -365,17 +363,6 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
         "After RFC 9971 (multiple loss ratio search), with objectives in the place of loss.",
         &table,
     )
-}
-
-/// Returns the command that repeats the measurement, from the report's directory.
-pub(super) fn repeat_command(command: &str, dir: &Path) -> String {
-    let plan = dir.join(file::PLAN).display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
-    if plan.chars().all(plain) {
-        format!("plimsoll {command} {plan}")
-    } else {
-        format!("plimsoll {command} '{}'", plan.replace('\'', r"'\''"))
-    }
 }
 
 /// Returns the plan, and the command that repeats the measurement.

@@ -8,7 +8,7 @@ use plimsoll_report::terminal::wrap;
 use serde_json::json;
 
 use crate::console;
-use crate::diagnosis::{self, FindingKind, MachineFinding, TrialFigures};
+use crate::diagnosis::{self, CalibrationFigures, FindingKind, MachineFinding};
 use crate::documents::{JsonFlag, print_json};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
@@ -48,7 +48,7 @@ pub(crate) fn execute(
     };
     let summary = summary(&findings, figures.as_ref());
     if arguments.json.json {
-        print_json(&json!({ "findings": findings, "trial": figures, "summary": summary }))?;
+        print_json(&json!({ "findings": findings, "calibration": figures, "summary": summary }))?;
     } else {
         console::result(shown(&findings, &summary))?;
     }
@@ -89,7 +89,7 @@ fn shown(findings: &[MachineFinding], summary: &str) -> String {
 }
 
 /// Says in a few sentences what the machine can measure.
-fn summary(findings: &[MachineFinding], figures: Option<&TrialFigures>) -> String {
+fn summary(findings: &[MachineFinding], figures: Option<&CalibrationFigures>) -> String {
     let names = |kind| {
         let all = findings.iter().filter(|finding| finding.kind == kind);
         all.map(|finding| finding.name).collect::<Vec<&str>>()

@@ -21,9 +21,9 @@ const FAST_CLOCKS: [&str; 7] = [
 /// Share of the cores that other programs may use before they distort figures.
 const MAX_BUSY_SHARE: f64 = 0.25;
 /// Open files below which the number of connections is worth a word.
-const MANY_DESCRIPTORS: u64 = 10_000;
+const MIN_DESCRIPTORS: u64 = 10_000;
 /// Local ports below which the number of connections to one address is worth a word.
-const MANY_PORTS: u32 = 25_000;
+const MIN_PORTS: u32 = 25_000;
 /// Free memory below which many connections do not fit.
 const MIN_FREE_BYTES: u64 = 512 << 20;
 
@@ -31,7 +31,10 @@ const MIN_FREE_BYTES: u64 = 512 << 20;
 pub(crate) fn settings() -> Vec<MachineFinding> {
     let all = [
         Some(cores(available_cores())),
-        load(read("/proc/loadavg").as_deref(), available_cores()),
+        load(
+            read("/proc/loadavg").as_deref(),
+            machine_cores(&read("/proc/stat").unwrap_or_default()),
+        ),
         governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()),
         clock(read("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
         descriptors(),
@@ -50,6 +53,15 @@ fn read(path: &str) -> Option<String> {
 
 fn available_cores() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Returns the cores of the whole machine, whose load average it is. `stat`: the text of /proc/stat.
+fn machine_cores(stat: &str) -> usize {
+    let is_core = |line: &&str| {
+        let number = line.strip_prefix("cpu");
+        number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    stat.lines().filter(is_core).count().max(1)
 }
 
 fn cores(cores: usize) -> MachineFinding {
@@ -73,7 +85,7 @@ fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
     Some(if busy > MAX_BUSY_SHARE * cores as f64 {
         MachineFinding::distortion(
             "load",
-            format!("{text}, and there are {cores}: calls will leave late"),
+            format!("{text}, and the machine has {cores}: calls will leave late"),
             "stop what else runs here, or measure from another machine; reports bound what can't be avoided",
         )
     } else {
@@ -112,7 +124,7 @@ fn clock(source: Option<&str>) -> Option<MachineFinding> {
 fn descriptors() -> Option<MachineFinding> {
     let limit = DescriptorLimit::of_process().ok()?.maximum;
     let text = format!("{} open files: nearly as many connections", count(limit));
-    Some(if limit < MANY_DESCRIPTORS {
+    Some(if limit < MIN_DESCRIPTORS {
         MachineFinding::limit(
             "open files",
             text,
@@ -132,7 +144,7 @@ fn ports(range: Option<&str>) -> Option<MachineFinding> {
         "{}: as many connections to one address and port",
         count(u64::from(ports))
     );
-    Some(if ports < MANY_PORTS {
+    Some(if ports < MIN_PORTS {
         MachineFinding::limit(
             "local ports",
             text,
@@ -189,6 +201,7 @@ mod tests {
         let kind = |finding: Option<MachineFinding>| finding.unwrap().kind;
         assert_eq!(cores(1).kind, Limit);
         assert_eq!(cores(2).kind, Good);
+        assert_eq!(machine_cores("cpu  1 2\ncpu0 1\ncpu1 1\nintr 5"), 2);
         assert_eq!(kind(load(Some("0.30 1 1 1/1 1"), 2)), Good);
         assert_eq!(kind(load(Some("0.90 1 1 1/1 1"), 2)), Distortion);
         assert_eq!(kind(governor(Some("powersave"))), Limit);

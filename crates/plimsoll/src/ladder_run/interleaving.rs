@@ -9,7 +9,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::ladder::turns::{
     self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
-use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateOutcome, GateResult};
+use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateObstacle, GateOutcome, GateResult};
 use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::run::MANY_CONNECTIONS;
 use plimsoll_model::schedule::Schedule;
@@ -361,9 +361,18 @@ impl LadderRun<'_> {
     fn is_conclusive(&self) -> bool {
         let in_turns = |gated: &GateResult| turns::COMPARED_METRICS.contains(&gated.gate.metric);
         let gated = self.record.gated();
-        let decided = gated
-            .iter()
-            .all(|gated| !in_turns(gated) || gated.outcome != GateOutcome::Undecided);
+        // More time decides neither a gate on what can't be seen, nor one on rungs that go on failing differently.
+        let can_be_decided = |gated: &GateResult| match gated.obstacle {
+            Some(GateObstacle::NotMeasured) => false,
+            Some(GateObstacle::FailsDifferently) => {
+                !self.record.fail_differently_for_good(gated.rung, 0)
+            }
+            Some(GateObstacle::TooFewReplicates) | None => true,
+        };
+        let is_open = |gated: &GateResult| {
+            gated.outcome == GateOutcome::Undecided && in_turns(gated) && can_be_decided(gated)
+        };
+        let decided = !gated.iter().any(is_open);
         // One gate that is exceeded decides that a version is slower.
         let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
         let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);

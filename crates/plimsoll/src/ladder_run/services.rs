@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::cores;
@@ -16,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::parallel_loads::PROGRESS_INTERVAL;
 use crate::process::ProcessContext;
 use crate::progress::ProgressStyle;
-use crate::proxies::process::{ProcessKind, ProxyProcess};
+use crate::proxies::process::{ProcessKind, ProxyProcess, settle};
 
 /// Services to compare, and how sure the comparison has to be.
 pub(crate) struct ServiceComparison {
@@ -37,7 +38,7 @@ impl ServiceComparison {
 }
 
 /// A shell command that serves at an address.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ServiceCommand {
     /// The name of its rung.
     pub(crate) name: String,
@@ -48,6 +49,17 @@ pub(crate) struct ServiceCommand {
     pub(crate) address: SocketAddr,
     /// How long it may take until it listens.
     pub(crate) start_timeout: Duration,
+    /// What earlier starts showed.
+    pub(crate) known: ServiceTraits,
+}
+
+/// What the starts of a service showed, which later ones need not find out again.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceTraits {
+    /// It uses CPU time even if nobody calls it.
+    never_rests: AtomicBool,
+    /// The process that serves can't be seen.
+    is_hidden: AtomicBool,
 }
 
 impl ServiceCommand {
@@ -104,12 +116,18 @@ impl ServiceCommand {
             }
             Failure::error_with_help(format_args!("{name}: {e}"), &help).of_service(name)
         })?;
-        process.settle(stopped);
         let watched = process.serving(self.address);
-        if watched.is_none() {
-            console::notice(format_args!(
-                "{name}: port {port} is forwarded to the server, whose CPU time can't be seen; give a container the host's network"
-            ));
+        let known = &self.known;
+        match watched {
+            Some(pid) if !known.never_rests.load(Ordering::Relaxed) => {
+                let rests = settle(pid, stopped);
+                known.never_rests.store(!rests, Ordering::Relaxed);
+            }
+            Some(_) => {}
+            None if known.is_hidden.swap(true, Ordering::Relaxed) => {}
+            None => console::notice(format_args!(
+                "{name}: the process that serves port {port} can't be seen, and its CPU time is not known; give a container the host's network, and run it as this user or this command as root"
+            )),
         }
         Ok(ServiceProcess { process, watched })
     }

@@ -203,8 +203,9 @@ impl ProxyProcess {
         }
     }
 
-    /// Returns the process that serves at `listen`: the process itself, unless one outside of its tree listens, as in a
-    /// container. `None`: what listens only forwards to the server.
+    /// Returns the process that serves at `listen`: the process itself if one of its tree listens, else the one outside
+    /// of the tree that does, as in a container. `None`: what serves can't be seen, because another user's process
+    /// listens, or one that only forwards to the server.
     pub(crate) fn serving(&self, listen: SocketAddr) -> Option<u32> {
         let own = WatchedProcesses::pid(self.child.id());
         let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
@@ -212,29 +213,17 @@ impl ProxyProcess {
         if listeners.iter().any(|pid| is_port_forwarder(*pid)) {
             return None;
         }
-        let is_own = listeners.iter().any(|pid| own.pids().contains(pid));
-        let foreign = listeners.first().filter(|_| !is_own);
-        foreign
-            .and_then(|pid| u32::try_from(*pid).ok())
-            .or(Some(self.child.id()))
-    }
-
-    /// Waits until the process has finished starting: its tree is the same, and uses little CPU time, for
-    /// [`SETTLE_WINDOW`], or until `is_over`. Otherwise, the work of starting would be measured. A process that is
-    /// never at rest is waited for [`MAX_SETTLE_WINDOWS`] times.
-    pub(crate) fn settle(&self, is_over: impl Fn() -> bool) {
-        let mut before = WatchedProcesses::pid(self.child.id());
-        let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
-        for _ in 0..MAX_SETTLE_WINDOWS {
-            let used_ns = cpu_ns(&before);
-            thread::sleep(SETTLE_WINDOW);
-            let now = WatchedProcesses::pid(self.child.id());
-            let more = Duration::from_nanos(cpu_ns(&now).saturating_sub(used_ns));
-            let is_same = now.pids() == before.pids();
-            if is_over() || is_same && more <= SETTLE_WINDOW / 10 {
-                return;
-            }
-            before = now;
+        if listeners.iter().any(|pid| own.pids().contains(pid)) {
+            return Some(self.child.id());
+        }
+        match listeners.first() {
+            Some(foreign) => u32::try_from(*foreign).ok(),
+            // The command may have started the server as another user.
+            None => own
+                .pids()
+                .iter()
+                .any(|pid| are_descriptors_hidden(*pid))
+                .then(|| self.child.id()),
         }
     }
 
@@ -322,6 +311,32 @@ fn is_port_forwarder(pid: i32) -> bool {
     PORT_FORWARDERS
         .iter()
         .any(|known| *known == name.trim_end() || *known == first)
+}
+
+/// Returns whether this user may not read which files and sockets a process has.
+fn are_descriptors_hidden(pid: i32) -> bool {
+    let read = fs::read_dir(format!("/proc/{pid}/fd"));
+    read.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Waits until the process `pid` has finished starting: its tree is the same, and uses little CPU time, for
+/// [`SETTLE_WINDOW`], or until `is_over`. Otherwise, the work of starting would be measured. Returns false if it was not
+/// at rest in any of [`MAX_SETTLE_WINDOWS`].
+pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
+    let mut before = WatchedProcesses::pid(pid);
+    let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
+    for _ in 0..MAX_SETTLE_WINDOWS {
+        let used_ns = cpu_ns(&before);
+        thread::sleep(SETTLE_WINDOW);
+        let now = WatchedProcesses::pid(pid);
+        let more = Duration::from_nanos(cpu_ns(&now).saturating_sub(used_ns));
+        let is_same = now.pids() == before.pids();
+        if is_over() || is_same && more <= SETTLE_WINDOW / 10 {
+            return true;
+        }
+        before = now;
+    }
+    false
 }
 
 /// Starts a watchdog that kills a process group when the watchdog's input ends.

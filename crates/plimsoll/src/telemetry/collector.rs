@@ -179,15 +179,23 @@ impl OtlpCollector {
         let kind = answer.headers().get(CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok().map(str::to_ascii_lowercase));
         let mut body = Vec::new();
-        // A body that can't be read is ignored: the status matters more.
-        while let Ok(Some(part)) = answer.chunk().await {
-            body.extend_from_slice(&part);
-            if body.len() >= MAX_ANSWER_BYTES {
-                break;
+        let mut is_complete = false;
+        while body.len() < MAX_ANSWER_BYTES {
+            match answer.chunk().await {
+                Ok(Some(part)) => body.extend_from_slice(&part),
+                ended => {
+                    is_complete = ended.is_ok();
+                    break;
+                }
             }
         }
         if status.is_success() {
-            let partial = self.partial_success(kind.as_deref(), &body);
+            // A body that can't be read to its end is ignored: the status matters more.
+            let partial = if is_complete {
+                self.partial_success(kind.as_deref(), &body)
+            } else {
+                Ok(None)
+            };
             let partial = partial.map_err(|what| {
                 format!(
                     "{url} answers {status} with {what}, which is no answer of a collector: {}",

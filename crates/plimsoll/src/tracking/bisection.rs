@@ -187,6 +187,7 @@ impl CommitBisection<'_> {
         let mut outcome = CommitFinding::Undecided;
         for longer in [1, LONGER_FACTOR] {
             let comparison = self.compare(version, each, longer)?;
+            let is_hopeless = comparison.fails_differently;
             let sentence = shown::comparison(&self.good.version, &version.version, &comparison);
             console::notice(sentence);
             outcome = match comparison.verdict {
@@ -195,7 +196,8 @@ impl CommitBisection<'_> {
                 TrackJudgement::Undecided => CommitFinding::Undecided,
             };
             comparisons.push(comparison);
-            if outcome != CommitFinding::Undecided || self.is_interrupted {
+            // Versions that fail differently do so for longer, too.
+            if outcome != CommitFinding::Undecided || self.is_interrupted || is_hopeless {
                 break;
             }
             if longer < LONGER_FACTOR {

@@ -17,7 +17,9 @@ use regex::Regex;
 use super::commits::GitCommit;
 use crate::execution::save_failure;
 use crate::failure::{Exit, Failure};
-use crate::ladder_run::{self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison};
+use crate::ladder_run::{
+    self, LadderFlags, LadderRequest, ServiceCommand, ServiceComparison, ServiceTraits,
+};
 use crate::problems::PlanSource;
 use crate::process::ProcessContext;
 
@@ -152,6 +154,7 @@ impl VersionComparer<'_> {
             folder: version.folder.clone(),
             address,
             start_timeout: self.start_timeout,
+            known: ServiceTraits::default(),
         }
     }
 

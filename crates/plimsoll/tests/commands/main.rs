@@ -25,7 +25,7 @@ use support::{
 };
 
 #[test]
-fn doctor_judges_settings_and_trial_loads() {
+fn doctor_judges_settings_and_loads() {
     let place = Place::new();
     let output = place.run(&["doctor", "--json"]);
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -36,7 +36,7 @@ fn doctor_judges_settings_and_trial_loads() {
     for name in ["cores", "open files", "pacing", "generator"] {
         assert!(findings.iter().any(|one| one["name"] == name), "{printed}");
     }
-    let lateness = &printed["trial"]["lateness_p99_us"];
+    let lateness = &printed["calibration"]["lateness_p99_us"];
     assert!(lateness.as_f64().is_some_and(|us| us > 0.0), "{printed}");
     // It leaves nothing behind.
     assert_eq!(fs::read_dir(place.path(".")).expect("a folder").count(), 0);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::quantity::{exact_rate, rate, time};
-use plimsoll_protocols::registry::TRIAL_LINK;
+use plimsoll_protocols::registry::CALIBRATION_SERVER;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const MAX_LATENESS_US: f64 = 500.0;
 
 /// What the loads showed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct TrialFigures {
+pub(crate) struct CalibrationFigures {
     /// How late calls of the paced load were sent, at the p99.
     pub(crate) lateness_p99_us: f64,
     /// The latest one.
@@ -38,7 +38,7 @@ pub(crate) struct TrialFigures {
     client_cpu_us_per_call: f64,
 }
 
-impl TrialFigures {
+impl CalibrationFigures {
     /// Returns the calls that a core makes in a second.
     pub(crate) fn calls_per_core_s(&self) -> f64 {
         1e6 / self.client_cpu_us_per_call.max(0.01)
@@ -70,15 +70,15 @@ impl TrialFigures {
 ///
 /// # Errors
 /// When the server or a load can't be started, or fails, or the user interrupts them.
-pub(crate) fn measure(process: &ProcessContext) -> Result<TrialFigures, Failure> {
+pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| {
-        Failure::error(format_args!("can't make a trial load: {what}: {e}"))
+        Failure::error(format_args!("can't make a load: {what}: {e}"))
     };
     let program = std::env::current_exe().map_err(|e| failed("this program is not found", &e))?;
     let mut command = Command::new(&program);
     command.args([
         "serve",
-        TRIAL_LINK.server,
+        CALIBRATION_SERVER.server,
         "--listen",
         "127.0.0.1:0",
         "--json",
@@ -88,23 +88,30 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<TrialFigures, Failure>
     let printed: Value = serde_json::from_str(&line)
         .map_err(|_| failed("the server does not start", &"it printed no address"))?;
     let address = printed["address"].as_str().unwrap_or_default();
-    let url = format!("{}://{address}/", TRIAL_LINK.scheme);
+    let url = format!("{}://{address}/", CALIBRATION_SERVER.scheme);
     let folder = tempfile::tempdir().map_err(|e| failed("no temporary folder", &e))?;
-    let load = |name: &str, flags: &[&str]| {
-        if process.stop.level() != StopLevel::Run {
-            return Err(Failure::with_exit_and_help(
+    let interrupted = || {
+        let is_stopped = process.stop.level() != StopLevel::Run;
+        is_stopped.then(|| {
+            Failure::with_exit_and_help(
                 Exit::Interrupted,
-                "interrupted before all trial loads were made",
+                "interrupted before both loads had been made",
                 "nothing is left running",
-            ));
-        }
+            )
+        })
+    };
+    let load = |name: &str, flags: &[&str]| {
         if process.progress != ProgressStyle::None {
             console::notice(format_args!(
                 "{name}, for {LOAD_LENGTH} on a server of our own"
             ));
         }
-        run_load(&program, &url, folder.path(), flags)
-            .map_err(|e| failed(&format!("the load failed ({name})"), &e))
+        let document = run_load(&program, &url, folder.path(), flags);
+        // Ctrl-C reaches the load, too, whose figures are those of a part then.
+        match interrupted() {
+            Some(failure) => Err(failure),
+            None => document.map_err(|e| failed(&format!("the load failed ({name})"), &e)),
+        }
     };
     let rate = format!("{PACED_RATE}/s");
     let paced = load(
@@ -117,7 +124,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<TrialFigures, Failure>
         let value = value.and_then(Value::as_f64);
         value.ok_or_else(|| failed("the load has no figure", &path))
     };
-    Ok(TrialFigures {
+    Ok(CalibrationFigures {
         lateness_p99_us: figure(&paced, "/delivery/lateness_p99_us")?,
         lateness_max_us: figure(&paced, "/delivery/lateness_max_us")?,
         client_cpu_us_per_call: figure(&closed, "/client/cpu_us_per_call")?,
@@ -128,7 +135,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<TrialFigures, Failure>
 fn run_load(program: &Path, url: &str, folder: &Path, flags: &[&str]) -> io::Result<Value> {
     let mut command = Command::new(program);
     command
-        .args([TRIAL_LINK.command, url, "--json", "--quiet"])
+        .args([CALIBRATION_SERVER.command, url, "--json", "--quiet"])
         .args(["--duration", LOAD_LENGTH])
         .args(["--warmup", WARMUP_LENGTH, "--out", "run"])
         .args(flags)
@@ -140,8 +147,9 @@ fn run_load(program: &Path, url: &str, folder: &Path, flags: &[&str]) -> io::Res
         }
     }
     let output = command.output()?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
+    let document = serde_json::from_slice(&output.stdout).ok();
+    document.filter(|_| output.status.success()).ok_or_else(|| {
         let said = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(said.trim().to_owned())
+        io::Error::other(format!("{}: {}", output.status, said.trim()))
     })
 }
