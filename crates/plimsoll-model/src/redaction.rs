@@ -234,7 +234,7 @@ fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
 }
 
 /// Returns whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` indicates a secret.
-fn is_secret_parameter(name: &str) -> bool {
+pub fn is_secret_parameter(name: &str) -> bool {
     let mut words = String::new();
     let mut last = ' ';
     for c in name.chars() {

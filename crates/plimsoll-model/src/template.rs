@@ -227,17 +227,17 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Returns the template of a URL's path and query: values that earlier answers bound are percent-encoded, but for one
-    /// at the beginning, which is a path itself.
+    /// Returns the template of a path and query: values that answers bound are percent-encoded, but for a leading path.
     #[must_use]
     pub fn in_url(mut self) -> Template {
-        for part in self.parts.iter_mut().skip(1) {
-            if let TemplatePart::Field(field) = part
-                && let FieldSource::Taken(taken) = &mut field.source
-            {
-                taken.is_in_url = true;
-            }
-        }
+        taken::encode(self.parts.iter_mut().skip(1));
+        self
+    }
+
+    /// Returns the template of a form's text, in which all values that earlier answers bound are percent-encoded.
+    #[must_use]
+    pub fn in_form(mut self) -> Template {
+        taken::encode(self.parts.iter_mut());
         self
     }
 

@@ -78,6 +78,47 @@ pub struct ForeignFormat {
 /// The error of exporting a run to, or importing it from, another tool's format.
 pub type ForeignFormatError = Box<dyn Error + Send + Sync>;
 
+/// Files of other tools that a protocol makes plans of.
+#[derive(Debug)]
+pub struct PlanSource {
+    /// What the files are: a recording, a description of a service.
+    pub name: &'static str,
+    /// Returns true if a file that begins with this text is such a file.
+    pub recognises: fn(&str) -> bool,
+    /// Makes a plan.
+    pub import: fn(&PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError>,
+}
+
+/// A file that a plan is to be made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanImportRequest<'a> {
+    /// The file's whole text.
+    pub text: &'a str,
+    /// The plan's name.
+    pub name: &'a str,
+    /// The origin of the target, such as `https://shop.example`. Default: the file's own.
+    pub origin: Option<&'a str>,
+    /// Whether images, fonts, style sheets and scripts of a recording are kept.
+    pub with_assets: bool,
+    /// The operations of a description that are kept. Default: those that only read.
+    pub operations: &'a [String],
+}
+
+/// A plan that was made of another tool's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanImportResult {
+    /// The plan's text.
+    pub plan: String,
+    /// What became of the file, and what was left out.
+    pub notes: Vec<String>,
+    /// The environment variables that the plan needs for secrets.
+    pub variables: Vec<String>,
+    /// The file of rows that the plan needs if it has columns.
+    pub rows_file: String,
+    /// The columns of the rows that the plan needs for secrets of users.
+    pub columns: Vec<String>,
+}
+
 /// A summary of an export, in words.
 #[derive(Debug)]
 pub enum ExportSummary {
@@ -119,6 +160,9 @@ pub trait ProtocolModule: CallSection {
 
     /// Another tool's file format for this protocol's results.
     const FOREIGN_FORMAT: Option<&'static ForeignFormat> = None;
+
+    /// The files of other tools that plans of this protocol are made of.
+    const PLAN_SOURCES: &'static [PlanSource] = &[];
 
     /// Returns the text to print below the tables of a run; an empty string prints nothing.
     fn below_tables(run: &Run) -> String {
@@ -213,6 +257,7 @@ pub(crate) struct ProtocolVtable {
     pub(crate) load:
         for<'a> fn(PrepareRequest<'a>) -> Option<Result<PreparedLoad<'a>, PrepareError>>,
     pub(crate) foreign_format: Option<&'static ForeignFormat>,
+    pub(crate) plan_sources: &'static [PlanSource],
     pub(crate) below_tables: fn(&Run) -> String,
     pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
     pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
@@ -225,6 +270,7 @@ impl ProtocolVtable {
             protocol: const { &spec::CallProtocol::of::<P>() },
             load: load_of::<P>,
             foreign_format: P::FOREIGN_FORMAT,
+            plan_sources: P::PLAN_SOURCES,
             below_tables: P::below_tables,
             ask: P::ask,
             advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),

@@ -22,8 +22,9 @@ use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::protocol_module::ProtocolVtable;
 pub use crate::protocol_module::{
     CommandEntry, EnvLookup, ExportSummary, ExportTarget, ForeignFormat, ForeignFormatError,
-    LocalFolder, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
-    RequestError, ServerUnreachable, UsageError, flags_of, load_with_driver,
+    LocalFolder, PlanImportRequest, PlanImportResult, PlanSource, PrepareError, PrepareRequest,
+    PreparedLoad, ProtocolCommand, ProtocolModule, RequestError, ServerUnreachable, UsageError,
+    flags_of, load_with_driver,
 };
 use crate::relayed::{
     CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
@@ -188,6 +189,12 @@ pub fn foreign_formats() -> impl Iterator<Item = &'static ForeignFormat> {
     PROTOCOL_VTABLES
         .iter()
         .filter_map(|kind| kind.foreign_format)
+}
+
+/// Returns what makes a plan of a file that begins with this text.
+pub fn plan_source(beginning: &str) -> Option<&'static PlanSource> {
+    let mut sources = PROTOCOL_VTABLES.iter().flat_map(|kind| kind.plan_sources);
+    sources.find(|source| (source.recognises)(beginning))
 }
 
 /// Returns the text that the protocol of `run` prints below its tables.

@@ -1,6 +1,6 @@
 //! Values of fields that earlier answers of a journey bound to names.
 
-use super::{RenderContext, Rows};
+use super::{FieldSource, RenderContext, Rows, TemplatePart};
 
 /// A field whose value comes from an earlier answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,17 @@ impl TakenField {
             percent_encode(value, out);
         } else {
             out.extend_from_slice(value);
+        }
+    }
+}
+
+/// Has the values that answers bound percent-encoded in these parts.
+pub(super) fn encode<'a>(parts: impl Iterator<Item = &'a mut TemplatePart>) {
+    for part in parts {
+        if let TemplatePart::Field(field) = part
+            && let FieldSource::Taken(taken) = &mut field.source
+        {
+            taken.is_in_url = true;
         }
     }
 }
@@ -86,6 +97,12 @@ mod tests {
             rendered(&location),
             b"a b/\xc3\xa9&?a%20b/%C3%A9%26",
             "a path is not encoded again"
+        );
+        let form = parse("{{token}}&a={{token}}").unwrap().in_form();
+        assert_eq!(
+            rendered(&form),
+            b"a%20b/%C3%A9%26&a=a%20b/%C3%A9%26",
+            "a form's first value is encoded, too"
         );
         let two = parse("{{next page}}{{token}}{{seq}}").unwrap();
         assert_eq!(two.needs().collect::<Vec<_>>(), [1, 0]);

@@ -14,6 +14,9 @@ mod wrk;
 
 use crate::foreign::lines::{LineBuilder, LineTool};
 
+/// Lines of curl, which also make steps of plans.
+pub(super) static CURL: &LineTool = &curl::TOOL;
+
 /// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
 /// that recognises its flags.
 pub(super) static HTTP_TOOLS: [&LineTool; 9] = [

@@ -17,6 +17,7 @@ use super::handshake::HandshakeProtocol;
 use super::journey::JourneyScenario;
 use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::negotiated_driver::HttpProtocol;
+use super::plan_import;
 use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
@@ -24,7 +25,7 @@ use super::socket::SocketProtocol;
 use super::step_protocol::{AnswerCapture, StepProtocol};
 use crate::http2::NOT_HTTP2;
 use crate::protocol_module::{
-    PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
+    PlanSource, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
 };
 
 /// Advice for loads that only speak HTTP/1.1.
@@ -32,6 +33,8 @@ pub(crate) const ONLY_HTTP1: &str =
     "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
 
 impl ProtocolModule for HttpSpec {
+    const PLAN_SOURCES: &'static [PlanSource] = &plan_import::PLAN_SOURCES;
+
     fn advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
         match (outcome, &call.socket) {
             (Outcome::TlsAlpn | NOT_HTTP2, None) => Some(

@@ -35,6 +35,7 @@ mod needle;
 mod negotiated_driver;
 mod paths;
 mod payload;
+mod plan_import;
 #[cfg(feature = "targets")]
 mod redirects;
 mod replayed;

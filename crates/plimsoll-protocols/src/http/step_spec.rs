@@ -101,7 +101,8 @@ pub struct TakeTable {
     /// A cookie that the answer, or an earlier one, has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// A regular expression that the body is searched for; the value is its first group, or the whole match.
+    /// A regular expression that the body is searched for, or with `header` that field; the value is its first group, or
+    /// the whole match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex: Option<String>,
     /// Whether an answer may lack it; the name is unbound then. Default false: the step fails with TAKE_MISSING.

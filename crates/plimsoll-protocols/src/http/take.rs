@@ -45,7 +45,8 @@ pub(super) enum TakeSource {
     /// Reference tokens of a JSON Pointer, unescaped.
     Pointer(Vec<String>),
     Path(JsonPath),
-    Header(String),
+    /// A header field, and what to look for in its value.
+    Header(String, Option<Regex>),
     Cookie(String),
     Regex(Regex),
 }
@@ -60,7 +61,8 @@ impl fmt::Display for TakeSource {
                 })
             }
             TakeSource::Path(path) => write!(f, "json {path}"),
-            TakeSource::Header(name) => write!(f, "header {name}"),
+            TakeSource::Header(name, None) => write!(f, "header {name}"),
+            TakeSource::Header(name, Some(regex)) => write!(f, "header {name} regex {regex}"),
             TakeSource::Cookie(name) => write!(f, "cookie {name}"),
             TakeSource::Regex(regex) => write!(f, "regex {regex}"),
         }
@@ -78,22 +80,25 @@ impl TakeSource {
             TakeSpec::From(table) => table,
         };
         let is_optional = table.optional.unwrap_or(false);
-        let given = [&table.json, &table.header, &table.cookie, &table.regex];
-        let [json, header, cookie, regex] = given;
-        let source = match (given.iter().flat_map(|key| key.as_ref()).count(), json) {
-            (1, Some(path)) => json_source(path)?,
-            (1, None) => match (header, cookie, regex) {
-                (Some(name), ..) => TakeSource::Header(name.to_ascii_lowercase()),
-                (_, Some(name), _) => TakeSource::Cookie(name.clone()),
-                (.., pattern) => {
-                    let pattern = pattern.as_deref().unwrap_or_default();
-                    let regex = Regex::new(pattern);
-                    TakeSource::Regex(regex.map_err(|e| format!("not a regular expression: {e}"))?)
-                }
-            },
+        let TakeTable {
+            json,
+            header,
+            cookie,
+            regex,
+            ..
+        } = table;
+        let regex = regex.as_deref().map(|pattern| {
+            Regex::new(pattern).map_err(|e| format!("not a regular expression: {e}"))
+        });
+        let source = match (json, header, cookie, regex.transpose()?) {
+            (Some(path), None, None, None) => json_source(path)?,
+            (None, Some(name), None, regex) => TakeSource::Header(name.to_ascii_lowercase(), regex),
+            (None, None, Some(name), None) => TakeSource::Cookie(name.clone()),
+            (None, None, None, Some(regex)) => TakeSource::Regex(regex),
             _ => {
                 return Err(
-                    "use one of json, header, cookie and regex, such as { header = \"location\" }"
+                    "use one of json, header, cookie and regex, such as { header = \"location\" }; only a header \
+                     may have a regex, too"
                         .to_owned(),
                 );
             }
@@ -103,7 +108,7 @@ impl TakeSource {
 
     /// Returns whether the value is in the body.
     pub(super) fn is_in_body(&self) -> bool {
-        !matches!(self, TakeSource::Header(_) | TakeSource::Cookie(_))
+        !matches!(self, TakeSource::Header(..) | TakeSource::Cookie(_))
     }
 }
 
@@ -143,11 +148,15 @@ impl Take {
         draw: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Box<[u8]>, String> {
         let found: Option<Cow<'_, [u8]>> = match &self.source {
-            TakeSource::Header(name) => {
+            TakeSource::Header(name, regex) => {
                 let of_name =
                     |(other, _): &&(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
                 let mut found = answer.fields.iter().filter(of_name);
-                found.next().map(|(_, value)| Cow::Borrowed(*value))
+                let value = found.next().map(|(_, value)| *value);
+                match regex {
+                    None => value.map(Cow::Borrowed),
+                    Some(regex) => value.and_then(|value| first_group(regex, value)),
+                }
             }
             TakeSource::Cookie(name) => {
                 (answer.cookie)(name).map(|value| Cow::Owned(value.into_bytes()))
@@ -157,12 +166,7 @@ impl Take {
                     .body
                     .ok_or("its body is larger than 1 MiB, and values are looked for in no more")?;
                 match source {
-                    TakeSource::Regex(regex) => {
-                        let groups = regex.captures(body);
-                        groups
-                            .and_then(|groups| groups.get(1).or(groups.get(0)))
-                            .map(|group| Cow::Borrowed(group.as_bytes()))
-                    }
+                    TakeSource::Regex(regex) => first_group(regex, body),
                     TakeSource::Pointer(tokens) => pointed(text_of(body)?, tokens)?,
                     TakeSource::Path(path) => {
                         let text = text_of(body)?;
@@ -182,7 +186,7 @@ impl Take {
                             }
                         }
                     }
-                    TakeSource::Header(_) | TakeSource::Cookie(_) => None,
+                    TakeSource::Header(..) | TakeSource::Cookie(_) => None,
                 }
             }
         };
@@ -203,6 +207,13 @@ impl Take {
         }
         Ok(found.into())
     }
+}
+
+/// Returns the first group of the first match, or the whole match where there are no groups.
+fn first_group<'a>(regex: &Regex, text: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let groups = regex.captures(text)?;
+    let group = groups.get(1).or(groups.get(0))?;
+    Some(Cow::Borrowed(group.as_bytes()))
 }
 
 fn text_of(body: &[u8]) -> Result<&str, String> {
@@ -285,6 +296,7 @@ mod tests {
             ("'/a~1b/~0'", "true"),
             ("'/items/0'", r#"{"id":1,"open":false}"#),
             ("{ header = 'location' }", "/orders/7"),
+            ("{ header = 'location', regex = 'orders/([0-9]+)' }", "7"),
             ("{ cookie = 'sid' }", "s1"),
             ("{ regex = '\"id\":(\\d\\d),' }", "22"),
             ("{ regex = 'op.n' }", "open"),
@@ -308,6 +320,7 @@ mod tests {
             "{broken}"
         );
         assert!(taken("{ header = 'x' }", BODY).is_err());
+        assert!(taken("{ header = 'location', regex = 'zz' }", BODY).is_err());
     }
 
     #[test]
@@ -318,6 +331,7 @@ mod tests {
             ("{ regex = '(' }", "regular expression"),
             ("{ json = '/a', header = 'b' }", "use one of"),
             ("{ optional = true }", "use one of"),
+            ("{ cookie = 'a', regex = 'b' }", "use one of"),
         ] {
             let refused = taken(typed, BODY).unwrap_err();
             assert!(refused.contains(problem), "{typed}: {refused}");

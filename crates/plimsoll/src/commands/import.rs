@@ -1,12 +1,15 @@
-//! `plimsoll import`: converts files of other tools into runs.
+//! `plimsoll import`: converts results of other tools to runs, and recordings and descriptions of services to plans.
 
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use plimsoll_model::input;
-use plimsoll_protocols::registry::{self, ForeignFormat};
+use plimsoll_model::{input, output};
+use plimsoll_protocols::registry::{
+    self, ForeignFormat, PlanImportRequest, PlanImportResult, PlanSource,
+};
 use plimsoll_report::{json, lines, s_time};
 
 use crate::console;
@@ -16,14 +19,20 @@ use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
-/// Make a run of a file: line-per-request (#TEST=01_steady or #TEST=02_coldconn), what
-/// `openssl s_time` printed, or a session load test's loadtest_TIME.csv or its summary.
+/// Make a plan of a recording (HAR), of OpenAPI or of curl lines, or a run of another tool's results.
 ///
-/// The format is recognised from the file. Where s_time measured new and resumed connections
-/// there are two runs, DIR/new and DIR/resumed. A session load test has two files: the other one is read, too, if it
-/// exists.
+/// The format is recognised from the file. A plan is made of a recording (HAR 1.2) of a browser or a proxy, of a
+/// description of a service (OpenAPI 3.0 or 3.1, in JSON), and of lines of curl. A run is made of a line-per-request file
+/// (#TEST=01_steady or #TEST=02_coldconn), what `openssl s_time` printed, and a session load test's loadtest_TIME.csv or
+/// its summary. Where s_time measured new and resumed connections there are two runs, DIR/new and DIR/resumed. A session
+/// load test has two files: the other one is read, too, if it exists.
 #[derive(Debug, Args)]
 #[command(before_help = "\
+Example: a plan of what a browser recorded, whose answers' values later requests send
+  plimsoll import recording.har --out shop.toml
+  plimsoll run shop.toml --dry-run
+Example: a plan of the operations of a service
+  plimsoll import openapi.json --origin URL --out api.toml
 Example: read a file back, and compare it with a run
   plimsoll import steady.txt --out runs/old
   plimsoll compare runs/old runs/new
@@ -39,13 +48,32 @@ pub(crate) struct ImportArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The run directory to make [default: runs/<UTC time>-<file>].
-    #[arg(long, value_name = "DIR")]
+    /// The file of a plan to make [default: stdout], or the run directory [default: runs/<UTC time>-<file>].
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+
+    /// Of a recording: keep the requests to this origin [default: the one with the most]. Of OpenAPI: the server
+    /// [default: the first that it names].
+    #[arg(long, value_name = "URL")]
+    origin: Option<String>,
+
+    /// Of a recording: keep images, fonts, style sheets and scripts, too.
+    #[arg(long)]
+    with_assets: bool,
+
+    /// Of OpenAPI: the id of an operation, or 'METHOD /path'; repeatable [default: all GET operations].
+    #[arg(long, value_name = "ID")]
+    operation: Vec<String>,
 
     #[command(flatten)]
     json: JsonFlag,
 }
+
+/// Maximum size of a file that a plan is made of, bytes: recordings contain the bodies of all answers.
+const MAX_PLAN_SOURCE_BYTES: u64 = 256 << 20;
+
+/// The beginning of a file by which it is recognised. Bytes.
+const BEGINNING_BYTES: u64 = 64 << 10;
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
 const MAX_S_TIME_BYTES: u64 = 64 << 20;
@@ -69,6 +97,12 @@ fn from_stdin(arguments: &ImportArguments) -> Result<Exit, Failure> {
 
 fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    if recognised_format(file).is_none()
+        && let Some(source) = plan_source(file)
+    {
+        return import_plan(file, source, arguments);
+    }
+    refuse_plan_flags(arguments)?;
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
     let runs =
@@ -93,6 +127,132 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
         presentation::show(run, StdoutContent::Tables)?;
     }
     Ok(Exit::Done)
+}
+
+/// Returns what makes a plan of a file like this.
+fn plan_source(file: &Path) -> Option<&'static PlanSource> {
+    let file = input::open_file(file).ok()?;
+    let mut beginning = Vec::new();
+    file.take(BEGINNING_BYTES)
+        .read_to_end(&mut beginning)
+        .ok()?;
+    let beginning = input::without_byte_order_mark(beginning);
+    registry::plan_source(&String::from_utf8_lossy(&beginning))
+}
+
+/// Refuses flags of plans where a run is made.
+fn refuse_plan_flags(arguments: &ImportArguments) -> Result<(), Failure> {
+    let given = [
+        ("--origin", arguments.origin.is_some()),
+        ("--with-assets", arguments.with_assets),
+        ("--operation", !arguments.operation.is_empty()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Failure::usage(
+            format_args!("{flag}: the file is none that a plan is made of"),
+            "plans are made of recordings (HAR), OpenAPI in JSON, and lines of curl",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn import_plan(
+    file: &Path,
+    source: &PlanSource,
+    arguments: &ImportArguments,
+) -> Result<Exit, Failure> {
+    if arguments.json.json {
+        return Err(Failure::usage(
+            format_args!(
+                "--json: the file is {}, of which a plan is made",
+                source.name
+            ),
+            "a plan is TOML: leave --json out",
+        ));
+    }
+    let shown = arguments.file.display();
+    let failed = |problem: &dyn std::fmt::Display| {
+        Failure::error(format_args!("can't import {shown}: {problem}"))
+    };
+    let text = plan_source_text(file).map_err(|e| failed(&e))?;
+    let name = arguments
+        .out
+        .as_deref()
+        .unwrap_or(&arguments.file)
+        .file_stem();
+    let name = name.map_or_else(
+        || "plan".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let request = PlanImportRequest {
+        text: &text,
+        name: if name == "-" { "plan" } else { &name },
+        origin: arguments.origin.as_deref(),
+        with_assets: arguments.with_assets,
+        operations: &arguments.operation,
+    };
+    let imported = (source.import)(&request).map_err(|e| failed(&e))?;
+    match &arguments.out {
+        Some(out) => write_new(out, &imported.plan)?,
+        None => console::result(&imported.plan)?,
+    }
+    let out = arguments.out.as_ref().map(|out| out.display().to_string());
+    summarise(&imported, out.as_deref().unwrap_or("PLAN"));
+    Ok(Exit::Done)
+}
+
+/// Returns the text of a file that a plan is made of.
+fn plan_source_text(file: &Path) -> Result<String, String> {
+    let mut content = Vec::new();
+    let open = input::open_file(file).map_err(|e| e.to_string())?;
+    let read = open
+        .take(MAX_PLAN_SOURCE_BYTES + 1)
+        .read_to_end(&mut content);
+    read.map_err(|e| e.to_string())?;
+    if content.len() as u64 > MAX_PLAN_SOURCE_BYTES {
+        return Err(format!(
+            "the file is larger than {} MiB: record only what one user does",
+            MAX_PLAN_SOURCE_BYTES >> 20
+        ));
+    }
+    let content = input::without_byte_order_mark(content);
+    String::from_utf8(content).map_err(|e| format!("the file is not UTF-8: {e}"))
+}
+
+/// Writes a plan to a file that does not exist yet: one that was edited is not replaced.
+fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
+    let shown = path.display();
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = created.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::usage(
+            format_args!("--out: {shown} exists, and may have been edited"),
+            "name another file, or remove this one",
+        ),
+        _ => Failure::error(format_args!("can't write {shown}: {e}")),
+    })?;
+    let written = file
+        .write_all(plan.as_bytes())
+        .and_then(|()| output::settle(&file));
+    written.map_err(|e| Failure::error(format_args!("can't write {shown}: {e}")))
+}
+
+/// Prints what became of the file, what the plan needs, and the next line to type.
+fn summarise(imported: &PlanImportResult, out: &str) {
+    imported.notes.iter().for_each(console::notice);
+    if !imported.variables.is_empty() {
+        let variables = imported.variables.join(", ");
+        console::notice(format_args!(
+            "secrets are not in the plan: set the environment variables {variables}"
+        ));
+    }
+    if !imported.columns.is_empty() {
+        console::notice(format_args!(
+            "secrets of users are not in the plan: write {}: the line `{}`, and a line for each user",
+            imported.rows_file,
+            imported.columns.join(",")
+        ));
+    }
+    console::notice(format_args!("next: plimsoll run {out} --dry-run"));
 }
 
 /// Returns the file's text if it is output of `openssl s_time`; anything else is left to the line reader.

@@ -11,6 +11,7 @@ mod credentials;
 mod journeys;
 mod judging;
 mod packed;
+mod recordings;
 mod retries;
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,7 +14,7 @@ use plimsoll_model::template::{Rows, Template, Variation};
 use serde::Deserialize;
 use toml::Table;
 
-use super::journey_fields::{all_fields, mark_header_values};
+use super::journey_fields::{all_fields, mark_header_values, sends_form};
 use super::{CallScope, step_call};
 use crate::http::call::journey::{
     BranchMembership, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
@@ -527,7 +527,7 @@ fn merged(section: &HttpSpec, own: &Table) -> Result<HttpSpec, String> {
     HttpSpec::deserialize(table).map_err(|e| e.message().to_owned())
 }
 
-/// Returns the request as one that is rendered for every call: its path is a template, if only a constant one.
+/// Returns the request as one that is rendered for every call, with values encoded as its path and a form's text need.
 fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
         variation: variation.clone(),
@@ -537,6 +537,9 @@ fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     });
     let path = varying.path.take();
     varying.path = Some(path.unwrap_or_else(|| Template::text(&call.path)).in_url());
+    if let Some(body) = varying.body.as_mut().filter(|_| sends_form(&call.headers)) {
+        body.template = body.template.clone().in_form();
+    }
     call.varying = Some(varying);
     call
 }

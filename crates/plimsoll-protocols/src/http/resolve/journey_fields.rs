@@ -26,6 +26,14 @@ pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
     }
 }
 
+/// Returns whether the body is the text of a form.
+pub(super) fn sends_form(headers: &[(String, String)]) -> bool {
+    let mut fields = headers.iter();
+    fields.any(|(name, value)| {
+        name == "content-type" && value.starts_with("application/x-www-form-urlencoded")
+    })
+}
+
 /// The fields that are the same for all calls, and those that vary.
 type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
 

@@ -1,0 +1,374 @@
+//! The values of an answer that later requests may send back, each with what takes it from the answer.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use plimsoll_model::template::MAX_TAKEN;
+use regex::Regex;
+
+use super::exchange::{Exchange, header};
+use super::json_leaves::json_leaves;
+use super::values::{is_distinctive, is_telling, words_of};
+use crate::http::step_spec::{TakeSpec, TakeTable};
+
+/// The largest body that values are looked for in: a journey looks in no more. Bytes.
+pub(super) const MAX_SEARCHED_BODY: usize = 1 << 20;
+
+/// A value that an answer gives.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerValue {
+    pub(super) value: String,
+    pub(super) take: TakeSpec,
+    /// The name that the value suggests.
+    pub(super) name: String,
+    /// Words that later requests' names may share with this value's.
+    pub(super) words: BTreeSet<String>,
+    /// Whether it is recognised wherever it is sent.
+    pub(super) is_distinctive: bool,
+    /// Whether it is one item of a list.
+    pub(super) is_in_list: bool,
+}
+
+/// Header fields of answers whose values never come back, or only in what the journey does itself.
+const IGNORED_HEADERS: [&str; 24] = [
+    "accept-ranges",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "age",
+    "alt-svc",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-security-policy",
+    "content-type",
+    "date",
+    "expires",
+    "keep-alive",
+    "last-modified",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "transfer-encoding",
+    "vary",
+    "via",
+];
+
+/// Returns the values of the exchange's answer.
+pub(super) fn answer_values(exchange: &Exchange) -> Vec<AnswerValue> {
+    let Some(answer) = &exchange.answer else {
+        return Vec::new();
+    };
+    let path = exchange.path.split('?').next().unwrap_or_default();
+    let path_words = words_of(path);
+    let mut values = Vec::new();
+    let body = answer.body.as_deref().unwrap_or_default();
+    if body.len() <= MAX_SEARCHED_BODY {
+        match json_leaves(body) {
+            Some(leaves) => values.extend(leaves.into_iter().map(|leaf| {
+                let mut words = words_of(&leaf.pointer);
+                words.extend(path_words.iter().cloned());
+                AnswerValue {
+                    name: name_of_leaf(&leaf.pointer, &leaf.key, path),
+                    is_distinctive: is_distinctive(&leaf.value, &leaf.key),
+                    is_in_list: leaf.pointer.split('/').any(is_index),
+                    words: if is_telling(&leaf.key) {
+                        words
+                    } else {
+                        BTreeSet::new()
+                    },
+                    take: TakeSpec::Json(leaf.pointer),
+                    value: leaf.value,
+                }
+            })),
+            None => values.extend(values_of_page(body)),
+        }
+    }
+    for (name, value) in &answer.headers {
+        match &**name {
+            "set-cookie" => values.extend(value_of_cookie(value)),
+            "location" => values.extend(values_of_location(value)),
+            name if IGNORED_HEADERS.contains(&name) => {}
+            name => values.push(AnswerValue {
+                take: from_header(name, None),
+                name: as_name(name),
+                words: words_of(name),
+                is_distinctive: is_distinctive(value, name),
+                is_in_list: false,
+                value: value.clone(),
+            }),
+        }
+    }
+    // Without words and without being distinctive, a value could be any.
+    values.retain(|found| {
+        (found.is_distinctive || !found.words.is_empty())
+            && (1..=MAX_TAKEN).contains(&found.value.len())
+    });
+    values
+}
+
+fn is_index(token: &str) -> bool {
+    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns the source of a header field's value, or of what a regular expression finds in it.
+pub(super) fn from_header(name: &str, regex: Option<String>) -> TakeSpec {
+    TakeSpec::From(TakeTable {
+        header: Some(name.to_owned()),
+        regex,
+        ..TakeTable::default()
+    })
+}
+
+/// Returns the source of what a regular expression finds in the body.
+pub(super) fn from_body(regex: String) -> TakeSpec {
+    TakeSpec::From(TakeTable {
+        regex: Some(regex),
+        ..TakeTable::default()
+    })
+}
+
+/// Returns a name for the value of a JSON leaf: `item_id` for `/items/0/id`, and for `/id` of an answer to `/items`.
+fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
+    if !matches!(key, "id" | "uuid" | "key" | "code" | "number" | "name" | "") {
+        return as_name(key);
+    }
+    let is_word = |token: &&str| !token.is_empty() && !token.bytes().any(|b| b.is_ascii_digit());
+    let mut parents = pointer.rsplit('/').skip(1).filter(is_word);
+    let of_path = || path.rsplit('/').find(|segment| is_word(segment));
+    let parent = parents.next().or_else(of_path).unwrap_or_default();
+    let parent = parent.strip_suffix('s').unwrap_or(parent);
+    as_name(&format!("{parent}_{key}"))
+}
+
+/// Returns a text as a name: words of small letters and digits, joined by `_`.
+pub(super) fn as_name(text: &str) -> String {
+    let mut name = String::new();
+    let mut last = ' ';
+    for c in text.chars().take(60) {
+        if !c.is_ascii_alphanumeric() || (c.is_ascii_uppercase() && last.is_ascii_lowercase()) {
+            name.push('_');
+        }
+        if c.is_ascii_alphanumeric() {
+            name.push(c.to_ascii_lowercase());
+        }
+        last = c;
+    }
+    let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() {
+        "value".to_owned()
+    } else {
+        words.join("_")
+    }
+}
+
+fn value_of_cookie(field: &str) -> Option<AnswerValue> {
+    let (name, rest) = field.split_once('=')?;
+    let name = name.trim();
+    let value = rest.split(';').next().unwrap_or_default().trim();
+    let take = TakeTable {
+        cookie: Some(name.to_owned()),
+        ..TakeTable::default()
+    };
+    Some(AnswerValue {
+        take: TakeSpec::From(take),
+        name: as_name(name),
+        words: BTreeSet::new(),
+        is_distinctive: is_distinctive(value, name),
+        is_in_list: false,
+        value: value.to_owned(),
+    })
+}
+
+/// Returns the segments and parameters of a `Location` that are sent as they are written there.
+fn values_of_location(location: &str) -> Vec<AnswerValue> {
+    let is_plain = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    let location = location.split('#').next().unwrap_or_default();
+    let (path, query) = location.split_once('?').unwrap_or((location, ""));
+    let mut values = Vec::new();
+    for pair in query.split('&') {
+        let Some((name, value)) = pair.split_once('=').filter(|(_, value)| is_plain(value)) else {
+            continue;
+        };
+        values.push(AnswerValue {
+            take: from_header(
+                "location",
+                Some(format!("[?&]{}=([^&#]+)", regex::escape(name))),
+            ),
+            name: as_name(name),
+            words: words_of(name),
+            is_distinctive: is_distinctive(value, name),
+            is_in_list: false,
+            value: value.to_owned(),
+        });
+    }
+    let from = path.find("://").map_or(0, |at| at + 3);
+    let from = path[from..].find('/').map_or(path.len(), |at| from + at);
+    let mut before = from;
+    for (at, _) in path[from..].match_indices('/') {
+        let begin = from + at + 1;
+        let segment = path[begin..].split('/').next().unwrap_or_default();
+        let has_digit = segment.bytes().any(|byte| byte.is_ascii_digit());
+        if has_digit && is_plain(segment) {
+            let prefix = &path[before..begin];
+            let name = prefix
+                .trim_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
+            let singular = name.strip_suffix('s').unwrap_or(name);
+            values.push(AnswerValue {
+                take: from_header(
+                    "location",
+                    Some(format!("{}([^/?#]+)", regex::escape(prefix))),
+                ),
+                name: as_name(&format!("{singular}_id")),
+                words: words_of(prefix),
+                is_distinctive: is_distinctive(segment, "id"),
+                is_in_list: false,
+                value: segment.to_owned(),
+            });
+            before = begin + segment.len();
+        }
+    }
+    values
+}
+
+static TAGS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?is)<(?:input|meta)\b[^>]*>").expect("a valid expression"));
+static ATTRIBUTES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?is)\b(name|id|value|content)\s*=\s*(?:"([^"]*)"|'([^']*)')"#)
+        .expect("a valid expression")
+});
+
+/// Returns the values of a page's hidden inputs and its `meta` elements.
+fn values_of_page(page: &str) -> Vec<AnswerValue> {
+    let mut values = Vec::new();
+    for tag in TAGS.find_iter(page) {
+        let tag = tag.as_str();
+        let (mut name, mut value) = (None, None);
+        for attribute in ATTRIBUTES.captures_iter(tag) {
+            let whole = attribute.get(0).map_or(0..0, |all| all.range());
+            let text = attribute
+                .get(2)
+                .or(attribute.get(3))
+                .map_or("", |m| m.as_str());
+            match attribute[1].to_ascii_lowercase().as_str() {
+                "name" => name = Some((text, whole)),
+                "id" if name.is_none() => name = Some((text, whole)),
+                "value" | "content" => value = Some((text, whole)),
+                _ => {}
+            }
+        }
+        let (Some((name, named)), Some((value, valued))) = (name, value) else {
+            continue;
+        };
+        // Escaped characters would have to be decoded before they are sent.
+        if value.contains('&') || value.is_empty() {
+            continue;
+        }
+        let name_text = regex::escape(&tag[named.clone()]);
+        let value_text = &tag[valued.clone()];
+        let quote = value_text.chars().next_back().unwrap_or('"');
+        let opening = value_text.find(quote).map_or("", |at| &value_text[..=at]);
+        let value_text = format!("{}([^{quote}]+)", regex::escape(opening));
+        let pattern = if named.start < valued.start {
+            format!("{name_text}[^>]*{value_text}")
+        } else {
+            format!("{value_text}{quote}[^>]*{name_text}")
+        };
+        if finds(&pattern, page, value) {
+            values.push(AnswerValue {
+                take: from_body(pattern),
+                name: as_name(name),
+                words: words_of(name),
+                is_distinctive: is_distinctive(value, name),
+                is_in_list: false,
+                value: value.to_owned(),
+            });
+        }
+    }
+    values
+}
+
+/// Returns whether the first match of an expression is this value.
+fn finds(pattern: &str, text: &str, value: &str) -> bool {
+    let Ok(expression) = Regex::new(pattern) else {
+        return false;
+    };
+    let found = expression.captures(text).and_then(|groups| groups.get(1));
+    found.is_some_and(|group| group.as_str() == value)
+}
+
+/// The most text before a value that an expression for it contains. Bytes.
+const MAX_CONTEXT: usize = 32;
+
+/// Returns an expression that finds a value in a page by the text before it.
+pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
+    for (at, _) in page.match_indices(value).take(8) {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let (before, after) = (&page[..at], &page[at + value.len()..]);
+        if before.ends_with(is_word) || after.starts_with(is_word) {
+            continue;
+        }
+        let mut from = at.saturating_sub(MAX_CONTEXT);
+        while !page.is_char_boundary(from) {
+            from += 1;
+        }
+        let context = &page[from..at];
+        let is_gap = |c: char| c.is_whitespace() || c == '<' || c == '>';
+        // The nearest word alone, or all of the context if that is found earlier in the page, too.
+        let near = context
+            .trim_end()
+            .rfind(is_gap)
+            .map_or(context, |gap| &context[gap + 1..]);
+        let end = after
+            .chars()
+            .next()
+            .map_or(String::new(), |c| regex::escape(&c.to_string()));
+        let end = if end.is_empty() || after.starts_with(char::is_whitespace) {
+            r"\s".to_owned()
+        } else {
+            end
+        };
+        for prefix in [near, context] {
+            let pattern = format!("{}([^{end}]+)", regex::escape(prefix));
+            if prefix.trim().len() >= 3 && finds(&pattern, page, value) {
+                return Some(pattern);
+            }
+        }
+    }
+    None
+}
+
+/// Returns the cookies that an answer sets, by name and value; an empty value deletes one.
+pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    let fields = headers.iter().filter(|(name, _)| name == "set-cookie");
+    fields.filter_map(|(_, field)| {
+        let (name, rest) = field.split_once('=')?;
+        Some((
+            name.trim(),
+            rest.split(';').next().unwrap_or_default().trim(),
+        ))
+    })
+}
+
+/// Returns the path to which an answer sends the client, and what takes it: `None` where it leads to another origin.
+pub(super) fn location(exchange: &Exchange) -> Option<(&str, TakeSpec)> {
+    let answer = exchange.answer.as_ref()?;
+    let location = header(&answer.headers, "location")?;
+    if location.starts_with('/') && !location.starts_with("//") && !location.contains('#') {
+        return Some((location, from_header("location", None)));
+    }
+    let path = location.strip_prefix(&*exchange.origin)?;
+    let path = path.split('#').next().unwrap_or_default();
+    let pattern = "^https?://[^/]+(/[^#]*)".to_owned();
+    path.starts_with('/')
+        .then(|| (path, from_header("location", Some(pattern))))
+}

@@ -1,0 +1,372 @@
+//! Finds values of earlier answers in later requests, and makes fields of them.
+//!
+//! Answers' values are kept by their text, so that each value of a request is looked up once. What a request has sent
+//! before any answer had it is not an answer's, though an answer may repeat it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use plimsoll_model::redaction;
+
+use super::answer_values::{
+    AnswerValue, MAX_SEARCHED_BODY, answer_values, expression_for, from_body, location,
+};
+use super::exchange::{Exchange, PlusSign, percent_decoded};
+use super::field_text::FieldText;
+use super::request_parts::{RequestValue, ValueSyntax, pieces};
+use super::secrets::{SecretNames, is_secret};
+use super::values::{is_jwt, is_random, words_of};
+use crate::http::step_spec::TakeSpec;
+
+/// Answers' values of one text that are kept: those of several answers differ in what takes them.
+const MAX_SOURCES: usize = 8;
+/// The most text of pages that is searched for values in all. Bytes.
+const MAX_SEARCHED: usize = 512 << 20;
+/// Names that fields have without answers.
+const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
+
+/// A value of an answer, and the name that its step binds it to once it is used.
+#[derive(Debug)]
+struct KnownValue {
+    step: usize,
+    value: AnswerValue,
+    name: Option<String>,
+}
+
+/// What takes the place of a value.
+enum Replacement {
+    Field(String),
+    /// An environment variable.
+    Variable(String),
+}
+
+/// What is known of a journey up to the request that is looked at.
+#[derive(Debug)]
+pub(super) struct Correlator {
+    known: HashMap<String, Vec<KnownValue>>,
+    /// Values that were sent without being known.
+    sent: HashSet<String>,
+    /// Paths that answers led to, the last one last.
+    places: Vec<(String, KnownValue)>,
+    /// Texts of answers that are not JSON, with their steps.
+    pages: Vec<(usize, String)>,
+    searched: usize,
+    /// What each step takes, by name.
+    takes: Vec<BTreeMap<String, TakeSpec>>,
+    names: HashSet<String>,
+    /// Steps and names of values that are items of lists.
+    list_items: Vec<(usize, String)>,
+    pub(super) secrets: SecretNames,
+}
+
+impl Correlator {
+    pub(super) fn new(secrets: SecretNames) -> Correlator {
+        Correlator {
+            known: HashMap::new(),
+            sent: HashSet::new(),
+            places: Vec::new(),
+            pages: Vec::new(),
+            searched: 0,
+            takes: Vec::new(),
+            names: BUILT_IN_NAMES.into_iter().map(str::to_owned).collect(),
+            list_items: Vec::new(),
+            secrets,
+        }
+    }
+
+    /// Adds the answer of the next step, whose request has been looked at.
+    pub(super) fn add_answer(&mut self, exchange: &Exchange) {
+        let step = self.takes.len();
+        self.takes.push(BTreeMap::new());
+        for value in answer_values(exchange) {
+            if self.sent.contains(&value.value) {
+                continue;
+            }
+            let known = self.known.entry(value.value.clone()).or_default();
+            if known.len() < MAX_SOURCES {
+                known.push(KnownValue {
+                    step,
+                    value,
+                    name: None,
+                });
+            }
+        }
+        if let Some((path, take)) = location(exchange).filter(|(path, _)| varies(path)) {
+            let value = AnswerValue {
+                value: path.to_owned(),
+                take,
+                name: "location".to_owned(),
+                words: words_of(""),
+                is_distinctive: true,
+                is_in_list: false,
+            };
+            let known = KnownValue {
+                step,
+                value,
+                name: None,
+            };
+            self.places.push((path.to_owned(), known));
+        }
+        let body = exchange
+            .answer
+            .as_ref()
+            .and_then(|answer| answer.body.as_ref());
+        self.pages.extend(
+            body.filter(|body| body.len() <= MAX_SEARCHED_BODY)
+                .map(|body| (step, body.clone())),
+        );
+    }
+
+    /// Returns what each step takes from its answer.
+    pub(super) fn into_takes(
+        self,
+    ) -> (
+        Vec<BTreeMap<String, TakeSpec>>,
+        Vec<(usize, String)>,
+        SecretNames,
+    ) {
+        (self.takes, self.list_items, self.secrets)
+    }
+
+    /// Returns the field for a path that an earlier answer led to.
+    pub(super) fn place(&mut self, path: &str) -> Option<FieldText> {
+        let at = self.places.iter().rposition(|(known, _)| known == path)?;
+        let (_, mut known) = self.places.remove(at);
+        let name = self.bind(&mut known);
+        self.places.push((path.to_owned(), known));
+        let mut text = FieldText::default();
+        text.push_field(&name);
+        Some(text)
+    }
+
+    /// Returns the text with fields in place of the values that are secret, or that earlier answers had. `values` are
+    /// in the order of the text.
+    pub(super) fn fill(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
+        let found = values
+            .iter()
+            .flat_map(|value| self.replacements(text, value));
+        let found = found.collect();
+        filled(text, found)
+    }
+
+    /// Returns the value of a header field with fields in place of what earlier answers had. Secrets are left in it.
+    pub(super) fn header(&mut self, name: &str, text: &str) -> FieldText {
+        let credentials = text.find(' ').map_or(0, |blank| blank + 1);
+        let mut wholes = vec![0, credentials];
+        wholes.dedup();
+        for begin in wholes {
+            let value = RequestValue {
+                span: begin..text.len(),
+                value: text[begin..].to_owned(),
+                name: name.to_owned(),
+                place: ValueSyntax::Text,
+            };
+            let found = self.name_of(&value);
+            if let Some(field) = found.or_else(|| self.search(&value)) {
+                let mut made = FieldText::literal(&text[..begin]);
+                if made.takes_field() {
+                    made.push_field(&field);
+                    return made;
+                }
+            }
+        }
+        let whole = RequestValue {
+            span: 0..text.len(),
+            value: text.to_owned(),
+            name: name.to_owned(),
+            place: ValueSyntax::Text,
+        };
+        let found = self.pieces(text, &whole);
+        if found.is_empty() {
+            self.sent.insert(text[credentials..].to_owned());
+            self.sent.insert(text.to_owned());
+        }
+        filled(text, found)
+    }
+
+    /// Returns the name of the value of the cookie that an answer has set to `value`.
+    pub(super) fn cookie(&mut self, name: &str, value: &str) -> Option<String> {
+        let is_it = |known: &KnownValue| match &known.value.take {
+            TakeSpec::From(table) => table.cookie.as_deref() == Some(name),
+            TakeSpec::Json(_) => false,
+        };
+        self.use_known(value, &is_it)
+    }
+
+    fn replacements(
+        &mut self,
+        text: &str,
+        value: &RequestValue,
+    ) -> Vec<(Range<usize>, Replacement)> {
+        let is_one_segment = value.place != ValueSyntax::Segment || !value.value.contains('/');
+        if let Some(name) = self.name_of(value).filter(|_| is_one_segment) {
+            return vec![(value.span.clone(), Replacement::Field(name))];
+        }
+        // A number is only a secret if it is one that people type.
+        let is_number = value.place == ValueSyntax::JsonNumber;
+        let secret = if is_number { "0" } else { &value.value };
+        // The name of a segment is the one before it, which only leads to the value's kind.
+        let is_named = value.place != ValueSyntax::Segment || is_jwt(secret);
+        if is_named && is_secret(&value.name, secret) {
+            self.sent.insert(value.value.clone());
+            let is_variable =
+                value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
+            // Where forms and URLs hold the value, it is encoded there.
+            let held = &text[value.span.clone()];
+            let replacement = if is_variable {
+                Replacement::Variable(self.secrets.variable(&value.name, held))
+            } else {
+                let column = self.secrets.column(&value.name, &value.value);
+                Replacement::Field(format!("row.{column}"))
+            };
+            return vec![(value.span.clone(), replacement)];
+        }
+        let found = self.pieces(text, value);
+        if found.is_empty() {
+            if let Some(name) = self.search(value).filter(|_| is_one_segment) {
+                return vec![(value.span.clone(), Replacement::Field(name))];
+            }
+            self.sent.insert(value.value.clone());
+        }
+        found
+    }
+
+    /// Returns the pieces of a value that are values of answers.
+    fn pieces(&mut self, text: &str, value: &RequestValue) -> Vec<(Range<usize>, Replacement)> {
+        let held = &text[value.span.clone()];
+        if held != value.value || value.place == ValueSyntax::JsonNumber {
+            return Vec::new();
+        }
+        let mut found: Vec<(Range<usize>, Replacement)> = Vec::new();
+        for piece in pieces(held) {
+            let span = value.span.start + piece.start..value.span.start + piece.end;
+            let is_covered = found
+                .last()
+                .is_some_and(|(known, _)| span.start < known.end);
+            if is_covered {
+                continue;
+            }
+            let is_distinctive = |known: &KnownValue| known.value.is_distinctive;
+            match self.use_known(&held[piece.clone()], &is_distinctive) {
+                Some(name) => found.push((span, Replacement::Field(name))),
+                // The whole value may still be found in a page.
+                None if piece.len() == held.len() => {}
+                None => drop(self.sent.insert(held[piece].to_owned())),
+            }
+        }
+        found
+    }
+
+    /// Returns the name of the answer's value that this one is.
+    fn name_of(&mut self, value: &RequestValue) -> Option<String> {
+        let words = words_of(&value.name);
+        let shares = |known: &KnownValue| {
+            let mut words = words
+                .iter()
+                .filter(|word| !word.bytes().all(|b| b.is_ascii_digit()));
+            known.value.is_distinctive || words.any(|word| known.value.words.contains(word))
+        };
+        self.use_known(&value.value, &shares)
+    }
+
+    fn use_known(&mut self, value: &str, is_it: &dyn Fn(&KnownValue) -> bool) -> Option<String> {
+        let known = self.known.get_mut(value)?;
+        let at = known.iter().position(is_it)?;
+        if let Some(name) = &known[at].name {
+            return Some(name.clone());
+        }
+        let mut found = known.swap_remove(at);
+        let name = self.bind(&mut found);
+        let known = self.known.entry(value.to_owned()).or_default();
+        known.push(found);
+        // The order is that of the answers.
+        known.sort_by_key(|known| known.step);
+        Some(name)
+    }
+
+    /// Has the value's step take it, and returns its name.
+    fn bind(&mut self, known: &mut KnownValue) -> String {
+        if let Some(name) = &known.name {
+            return name.clone();
+        }
+        let name = self.unused_name(&known.value.name);
+        self.takes[known.step].insert(name.clone(), known.value.take.clone());
+        if known.value.is_in_list {
+            self.list_items.push((known.step, name.clone()));
+        }
+        known.name = Some(name.clone());
+        name
+    }
+
+    fn unused_name(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{wanted}_{number}");
+            number += 1;
+        }
+        name
+    }
+
+    /// Looks for a random value in the text of earlier pages.
+    fn search(&mut self, value: &RequestValue) -> Option<String> {
+        if !is_random(&value.value) || self.sent.contains(&value.value) {
+            return None;
+        }
+        let mut found = None;
+        for (step, page) in &self.pages {
+            self.searched += page.len();
+            if self.searched > MAX_SEARCHED {
+                return None;
+            }
+            if let Some(expression) = expression_for(page, &value.value) {
+                found = Some((*step, expression));
+                break;
+            }
+        }
+        let (step, expression) = found?;
+        let decoded = percent_decoded(&value.name, PlusSign::Plus).unwrap_or_default();
+        let mut known = KnownValue {
+            step,
+            value: AnswerValue {
+                value: value.value.clone(),
+                take: from_body(expression),
+                name: super::answer_values::as_name(&decoded),
+                words: words_of(""),
+                is_distinctive: true,
+                is_in_list: false,
+            },
+            name: None,
+        };
+        let name = self.bind(&mut known);
+        self.known
+            .entry(value.value.clone())
+            .or_default()
+            .push(known);
+        Some(name)
+    }
+}
+
+/// Returns the text with the replacements, which are in its order.
+fn filled(text: &str, found: Vec<(Range<usize>, Replacement)>) -> FieldText {
+    let mut made = FieldText::default();
+    let mut at = 0;
+    for (span, replacement) in found {
+        made.push(&text[at..span.start]);
+        at = span.start;
+        if made.takes_field() {
+            match replacement {
+                Replacement::Field(name) => made.push_field(&name),
+                Replacement::Variable(name) => made.push_variable(&name),
+            }
+            at = span.end;
+        }
+    }
+    made.push(&text[at..]);
+    made
+}
+
+/// Returns whether a path that an answer led to may be another one for another user.
+fn varies(path: &str) -> bool {
+    path.contains('?') || path.bytes().any(|byte| byte.is_ascii_digit())
+}

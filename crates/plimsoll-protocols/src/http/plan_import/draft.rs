@@ -1,0 +1,211 @@
+//! A plan that is being made from what another tool recorded or described, and its text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use plimsoll_model::units::Period;
+use toml::Value;
+
+use super::exchange::RecordedPart;
+use super::field_text::{FieldText, toml_key, toml_string};
+use crate::http::step_spec::TakeSpec;
+
+/// A plan.
+#[derive(Debug, Default)]
+pub(super) struct PlanDraft {
+    pub(super) name: String,
+    /// Lines above the plan, without `#`.
+    pub(super) comments: Vec<String>,
+    pub(super) target: String,
+    /// Whether requests go over HTTP/2.
+    pub(super) is_http2: bool,
+    /// The columns of the rows that the plan needs.
+    pub(super) columns: Vec<String>,
+    pub(super) steps: Vec<StepDraft>,
+}
+
+/// A step.
+#[derive(Debug, Default)]
+pub(super) struct StepDraft {
+    pub(super) name: String,
+    /// Lines above the step, without `#`.
+    pub(super) comments: Vec<String>,
+    pub(super) method: String,
+    pub(super) path: FieldText,
+    pub(super) headers: BTreeMap<String, Vec<HeaderText>>,
+    pub(super) body: Option<FieldText>,
+    pub(super) parts: Vec<RecordedPart>,
+    /// The status of the answer, where it is not a success.
+    pub(super) expect: Option<u16>,
+    pub(super) pause: Option<Duration>,
+    pub(super) weight: Option<u32>,
+    pub(super) take: BTreeMap<String, TakeSpec>,
+}
+
+/// The value of a header field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HeaderText {
+    Text(FieldText),
+    /// The name of an environment variable.
+    Env(String),
+}
+
+impl HeaderText {
+    fn to_toml(&self) -> String {
+        match self {
+            HeaderText::Text(text) => toml_string(&text.to_string()),
+            HeaderText::Env(name) => format!("{{ env = {} }}", toml_string(name)),
+        }
+    }
+}
+
+/// The name of the file of rows for the plan of this name.
+pub(super) fn rows_file(plan: &str) -> String {
+    format!("{plan}-users.csv")
+}
+
+impl PlanDraft {
+    /// Returns the plan as TOML.
+    pub(super) fn to_toml(&self) -> String {
+        let mut text = String::new();
+        self.comments
+            .iter()
+            .for_each(|line| push_comment(&mut text, line));
+        push_line(&mut text, &format!("name   = {}", toml_string(&self.name)));
+        push_line(
+            &mut text,
+            &format!("target = {}", toml_string(&self.target)),
+        );
+        if !self.columns.is_empty() {
+            text.push('\n');
+            push_comment(
+                &mut text,
+                "Secrets of users are not in this plan. This file has a line of column names and a line for each user:",
+            );
+            push_comment(&mut text, &self.columns.join(","));
+            push_comment(
+                &mut text,
+                "In forms and URLs values are written percent-encoded: a%26b for a&b. Give each user an account of its own.",
+            );
+            let file = toml_string(&rows_file(&self.name));
+            push_line(&mut text, &format!("[rows]\nfile = {file}"));
+        }
+        text.push_str("\n# Users who arrive; raise the rate once the plan works.\n");
+        text.push_str("[load]\nrate     = \"1/s\"\nduration = \"10s\"\n");
+        let shared = self.shared_headers();
+        if self.is_http2 || !shared.is_empty() {
+            text.push_str("\n[call.http]\n");
+        }
+        if self.is_http2 {
+            text.push_str("version = \"2\"\n");
+        }
+        for (name, values) in &shared {
+            push_header(&mut text, name, values);
+        }
+        for step in &self.steps {
+            step.push_to(&mut text, &shared);
+        }
+        text
+    }
+
+    /// Returns the header fields that all steps have with the same values.
+    fn shared_headers(&self) -> BTreeMap<String, Vec<HeaderText>> {
+        let Some((first, others)) = self.steps.split_first() else {
+            return BTreeMap::new();
+        };
+        let is_literal = |value: &HeaderText| match value {
+            HeaderText::Text(text) => text.as_literal().is_some(),
+            HeaderText::Env(_) => true,
+        };
+        let mut shared = first.headers.clone();
+        shared.retain(|name, values| {
+            !others.is_empty()
+                && values.iter().all(is_literal)
+                && others
+                    .iter()
+                    .all(|step| step.headers.get(name) == Some(values))
+        });
+        shared
+    }
+}
+
+impl StepDraft {
+    fn push_to(&self, text: &mut String, shared: &BTreeMap<String, Vec<HeaderText>>) {
+        text.push('\n');
+        self.comments
+            .iter()
+            .for_each(|line| push_comment(text, line));
+        push_line(text, "[[steps]]");
+        push_line(text, &format!("name = {}", toml_string(&self.name)));
+        let has_body = self.body.is_some() || !self.parts.is_empty();
+        let usual = if has_body { "POST" } else { "GET" };
+        if self.method != usual {
+            push_line(text, &format!("method = {}", toml_string(&self.method)));
+        }
+        push_line(
+            text,
+            &format!("path = {}", toml_string(&self.path.to_string())),
+        );
+        if let Some(pause) = self.pause {
+            push_line(text, &format!("pause = \"{}\"", Period(pause)));
+        }
+        if let Some(weight) = self.weight {
+            push_line(text, &format!("weight = {weight}"));
+        }
+        if let Some(body) = &self.body {
+            push_line(text, &format!("body = {}", toml_string(&body.to_string())));
+        }
+        if !self.parts.is_empty() {
+            let parts = self.parts.iter().map(part);
+            push_line(
+                text,
+                &format!("form = [{}]", parts.collect::<Vec<_>>().join(", ")),
+            );
+        }
+        if let Some(status) = self.expect {
+            push_line(text, &format!("expect = [{status}]"));
+        }
+        for (name, values) in &self.headers {
+            if !shared.contains_key(name) {
+                push_header(text, name, values);
+            }
+        }
+        for (name, take) in &self.take {
+            if let Ok(source) = Value::try_from(take) {
+                push_line(text, &format!("take.{} = {source}", toml_key(name)));
+            }
+        }
+    }
+}
+
+fn part(part: &RecordedPart) -> String {
+    let content = match &part.file {
+        Some(file) => format!("file = {}", toml_string(file)),
+        None => format!(
+            "value = {}",
+            toml_string(&FieldText::literal(&part.value).to_string())
+        ),
+    };
+    format!("{{ name = {}, {content} }}", toml_string(&part.name))
+}
+
+fn push_header(text: &mut String, name: &str, values: &[HeaderText]) {
+    let values: Vec<String> = values.iter().map(HeaderText::to_toml).collect();
+    let value = match &*values {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    push_line(text, &format!("headers.{} = {value}", toml_key(name)));
+}
+
+fn push_line(text: &mut String, line: &str) {
+    let _infallible = writeln!(text, "{line}");
+}
+
+/// Appends a comment. What was recorded may contain line breaks, which would end it.
+fn push_comment(text: &mut String, line: &str) {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = line.chars().map(plain).collect();
+    push_line(text, format!("# {line}").trim_end());
+}

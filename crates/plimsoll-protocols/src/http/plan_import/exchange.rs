@@ -1,0 +1,164 @@
+//! Requests that other tools recorded or described, in the form that all sources of plans share.
+
+use jiff::Timestamp;
+
+/// A request, and its answer where it is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exchange {
+    /// The method, in capitals.
+    pub(super) method: String,
+    /// Scheme, host and port where it is not the scheme's own: `https://shop.example`.
+    pub(super) origin: String,
+    /// Path and query, as they are sent.
+    pub(super) path: String,
+    /// Header fields in order, names in lower case.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: RequestBody,
+    pub(super) answer: Option<Answer>,
+    /// When the request was sent, and when its answer had ended.
+    pub(super) times: Option<(Timestamp, Timestamp)>,
+    /// Whether it went over HTTP/2 or HTTP/3.
+    pub(super) is_multiplexed: bool,
+}
+
+/// The content of a request.
+#[derive(Clone, Debug, Default)]
+pub(super) enum RequestBody {
+    #[default]
+    Empty,
+    Text(String),
+    /// Parts of a form (`multipart/form-data`), whose encoded text is not known.
+    Parts(Vec<RecordedPart>),
+}
+
+/// A part of a form.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecordedPart {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// The name of the file whose content was sent.
+    pub(super) file: Option<String>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// Header fields in order, names in lower case.
+    pub(super) headers: Vec<(String, String)>,
+    /// The decoded body; `None`: it is not text, or was not recorded.
+    pub(super) body: Option<String>,
+}
+
+/// Returns the first value of a header field.
+pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+/// Splits a URL of HTTP into its origin, and its path and query with everything that a request line can't carry
+/// percent-encoded. User information and the fragment are left out.
+///
+/// # Errors
+/// What is wrong with the URL.
+pub(super) fn split_url(url: &str) -> Result<(String, String), String> {
+    let shown: String = url.chars().take(80).collect();
+    let wrong = || format!("`{shown}` is not a URL such as http://shop.example/items");
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let scheme = scheme.to_ascii_lowercase();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = host.to_ascii_lowercase();
+    let own_port = if scheme == "https" { ":443" } else { ":80" };
+    let host = host.strip_suffix(own_port).unwrap_or(&host);
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
+    if !matches!(&*scheme, "http" | "https") || host.is_empty() || !host.bytes().all(is_host) {
+        return Err(wrong());
+    }
+    let path = path.split('#').next().unwrap_or_default();
+    let mut sent = if path.starts_with('/') {
+        String::new()
+    } else {
+        "/".to_owned()
+    };
+    for byte in path.bytes() {
+        match byte {
+            b'!'..=b'~' => sent.push(char::from(byte)),
+            byte => sent.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Ok((format!("{scheme}://{host}"), sent))
+}
+
+/// Decodes percent-encoding; with `+` as a space in queries and forms. `None`: the result is not UTF-8.
+pub(super) fn percent_decoded(text: &str, plus: PlusSign) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let decoded = digits.filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+        let decoded = decoded.and_then(|two| u8::from_str_radix(two, 16).ok());
+        rest = after;
+        match (byte, decoded) {
+            (b'%', Some(decoded)) => {
+                bytes.push(decoded);
+                rest = &after[2..];
+            }
+            (b'+', _) if plus == PlusSign::Space => bytes.push(b' '),
+            (byte, _) => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The meaning of `+` in percent-encoded text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlusSign {
+    Plus,
+    Space,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_into_origin_and_path() {
+        for (url, origin, path) in [
+            ("http://a/b?c=d#e", "http://a", "/b?c=d"),
+            (
+                "HTTPS://me:pw@Shop.Example:443",
+                "https://shop.example",
+                "/",
+            ),
+            ("http://[::1]:8080?x", "http://[::1]:8080", "/?x"),
+            ("http://a/ü b", "http://a", "/%C3%BC%20b"),
+        ] {
+            assert_eq!(split_url(url), Ok((origin.to_owned(), path.to_owned())));
+        }
+        for url in [
+            "",
+            "a",
+            "http://",
+            "ftp://a/",
+            "http://a b/",
+            "http:///x",
+            "://x",
+        ] {
+            assert!(split_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn percent_encoding_is_decoded_leniently() {
+        let plain = |text: &str| percent_decoded(text, PlusSign::Plus);
+        assert_eq!(plain("a%20b+%").as_deref(), Some("a b+%"));
+        assert_eq!(plain("%+1%zz%4").as_deref(), Some("%+1%zz%4"));
+        assert_eq!(plain("%ff"), None);
+        assert_eq!(
+            percent_decoded("a+b", PlusSign::Space).as_deref(),
+            Some("a b")
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Text of a plan that may contain fields, and strings as TOML writes them.
+
+use std::fmt;
+
+/// Text that is sent as it is, but for the fields in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldText(Vec<TextPart>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TextPart {
+    Literal(String),
+    /// What stands between the braces.
+    Field(String),
+    /// The name of an environment variable, which a query has as `$NAME`.
+    Variable(String),
+}
+
+impl FieldText {
+    /// Makes a text without fields.
+    pub(super) fn literal(text: &str) -> FieldText {
+        let mut made = FieldText::default();
+        made.push(text);
+        made
+    }
+
+    /// Appends text that is sent as it is.
+    pub(super) fn push(&mut self, text: &str) {
+        match self.0.last_mut() {
+            Some(TextPart::Literal(before)) => before.push_str(text),
+            _ if text.is_empty() => {}
+            _ => self.0.push(TextPart::Literal(text.to_owned())),
+        }
+    }
+
+    /// Appends another text.
+    pub(super) fn append(&mut self, other: FieldText) {
+        for part in other.0 {
+            match part {
+                TextPart::Literal(text) => self.push(&text),
+                field => self.0.push(field),
+            }
+        }
+    }
+
+    /// Appends a field.
+    pub(super) fn push_field(&mut self, field: &str) {
+        self.0.push(TextPart::Field(field.to_owned()));
+    }
+
+    /// Appends the value of an environment variable, which is the whole value of a query's parameter.
+    pub(super) fn push_variable(&mut self, name: &str) {
+        self.0.push(TextPart::Variable(name.to_owned()));
+    }
+
+    /// Returns whether a field can follow: a single brace before it would be read as a part of the field.
+    pub(super) fn takes_field(&self) -> bool {
+        let Some(TextPart::Literal(text)) = self.0.last() else {
+            return true;
+        };
+        let braces = text.bytes().rev().take_while(|byte| *byte == b'{').count();
+        braces % 2 == 0
+    }
+
+    /// Returns the text if it has no fields.
+    pub(super) fn as_literal(&self) -> Option<&str> {
+        match &*self.0 {
+            [] => Some(""),
+            [TextPart::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the text for a step's name: fields in single braces.
+    pub(super) fn shown(&self) -> String {
+        let parts = self.0.iter().map(|part| match part {
+            TextPart::Literal(text) => text.clone(),
+            TextPart::Field(name) => format!("{{{name}}}"),
+            TextPart::Variable(name) => format!("${name}"),
+        });
+        parts.collect()
+    }
+}
+
+impl fmt::Display for FieldText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            TextPart::Literal(text) => f.write_str(&text.replace("{{", "{{{{")),
+            TextPart::Field(name) => write!(f, "{{{{{name}}}}}"),
+            TextPart::Variable(name) => write!(f, "${name}"),
+        })
+    }
+}
+
+/// Returns a string as TOML writes it.
+pub(super) fn toml_string(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// Returns a key as TOML writes it: bare where it can be.
+pub(super) fn toml_key(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && key.chars().all(is_bare) {
+        key.to_owned()
+    } else {
+        toml_string(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::template::{FieldScope, Template, TemplatePart};
+
+    use super::*;
+
+    #[test]
+    fn braces_are_sent_as_recorded() {
+        let names = ["id".to_owned()];
+        let scope = FieldScope {
+            rows: None,
+            taken: &names,
+        };
+        for text in ["{{x}}", "{{{y", "{", "}}", "{{{{", "a{{{{{b", "{{"] {
+            let mut made = FieldText::literal(text);
+            if made.takes_field() {
+                made.push_field("id");
+            }
+            let parsed = Template::parse(&made.to_string(), &mut 0, scope).expect(text);
+            let literal: String = parsed
+                .parts()
+                .iter()
+                .map(|part| match part {
+                    TemplatePart::Text(text) => text.as_str(),
+                    TemplatePart::Field(_) => "",
+                })
+                .collect();
+            assert_eq!(literal, text);
+        }
+        assert!(!FieldText::literal("{{{").takes_field());
+    }
+}

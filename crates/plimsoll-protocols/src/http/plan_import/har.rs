@@ -1,0 +1,356 @@
+//! Reads HTTP archives (HAR 1.2, <http://www.softwareishard.com/blog/har-12-spec/>), as browsers and proxies write them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::exchange::{Answer, Exchange, RecordedPart, RequestBody, header, split_url};
+use super::file_error;
+use super::selection::{RecordedTraffic, Selection, has_asset_path};
+
+#[derive(Deserialize)]
+struct Archive<'a> {
+    #[serde(borrow)]
+    log: Log<'a>,
+}
+
+#[derive(Deserialize)]
+struct Log<'a> {
+    #[serde(default)]
+    creator: Creator,
+    #[serde(borrow)]
+    entries: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Creator {
+    name: String,
+    version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    #[serde(default)]
+    started_date_time: String,
+    /// Milliseconds; negative where it is not known.
+    #[serde(default)]
+    time: Option<f64>,
+    request: Request,
+    #[serde(default)]
+    response: Response,
+    /// Chromium's kind of what was loaded.
+    #[serde(default, rename = "_resourceType")]
+    resource_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    method: String,
+    url: String,
+    #[serde(default)]
+    http_version: String,
+    #[serde(default)]
+    headers: Vec<Field>,
+    #[serde(default)]
+    cookies: Vec<Field>,
+    #[serde(default)]
+    post_data: Option<PostData>,
+}
+
+#[derive(Deserialize)]
+struct Field {
+    name: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PostData {
+    #[serde(default)]
+    mime_type: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    params: Option<Vec<Param>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Param {
+    name: String,
+    #[serde(default)]
+    value: Option<String>,
+    #[serde(default)]
+    file_name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Response {
+    status: i64,
+    headers: Vec<Field>,
+    content: Content,
+    #[serde(rename = "_error")]
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Content {
+    mime_type: Option<String>,
+    text: Option<String>,
+    encoding: Option<String>,
+}
+
+/// Reads a recording.
+///
+/// # Errors
+/// Where the text is not a recording, by entry and key; if no request of it can be made.
+pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraffic, String> {
+    let archive: Archive<'_> = serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;
+    let creator = &archive.log.creator;
+    let mut recording = RecordedTraffic {
+        creator: format!("{} {}", creator.name, creator.version)
+            .trim()
+            .chars()
+            .take(60)
+            .collect(),
+        total: archive.log.entries.len(),
+        ..RecordedTraffic::default()
+    };
+    let mut kept: Vec<(bool, Exchange)> = Vec::new();
+    for (number, entry) in (1..).zip(&archive.log.entries) {
+        let entry: Entry = parse_entry(entry.get()).map_err(|e| format!("entry {number}, {e}"))?;
+        if let Some(reason) = unusable(&entry) {
+            *recording.left_out.entry(reason.to_owned()).or_default() += 1;
+            continue;
+        }
+        let is_asset = is_asset(&entry);
+        let exchange = recording.exchange(number, entry);
+        let exchange = exchange.map_err(|e| format!("entry {number}, {e}"))?;
+        kept.push((is_asset, exchange));
+    }
+    recording.keep(kept, selection)?;
+    Ok(recording)
+}
+
+fn parse_entry(text: &str) -> Result<Entry, String> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut json).map_err(|e| {
+        let problem = e.inner().to_string();
+        let problem = problem.split(" at line ").next().unwrap_or_default();
+        match e.path().to_string().as_str() {
+            "." => format!("itself: {problem}"),
+            path => format!("{path}: {problem}"),
+        }
+    })
+}
+
+/// Returns why a request of this kind is left out, whatever its origin.
+fn unusable(entry: &Entry) -> Option<&'static str> {
+    let url = entry.request.url.trim_start();
+    let scheme = url
+        .split(':')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let is_event_stream = |mime: &String| mime.starts_with("text/event-stream");
+    let preflight = "access-control-request-method";
+    let mut fields = entry.request.headers.iter();
+    if matches!(&*scheme, "ws" | "wss")
+        || entry.response.status == 101
+        || entry.resource_type.as_deref() == Some("websocket")
+    {
+        Some("WebSockets")
+    } else if matches!(&*scheme, "data" | "blob" | "about" | "file" | "javascript")
+        || scheme.ends_with("-extension")
+    {
+        Some("data: URLs and their like")
+    } else if entry.response.error.as_ref().is_some_and(|e| !e.is_null())
+        || entry.response.status <= 0
+    {
+        Some("failed, blocked or aborted")
+    } else if (500..600).contains(&entry.response.status) {
+        Some("answered by an error of the server (5xx)")
+    } else if entry.request.method == "CONNECT" {
+        Some("tunnels of a proxy")
+    } else if entry.request.method == "OPTIONS"
+        && fields.any(|field| field.name.eq_ignore_ascii_case(preflight))
+    {
+        Some("preflights of browsers (CORS)")
+    } else if entry
+        .response
+        .content
+        .mime_type
+        .as_ref()
+        .is_some_and(is_event_stream)
+    {
+        Some("streams of events, which a step can't read")
+    } else {
+        None
+    }
+}
+
+/// Returns whether a request loads an image, a font, a style sheet, a script or the like.
+fn is_asset(entry: &Entry) -> bool {
+    if entry.request.method != "GET" {
+        return false;
+    }
+    match entry.resource_type.as_deref() {
+        Some("image" | "font" | "stylesheet" | "script" | "media" | "manifest") => return true,
+        None | Some("other") => {}
+        Some(_) => return false,
+    }
+    let mime = entry
+        .response
+        .content
+        .mime_type
+        .as_deref()
+        .unwrap_or_default();
+    let by_mime = [
+        "image/",
+        "font/",
+        "audio/",
+        "video/",
+        "text/css",
+        "application/wasm",
+    ]
+    .iter()
+    .any(|kind| mime.starts_with(kind))
+        || mime.contains("javascript");
+    by_mime || has_asset_path(&entry.request.url)
+}
+
+impl RecordedTraffic {
+    /// Converts an entry.
+    fn exchange(&mut self, number: usize, entry: Entry) -> Result<Exchange, String> {
+        let request = entry.request;
+        let (origin, path) = split_url(&request.url).map_err(|e| format!("request.url: {e}"))?;
+        let mut headers = fields(request.headers);
+        if header(&headers, "cookie").is_none() && !request.cookies.is_empty() {
+            let pairs = request.cookies.iter();
+            let pairs = pairs.map(|cookie| format!("{}={}", cookie.name, cookie.value));
+            headers.push(("cookie".to_owned(), pairs.collect::<Vec<_>>().join("; ")));
+        }
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let method = request.method.to_ascii_uppercase();
+        if method.is_empty() || !method.bytes().all(is_token) {
+            return Err(format!(
+                "request.method: `{method}` is not a method such as GET"
+            ));
+        }
+        let body = request.post_data.map_or(RequestBody::Empty, |data| {
+            if header(&headers, "content-type").is_none() && !data.mime_type.is_empty() {
+                headers.push(("content-type".to_owned(), data.mime_type.clone()));
+            }
+            body_of(data)
+        });
+        let start = entry.started_date_time.parse::<Timestamp>().ok();
+        let lasts = entry
+            .time
+            .filter(|ms| ms.is_finite() && (0.0..1e9).contains(ms));
+        let times = start.and_then(|start| {
+            let lasts = SignedDuration::from_micros((lasts.unwrap_or(0.0) * 1_000.0) as i64);
+            Some((start, start.checked_add(lasts).ok()?))
+        });
+        let version = request.http_version.to_ascii_lowercase();
+        Ok(Exchange {
+            method,
+            origin,
+            path,
+            headers,
+            body,
+            answer: Some(self.answer(number, entry.response)),
+            times,
+            is_multiplexed: ["h2", "h3", "http/2", "http/3"]
+                .iter()
+                .any(|known| version.starts_with(known)),
+        })
+    }
+
+    fn answer(&mut self, number: usize, response: Response) -> Answer {
+        let content = response.content;
+        let body = match content.encoding.as_deref() {
+            Some("base64") => {
+                let text = content.text.unwrap_or_default();
+                match STANDARD.decode(text.trim()) {
+                    Ok(bytes) => String::from_utf8(bytes).ok(),
+                    Err(e) => {
+                        self.notes.push(format!(
+                            "entry {number}, response.content.text: not base64 ({e}): nothing is taken from this answer's body"
+                        ));
+                        None
+                    }
+                }
+            }
+            _ => content.text,
+        };
+        Answer {
+            status: u16::try_from(response.status).unwrap_or_default(),
+            headers: fields(response.headers),
+            body,
+        }
+    }
+}
+
+/// Returns fields with names in lower case, without those of HTTP/2's own. Some writers join values by line breaks.
+fn fields(fields: Vec<Field>) -> Vec<(String, String)> {
+    let ordinary = fields
+        .into_iter()
+        .filter(|field| !field.name.starts_with(':'));
+    ordinary
+        .flat_map(|field| {
+            let name = field.name.trim().to_ascii_lowercase();
+            let values = field.value.lines().map(|value| value.trim().to_owned());
+            values
+                .map(|value| (name.clone(), value))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn body_of(data: PostData) -> RequestBody {
+    let params = data.params.unwrap_or_default();
+    if let Some(text) = data.text.filter(|text| !text.is_empty()) {
+        return RequestBody::Text(text);
+    }
+    if params.is_empty() {
+        return RequestBody::Empty;
+    }
+    if data.mime_type.starts_with("multipart/") {
+        let parts = params.into_iter().map(|param| RecordedPart {
+            name: param.name,
+            value: param.value.unwrap_or_default(),
+            file: param.file_name,
+        });
+        return RequestBody::Parts(parts.collect());
+    }
+    let pairs = params.into_iter();
+    let pairs = pairs.map(|param| {
+        let value = param.value.unwrap_or_default();
+        format!("{}={}", form_text(&param.name), form_text(&value))
+    });
+    RequestBody::Text(pairs.collect::<Vec<_>>().join("&"))
+}
+
+/// Returns a name or value of a form as it is sent. Some writers have them so, and others decoded.
+fn form_text(text: &str) -> String {
+    let is_encoded = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*+%".contains(&byte);
+    if text.bytes().all(is_encoded) {
+        return text.to_owned();
+    }
+    let encoded = text.bytes().map(|byte| match byte {
+        b' ' => "+".to_owned(),
+        byte if byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte) => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    });
+    encoded.collect()
+}

@@ -1,0 +1,146 @@
+//! Finds the strings and numbers of a JSON document with their places in its text, which other parsers don't keep.
+
+use std::ops::Range;
+
+/// A string or number in a JSON document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JsonLeaf {
+    /// The JSON Pointer to it (RFC 6901).
+    pub(super) pointer: String,
+    /// The name of the member that holds it, directly or in a list; empty at the top.
+    pub(super) key: String,
+    /// The place in the text: that of a string without its quotes.
+    pub(super) span: Range<usize>,
+    /// The value; a number as it is written.
+    pub(super) value: String,
+    pub(super) is_string: bool,
+}
+
+/// An object or list that the scan is inside of.
+enum Container {
+    /// The key of the member that is read.
+    Object(String),
+    /// The index of the item that is read.
+    List(usize),
+}
+
+/// Returns the strings and numbers of `text` in order; `None`: it is not JSON.
+pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
+    // Everything below may rely on the syntax.
+    serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
+    let bytes = text.as_bytes();
+    let mut leaves = Vec::new();
+    let mut inside: Vec<Container> = Vec::new();
+    let mut is_key = false;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let begin = at;
+        at += 1;
+        match byte {
+            b'{' => {
+                inside.push(Container::Object(String::new()));
+                is_key = true;
+            }
+            b'[' => inside.push(Container::List(0)),
+            b'}' | b']' => {
+                inside.pop();
+                is_key = false;
+            }
+            b',' => match inside.last_mut() {
+                Some(Container::List(index)) => *index += 1,
+                _ => is_key = true,
+            },
+            b':' => is_key = false,
+            b'"' => {
+                let end = end_of_string(bytes, at);
+                let value: String = serde_json::from_str(text.get(begin..=end)?).ok()?;
+                if let (true, Some(Container::Object(key))) = (is_key, inside.last_mut()) {
+                    *key = value;
+                } else {
+                    leaves.push(leaf(&inside, at..end, value, JsonKind::String));
+                }
+                at = end + 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let is_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
+                at = begin + bytes[begin..].iter().take_while(|b| is_number(b)).count();
+                let value = text.get(begin..at)?.to_owned();
+                leaves.push(leaf(&inside, begin..at, value, JsonKind::Number));
+            }
+            _ => {}
+        }
+    }
+    Some(leaves)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JsonKind {
+    String,
+    Number,
+}
+
+fn leaf(inside: &[Container], span: Range<usize>, value: String, kind: JsonKind) -> JsonLeaf {
+    let tokens = inside.iter().map(|container| match container {
+        Container::Object(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+        Container::List(index) => format!("/{index}"),
+    });
+    let keys = inside.iter().rev().find_map(|container| match container {
+        Container::Object(key) => Some(key.clone()),
+        Container::List(_) => None,
+    });
+    JsonLeaf {
+        pointer: tokens.collect(),
+        key: keys.unwrap_or_default(),
+        span,
+        value,
+        is_string: kind == JsonKind::String,
+    }
+}
+
+/// Returns the place of the quote that ends the string whose content begins at `from`.
+fn end_of_string(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b'"' => return at,
+            _ => at += 1,
+        }
+    }
+    bytes.len().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_have_pointers_keys_and_spans() {
+        let text = r#" {"a/b":[{"id":-1.50},"x\"é"],"ok":true,"":"y","n":null,"z":{"deep":"v"}} "#;
+        let leaves = json_leaves(text).expect("JSON");
+        let shown: Vec<(&str, &str, &str)> = leaves
+            .iter()
+            .map(|leaf| (&*leaf.pointer, &*leaf.key, &*leaf.value))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("/a~1b/0/id", "id", "-1.50"),
+                ("/a~1b/1", "a/b", "x\"é"),
+                ("/", "", "y"),
+                ("/z/deep", "deep", "v"),
+            ]
+        );
+        assert_eq!(&text[leaves[1].span.clone()], "x\\\"é");
+        assert!(leaves[1].is_string && !leaves[0].is_string);
+    }
+
+    #[test]
+    fn text_that_is_not_json_has_no_leaves() {
+        for text in ["", "<html>", "{\"a\":", "{\"a\":\"b\\\"}", "[1,]"] {
+            assert_eq!(json_leaves(text), None, "{text}");
+        }
+        assert_eq!(json_leaves("7").expect("JSON")[0].pointer, "");
+        assert_eq!(json_leaves("\"\\\\\"").expect("JSON")[0].value, "\\");
+    }
+}

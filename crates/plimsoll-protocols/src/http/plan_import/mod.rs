@@ -1,0 +1,200 @@
+//! Makes plans of what people have: recordings of browsers and proxies (HAR), descriptions of services (OpenAPI), and
+//! lines of curl.
+//!
+//! Each source is read into [`exchange::Exchange`]s, of which those of one target are kept (`selection`). `steps` makes a step of
+//! each, for which `correlation` finds the values that earlier answers had, and `secrets` what must not be in a plan.
+//! `draft` writes the plan.
+
+mod answer_values;
+mod correlation;
+mod curl_lines;
+mod draft;
+mod exchange;
+mod field_text;
+mod har;
+mod json_leaves;
+mod openapi;
+mod request_parts;
+mod secrets;
+mod selection;
+mod shell_words;
+mod steps;
+mod values;
+
+use draft::{PlanDraft, rows_file};
+use exchange::Exchange;
+use secrets::SecretNames;
+use selection::{RecordedTraffic, Selection};
+
+use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource};
+
+/// The files that plans are made of.
+pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
+    PlanSource {
+        name: "a recording (HAR 1.2)",
+        recognises: |text| first_key(text) == Some("log"),
+        import: import_recording,
+    },
+    PlanSource {
+        name: "a description of a service (OpenAPI)",
+        recognises: |text| {
+            let keys = ["\"openapi\"", "\"swagger\""];
+            first_key(text).is_some() && keys.iter().any(|key| text.contains(key))
+        },
+        import: openapi::import,
+    },
+    PlanSource {
+        name: "a description of a service (OpenAPI) in YAML",
+        recognises: |text| {
+            let mut lines = text.lines();
+            lines.any(|line| line.starts_with("openapi:") || line.starts_with("swagger:"))
+        },
+        import: |request| {
+            let name = request.name;
+            Err(format!(
+                "it is YAML, and only JSON is read: convert it, such as by `yq -o json {name}.yaml > {name}.json`"
+            )
+            .into())
+        },
+    },
+    PlanSource {
+        name: "a script of k6",
+        recognises: |text| {
+            ["from 'k6", "from \"k6", "require('k6", "require(\"k6"]
+                .iter()
+                .any(|import| text.contains(import))
+        },
+        import: |_| Err(SCRIPT_HELP.into()),
+    },
+    PlanSource {
+        name: "lines of curl",
+        recognises: curl_lines::is_curl,
+        import: import_lines,
+    },
+];
+
+const SCRIPT_HELP: &str = "it is a script of k6, and programs are not read. A plan has the same parts: each request is one \
+    of the [[steps]], `check` is expect, expect_headers and expect_body, values of answers are bound by take, `sleep` is \
+    pause, data files are [rows], `thresholds` are [objective], and `options` are [load]. A recording (HAR) that the \
+    script was made from, or one that a browser saves, is imported: plimsoll import recording.har --out plan.toml";
+
+/// Returns the first key of a JSON object of which `text` is the beginning.
+fn first_key(text: &str) -> Option<&str> {
+    let inside = text.trim_start().strip_prefix('{')?.trim_start();
+    inside.strip_prefix('"')?.split('"').next()
+}
+
+/// Returns what is wrong with a file that is not JSON of this format.
+fn file_error<'a>(
+    format: &'static str,
+    text: &'a str,
+) -> impl Fn(serde_json::Error) -> String + 'a {
+    move |e| {
+        if e.is_eof() || !text.trim_end().ends_with('}') {
+            format!("the file is cut off ({e}): save it again")
+        } else {
+            format!("not {format}: {e}")
+        }
+    }
+}
+
+fn refuse_operations(request: &PlanImportRequest<'_>) -> Result<(), ForeignFormatError> {
+    match request.operations.first() {
+        Some(_) => {
+            Err("--operation: only a description of a service (OpenAPI) has operations".into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn import_recording(
+    request: &PlanImportRequest<'_>,
+) -> Result<PlanImportResult, ForeignFormatError> {
+    refuse_operations(request)?;
+    let recording = har::read(request.text, Selection::of(request))?;
+    Ok(plan_of(request, recording))
+}
+
+fn import_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError> {
+    refuse_operations(request)?;
+    let recording = curl_lines::read(request.text, Selection::of(request))?;
+    Ok(plan_of(request, recording))
+}
+
+/// Makes a plan of steps of what was recorded.
+fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanImportResult {
+    let list = steps::steps_of(request.name, &recording.exchanges);
+    let count = list.steps.len();
+    let by = match &*recording.creator {
+        "" => String::new(),
+        creator => format!(" by {creator}"),
+    };
+    let mut notes = recording.notes.clone();
+    notes.push(format!(
+        "{count} of {} requests of the recording{by} became steps to {}, which take {} values from answers",
+        recording.total, recording.origin, list.taken
+    ));
+    if !recording.left_out.is_empty() {
+        notes.push(format!("left out: {}", recording.shown_left_out()));
+    }
+    if !list.counting_cookies.is_empty() {
+        let names: Vec<&str> = list.counting_cookies.iter().map(String::as_str).collect();
+        notes.push(format!(
+            "left out: cookies that count visitors ({})",
+            names.join(", ")
+        ));
+    }
+    let is_http2 = is_mostly_http2(&recording);
+    let draft = PlanDraft {
+        comments: vec![
+            format!("Imported from a recording{by}: {count} of {} requests.", recording.total),
+            "Values of answers are bound by `take` and sent as {{name}}. Check which of the other values each user".to_owned(),
+            "should have of its own, such as names, amounts and dates.".to_owned(),
+        ],
+        target: recording.origin,
+        is_http2,
+        steps: list.steps,
+        ..PlanDraft::default()
+    };
+    finished(request, draft, &list.secrets, notes)
+}
+
+/// Returns whether most requests went over HTTP/2, which a plan can have with TLS.
+fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
+    let is_multiplexed = |exchange: &&Exchange| exchange.is_multiplexed;
+    let multiplexed = recording.exchanges.iter().filter(is_multiplexed).count();
+    recording.origin.starts_with("https:") && multiplexed * 2 > recording.exchanges.len()
+}
+
+/// Writes the plan, and collects what has to be given before it runs.
+fn finished(
+    request: &PlanImportRequest<'_>,
+    draft: PlanDraft,
+    secrets: &SecretNames,
+    mut notes: Vec<String>,
+) -> PlanImportResult {
+    let columns: Vec<String> = secrets.columns().map(str::to_owned).collect();
+    let draft = PlanDraft {
+        name: request.name.to_owned(),
+        columns: columns.clone(),
+        ..draft
+    };
+    let plan = draft.to_toml();
+    for name in secrets.found_in(&plan) {
+        notes.push(format!(
+            "the value of {name} is in the plan at another place, too: look for it before you pass the plan on"
+        ));
+    }
+    PlanImportResult {
+        plan,
+        notes,
+        variables: secrets.variables().map(str::to_owned).collect(),
+        rows_file: rows_file(request.name),
+        columns,
+    }
+}
+
+#[cfg(test)]
+mod description_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! Reads descriptions of services (OpenAPI 3.0 and 3.1, <https://spec.openapis.org/oas/>), and makes a step of each
+//! operation. The steps have weights, so that each user makes one of them.
+
+mod document;
+mod parameters;
+mod samples;
+
+use std::collections::BTreeSet;
+
+use plimsoll_model::redaction;
+use serde_json::Value;
+
+use super::draft::{HeaderText, PlanDraft, StepDraft};
+use super::exchange::{RecordedPart, split_url};
+use super::field_text::FieldText;
+use super::secrets::SecretNames;
+use super::selection::MAX_STEPS;
+use super::{file_error, finished};
+use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
+use document::{Document, Operation};
+use parameters::{ParameterSyntax, ParameterText, parameters_of};
+use samples::sample;
+
+/// Makes a plan of a description.
+///
+/// # Errors
+/// Where it is not one of these versions, names no server, or has no such operation.
+pub(super) fn import(
+    request: &PlanImportRequest<'_>,
+) -> Result<PlanImportResult, ForeignFormatError> {
+    if request.with_assets {
+        return Err("--with-assets: only a recording has assets".into());
+    }
+    let root: Value =
+        serde_json::from_str(request.text).map_err(file_error("OpenAPI in JSON", request.text))?;
+    let document = Document::new(&root)?;
+    let server = match request.origin {
+        Some(origin) => origin.to_owned(),
+        None => document.server()?,
+    };
+    let (target, base) = split_url(&server).map_err(|e| format!("the server's URL: {e}"))?;
+    let base = base.trim_end_matches('/');
+    let chosen = document.operations(request.operations)?;
+    let mut steps = StepMaker {
+        document: &document,
+        secrets: SecretNames::new(request.name),
+        missing: BTreeSet::new(),
+        notes: Vec::new(),
+        left_out: 0,
+        names: BTreeSet::new(),
+    };
+    let mut drafts: Vec<StepDraft> = chosen
+        .iter()
+        .take(MAX_STEPS)
+        .map(|operation| steps.step(operation, base))
+        .collect();
+    if drafts.len() > 1 {
+        drafts.iter_mut().for_each(|step| step.weight = Some(1));
+    }
+    let mut notes = steps.notes;
+    notes.push(format!(
+        "{} operations became steps to {target}{base}",
+        drafts.len()
+    ));
+    if chosen.len() > MAX_STEPS {
+        notes.push(format!(
+            "left out: {} operations behind the first {MAX_STEPS}, the most steps of a plan (--operation chooses)",
+            chosen.len() - MAX_STEPS
+        ));
+    }
+    if steps.left_out > 0 {
+        notes.push(format!(
+            "left out: {} optional parameters without an example",
+            steps.left_out
+        ));
+    }
+    let missing = steps.missing.iter();
+    notes.extend(
+        missing.map(|name| format!("{name}: it has no example: write its value in the plan")),
+    );
+    let mut comments = vec![format!(
+        "Imported from the description of {}: {} operations.",
+        document.title(),
+        drafts.len()
+    )];
+    if drafts.len() > 1 {
+        comments.push(
+            "Each user makes one of them, chosen by the weights: write how often each is called."
+                .to_owned(),
+        );
+    }
+    let draft = PlanDraft {
+        comments,
+        target,
+        steps: drafts,
+        ..PlanDraft::default()
+    };
+    Ok(finished(request, draft, &steps.secrets, notes))
+}
+
+/// Makes steps of operations.
+struct StepMaker<'a> {
+    document: &'a Document<'a>,
+    secrets: SecretNames,
+    /// Required values without an example.
+    missing: BTreeSet<String>,
+    notes: Vec<String>,
+    /// The number of optional parameters without an example.
+    left_out: usize,
+    names: BTreeSet<String>,
+}
+
+impl StepMaker<'_> {
+    fn step(&mut self, operation: &Operation<'_>, base: &str) -> StepDraft {
+        let name = self.unused_name(operation.name());
+        let mut step = StepDraft {
+            method: operation.method.to_ascii_uppercase(),
+            comments: operation.summary().into_iter().map(str::to_owned).collect(),
+            name,
+            ..StepDraft::default()
+        };
+        let parameters = parameters_of(self.document, operation);
+        let mut query = Vec::new();
+        let mut cookies = Vec::new();
+        let mut in_path = Vec::new();
+        for parameter in parameters {
+            let Some(text) = self.value(&parameter, &step.name) else {
+                continue;
+            };
+            match parameter.place {
+                ParameterSyntax::Path => in_path.push((parameter.name.clone(), text)),
+                ParameterSyntax::Query => query.push(text),
+                ParameterSyntax::Cookie => cookies.push((parameter.name.clone(), text)),
+                ParameterSyntax::Header => {
+                    let name = parameter.name.to_ascii_lowercase();
+                    let text = if redaction::is_secret_name(&name) {
+                        HeaderText::Env(self.secrets.variable(&name, ""))
+                    } else {
+                        HeaderText::Text(text)
+                    };
+                    step.headers.insert(name, vec![text]);
+                }
+            }
+        }
+        step.path = self.path(operation, base, &in_path);
+        self.add_security(operation, &mut step, &mut query, &mut cookies);
+        for (separator, text) in std::iter::once("?")
+            .chain(std::iter::repeat("&"))
+            .zip(query)
+        {
+            step.path.push(separator);
+            step.path.append(text);
+        }
+        let mut cookie = FieldText::default();
+        for (name, text) in cookies {
+            let separator = if cookie == FieldText::default() {
+                ""
+            } else {
+                "; "
+            };
+            cookie.push(&format!("{separator}{name}="));
+            cookie.append(text);
+        }
+        if cookie != FieldText::default() {
+            step.headers
+                .insert("cookie".to_owned(), vec![HeaderText::Text(cookie)]);
+        }
+        self.add_body(operation, &mut step);
+        step
+    }
+
+    fn unused_name(&mut self, wanted: String) -> String {
+        let mut name = wanted.clone();
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{wanted} {number}");
+            number += 1;
+        }
+        name
+    }
+
+    /// Returns the text that sends a parameter; `None`: it is optional and has no example.
+    fn value(&mut self, parameter: &parameters::Parameter, step: &str) -> Option<FieldText> {
+        match &parameter.text {
+            ParameterText::Known(text) => Some(FieldText::literal(text)),
+            ParameterText::Missing => {
+                self.missing.insert(format!("{} of {step}", parameter.name));
+                let mut text = FieldText::default();
+                if parameter.place == ParameterSyntax::Query {
+                    text.push(&format!("{}=", parameters::encoded(&parameter.name)));
+                }
+                text.push_field(&placeholder(&parameter.name));
+                Some(text)
+            }
+            ParameterText::LeftOut => {
+                self.left_out += 1;
+                None
+            }
+        }
+    }
+
+    /// Returns the path with the values of its parameters, `{name}` in the description.
+    fn path(
+        &mut self,
+        operation: &Operation<'_>,
+        base: &str,
+        known: &[(String, FieldText)],
+    ) -> FieldText {
+        let mut path = FieldText::literal(base);
+        let mut rest = operation.path;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((name, behind)) = after.split_once('}') else {
+                break;
+            };
+            path.push(&parameters::path_text(before));
+            match known.iter().find(|(known, _)| known == name) {
+                Some((_, text)) => path.append(text.clone()),
+                None => {
+                    self.missing
+                        .insert(format!("{name} of {}", operation.name()));
+                    path.push_field(&placeholder(name));
+                }
+            }
+            rest = behind;
+        }
+        path.push(&parameters::path_text(rest));
+        path
+    }
+
+    /// Adds what the first of the operation's security requirements needs.
+    fn add_security(
+        &mut self,
+        operation: &Operation<'_>,
+        step: &mut StepDraft,
+        query: &mut Vec<FieldText>,
+        cookies: &mut Vec<(String, FieldText)>,
+    ) {
+        for scheme in self.document.security(operation) {
+            let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
+            let name = text("name");
+            match (text("type"), text("in")) {
+                ("apiKey", "query") => {
+                    let mut value = FieldText::literal(&format!("{}=", parameters::encoded(name)));
+                    if redaction::is_secret_parameter(name) {
+                        value.push_variable(&self.secrets.variable(name, ""));
+                    } else {
+                        value.push_field(&format!("row.{}", self.secrets.column(name, "")));
+                    }
+                    query.push(value);
+                }
+                ("apiKey", "cookie") => {
+                    let column = self.secrets.column(&format!("cookie_{name}"), "");
+                    let mut value = FieldText::default();
+                    value.push_field(&format!("row.{column}"));
+                    cookies.push((name.to_owned(), value));
+                }
+                ("mutualTLS", _) => {
+                    self.notes.push(
+                        "the service asks for a client certificate: add [tls] cert and key"
+                            .to_owned(),
+                    );
+                }
+                (kind, _) => {
+                    let name = if kind == "apiKey" {
+                        name
+                    } else {
+                        "authorization"
+                    };
+                    let name = name.to_ascii_lowercase();
+                    let variable = self.secrets.variable(&name, "");
+                    step.headers.insert(name, vec![HeaderText::Env(variable)]);
+                }
+            }
+        }
+    }
+
+    fn add_body(&mut self, operation: &Operation<'_>, step: &mut StepDraft) {
+        let Some((kind, media)) = self.document.body(operation) else {
+            return;
+        };
+        let found = self.document.example_of(media);
+        let schema = media.get("schema");
+        let is_from_schema = found.is_none();
+        let value = found.or_else(|| schema.map(|schema| sample(self.document, schema)));
+        let Some(value) = value else {
+            self.missing.insert(format!("the body of {}", step.name));
+            let mut body = FieldText::default();
+            body.push_field(&placeholder("body"));
+            step.body = Some(body);
+            return;
+        };
+        if is_from_schema {
+            let comment =
+                "The description has no example of the body: this one is made from its schema.";
+            step.comments.push(comment.to_owned());
+        }
+        let pairs = value.as_object().into_iter().flatten();
+        let plain = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let is_multipart = kind.starts_with("multipart/");
+        if is_multipart {
+            let parts = pairs.map(|(name, value)| RecordedPart {
+                name: name.clone(),
+                value: plain(value),
+                file: None,
+            });
+            step.parts = parts.collect();
+            return;
+        }
+        step.body = Some(if kind.starts_with("application/x-www-form-urlencoded") {
+            let mut body = FieldText::default();
+            for (name, value) in pairs {
+                let separator = if body == FieldText::default() {
+                    ""
+                } else {
+                    "&"
+                };
+                body.push(&format!("{separator}{}=", parameters::encoded(name)));
+                let text = plain(value);
+                if super::secrets::is_secret(name, &text) {
+                    body.push_field(&format!("row.{}", self.secrets.column(name, "")));
+                } else {
+                    body.push(&parameters::encoded(&text));
+                }
+            }
+            body
+        } else {
+            match &value {
+                Value::String(text) if !kind.contains("json") => FieldText::literal(text),
+                json => FieldText::literal(&json.to_string()),
+            }
+        });
+        let kind = FieldText::literal(kind);
+        step.headers
+            .insert("content-type".to_owned(), vec![HeaderText::Text(kind)]);
+    }
+}
+
+/// Returns what stands in braces for a value that has to be written: no field, so that the plan is refused by this name.
+fn placeholder(name: &str) -> String {
+    let is_plain = |c: &char| !c.is_control() && !"{}".contains(*c);
+    let name: String = name.chars().filter(is_plain).collect();
+    format!("VALUE-OF-{name}")
+}

@@ -1,0 +1,151 @@
+//! The parameters of an operation, as text of a request.
+
+use serde_json::Value;
+
+use super::document::{Document, Operation};
+
+/// A parameter.
+pub(super) struct Parameter {
+    pub(super) name: String,
+    pub(super) place: ParameterSyntax,
+    pub(super) text: ParameterText,
+}
+
+/// The part of a request that carries a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParameterSyntax {
+    Path,
+    Query,
+    Header,
+    Cookie,
+}
+
+/// What a parameter is sent as.
+pub(super) enum ParameterText {
+    /// The text of its value; in a query with its name.
+    Known(String),
+    /// It has no example, and is required.
+    Missing,
+    /// It has no example, and may be left out.
+    LeftOut,
+}
+
+/// Header fields that a description can't set as parameters (OpenAPI 3.1, 4.8.12.1).
+const IGNORED_HEADERS: [&str; 3] = ["accept", "authorization", "content-type"];
+
+/// Returns the parameters of an operation: its own, and those of its path that it does not replace.
+pub(super) fn parameters_of(document: &Document<'_>, operation: &Operation<'_>) -> Vec<Parameter> {
+    let of = |value: &Value| value.get("parameters").and_then(Value::as_array).cloned();
+    let own = of(operation.value).unwrap_or_default();
+    let common = of(operation.item).unwrap_or_default();
+    let mut found: Vec<Parameter> = Vec::new();
+    for value in own.iter().chain(&common) {
+        let resolved = resolved(document, value);
+        let Some(parameter) = parameter(document, &resolved) else {
+            continue;
+        };
+        let is_known =
+            |known: &Parameter| known.name == parameter.name && known.place == parameter.place;
+        if !found.iter().any(is_known) {
+            found.push(parameter);
+        }
+    }
+    found
+}
+
+/// Returns a parameter with the references to itself and its schema followed.
+fn resolved(document: &Document<'_>, value: &Value) -> Value {
+    let mut value = document.referred(value);
+    let schema = value.get("schema").map(|schema| document.referred(schema));
+    if let (Some(schema), Some(object)) = (schema, value.as_object_mut()) {
+        object.insert("schema".to_owned(), schema);
+    }
+    value
+}
+
+fn parameter(document: &Document<'_>, value: &Value) -> Option<Parameter> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let name = text("name")?.to_owned();
+    let place = match text("in")? {
+        "path" => ParameterSyntax::Path,
+        "query" => ParameterSyntax::Query,
+        "cookie" => ParameterSyntax::Cookie,
+        "header" if !IGNORED_HEADERS.contains(&&*name.to_ascii_lowercase()) => {
+            ParameterSyntax::Header
+        }
+        _ => return None,
+    };
+    let is_required = value.get("required").and_then(Value::as_bool) == Some(true);
+    let flag = |key: &str| value.get(key).and_then(Value::as_bool);
+    let style = text("style").unwrap_or_default();
+    let found = document.value_named_by(value);
+    let rendered = found.map(|found| match place {
+        ParameterSyntax::Query => in_query(&name, &found, flag("explode") != Some(false), style),
+        ParameterSyntax::Path => path_text(&encoded(&joined(&found))),
+        ParameterSyntax::Header | ParameterSyntax::Cookie => joined(&found),
+    });
+    let text = match rendered {
+        // An empty list or text would send nothing where something is required.
+        Some(text) if !text.is_empty() => ParameterText::Known(text),
+        _ if is_required || place == ParameterSyntax::Path => ParameterText::Missing,
+        _ => ParameterText::LeftOut,
+    };
+    Some(Parameter { name, place, text })
+}
+
+/// Returns a value as text: items of a list, and members of an object, joined by commas (`style: simple`).
+fn joined(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Array(items) => items.iter().map(joined).collect::<Vec<_>>().join(","),
+        Value::Object(members) => {
+            let members = members.iter();
+            let pairs = members.map(|(key, value)| format!("{key},{}", joined(value)));
+            pairs.collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns a parameter of a query (`style: form` and `deepObject`).
+fn in_query(name: &str, value: &Value, explode: bool, style: &str) -> String {
+    let pair = |name: &str, value: &Value| format!("{}={}", encoded(name), encoded(&joined(value)));
+    let pairs: Vec<String> = match value {
+        Value::Array(items) if explode => items.iter().map(|item| pair(name, item)).collect(),
+        Value::Object(members) if style == "deepObject" => {
+            let members = members.iter();
+            members
+                .map(|(key, value)| pair(&format!("{name}[{key}]"), value))
+                .collect()
+        }
+        Value::Object(members) if explode => members
+            .iter()
+            .map(|(key, value)| pair(key, value))
+            .collect(),
+        Value::Null => Vec::new(),
+        other => vec![pair(name, other)],
+    };
+    pairs.join("&")
+}
+
+/// Percent-encodes all but the unreserved characters (RFC 3986, 2.3), and commas.
+pub(super) fn encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~,".contains(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    encoded.collect()
+}
+
+/// Percent-encodes what the text of a path can't contain.
+pub(super) fn path_text(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| match byte {
+        b'!'..=b'~' if !b"#?\"<>\\^`{|}".contains(&byte) => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    encoded.collect()
+}

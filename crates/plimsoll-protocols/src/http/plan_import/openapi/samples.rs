@@ -1,0 +1,138 @@
+//! The smallest values that schemas allow, for bodies without an example.
+
+use serde_json::{Map, Value, json};
+
+use super::document::Document;
+
+/// The most schemas within each other, which also ends circles.
+const MAX_DEPTH: usize = 12;
+/// The most schemas that a sample is made of.
+const MAX_SCHEMAS: usize = 2_000;
+/// The most items or characters that a sample has because a schema asks for them.
+const MAX_LENGTH: u64 = 1_000;
+
+/// Returns a value that a schema allows: what it names itself, and otherwise what is required, as small as it can be.
+pub(super) fn sample(document: &Document<'_>, schema: &Value) -> Value {
+    let mut left = MAX_SCHEMAS;
+    sample_within((document, &mut left), schema, MAX_DEPTH)
+}
+
+/// The document, and how many schemas may still be looked at.
+type Scope<'a, 'b> = (&'a Document<'b>, &'a mut usize);
+
+fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
+    let schema = document.referred(schema);
+    if let Some(value) = document.named_by_schema(&schema) {
+        return value;
+    }
+    *left = left.saturating_sub(1);
+    if depth == 0 || *left == 0 {
+        return Value::Null;
+    }
+    for key in ["oneOf", "anyOf"] {
+        let choices = schema.get(key).and_then(Value::as_array);
+        let is_null = |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
+        if let Some(choice) = choices.and_then(|all| all.iter().find(|choice| !is_null(choice))) {
+            return sample_within((document, left), choice, depth - 1);
+        }
+    }
+    if let Some(all) = schema.get("allOf").and_then(Value::as_array) {
+        let mut merged = Map::new();
+        let own = object_sample((document, left), &schema, depth);
+        let parts = all
+            .iter()
+            .map(|part| sample_within((document, left), part, depth - 1));
+        let parts: Vec<Value> = parts.chain([own]).collect();
+        for part in parts {
+            match part {
+                Value::Object(members) => merged.extend(members),
+                Value::Null => {}
+                other => return other,
+            }
+        }
+        return Value::Object(merged);
+    }
+    match kind(&schema) {
+        "object" => object_sample((document, left), &schema, depth),
+        "array" => {
+            let count = number(&schema, "minItems").max(1).min(MAX_LENGTH);
+            let item = schema.get("items");
+            let item = item.map_or(Value::Null, |item| {
+                sample_within((document, left), item, depth - 1)
+            });
+            // Deep lists of long lists would be as large as the product of their lengths.
+            let count = if depth < MAX_DEPTH { 1 } else { count };
+            Value::Array(vec![item; count as usize])
+        }
+        "string" => Value::String(text_sample(&schema)),
+        "integer" => json!(
+            schema
+                .get("minimum")
+                .and_then(Value::as_f64)
+                .unwrap_or(1.0)
+                .ceil() as i64
+        ),
+        "number" => schema.get("minimum").cloned().unwrap_or_else(|| json!(1)),
+        "boolean" => json!(true),
+        _ => Value::Null,
+    }
+}
+
+/// Returns the schema's type; of several, the first that is not null.
+fn kind(schema: &Value) -> &str {
+    let named = match schema.get("type") {
+        Some(Value::Array(kinds)) => {
+            let mut kinds = kinds.iter().filter_map(Value::as_str);
+            kinds.find(|kind| *kind != "null")
+        }
+        Some(kind) => kind.as_str(),
+        None => None,
+    };
+    let has_members = schema.get("properties").is_some();
+    named.unwrap_or(if has_members { "object" } else { "" })
+}
+
+fn object_sample((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| {
+        required.is_some_and(|names| names.iter().any(|known| known.as_str() == Some(name)))
+    };
+    let members = properties.into_iter().flatten();
+    let members = members.filter(|(name, _)| is_required(name));
+    let members = members.map(|(name, schema)| {
+        (
+            name.clone(),
+            sample_within((document, left), schema, depth - 1),
+        )
+    });
+    Value::Object(members.collect())
+}
+
+fn number(schema: &Value, key: &str) -> u64 {
+    schema.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn text_sample(schema: &Value) -> String {
+    let by_format = match schema.get("format").and_then(Value::as_str) {
+        Some("date") => "2026-01-01",
+        Some("date-time") => "2026-01-01T00:00:00Z",
+        Some("time") => "00:00:00Z",
+        Some("uuid") => "00000000-0000-4000-8000-000000000000",
+        Some("email") => "user@example.com",
+        Some("uri" | "url") => "https://example.com/",
+        Some("ipv4") => "192.0.2.1",
+        Some("ipv6") => "2001:db8::1",
+        _ => "text",
+    };
+    let min = number(schema, "minLength").min(MAX_LENGTH) as usize;
+    let max = schema.get("maxLength").and_then(Value::as_u64);
+    let mut text = by_format.to_owned();
+    while text.chars().count() < min {
+        text.push('x');
+    }
+    match max {
+        Some(max) => text.chars().take(max as usize).collect(),
+        None => text,
+    }
+}

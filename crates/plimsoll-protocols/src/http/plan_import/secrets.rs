@@ -1,0 +1,135 @@
+//! Secrets of a recording that no answer gave: they are left out of the plan, which has a variable of the environment or
+//! a column of the rows in their place.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::redaction;
+
+use super::answer_values::as_name;
+use super::values::{is_jwt, words_of};
+
+/// Words in the names of secrets that people type, whatever their length.
+const PASSWORD_WORDS: [&str; 12] = [
+    "cvc",
+    "cvv",
+    "otp",
+    "pass",
+    "passcode",
+    "passphrase",
+    "passwd",
+    "password",
+    "pin",
+    "pwd",
+    "secret",
+    "totp",
+];
+
+/// The shortest value of any other secret. Bytes.
+const MIN_TOKEN: usize = 6;
+
+/// Returns whether a value sent under this name is secret.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    let words = words_of(name);
+    let is_password =
+        |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
+    let is_token = words.iter().any(|word| word.ends_with("token"));
+    words.iter().any(is_password)
+        || is_jwt(value)
+        || (value.len() >= MIN_TOKEN && (is_token || redaction::is_secret_parameter(name)))
+}
+
+/// The placeholders of a plan's secrets.
+#[derive(Debug, Default)]
+pub(super) struct SecretNames {
+    /// The beginning of all variables.
+    prefix: String,
+    /// Secrets by their variables.
+    variables: BTreeMap<String, String>,
+    /// Secrets by their columns.
+    columns: BTreeMap<String, String>,
+}
+
+impl SecretNames {
+    /// Makes placeholders for the plan of this name.
+    pub(super) fn new(plan: &str) -> SecretNames {
+        let name = as_name(plan).to_ascii_uppercase();
+        let is_usable =
+            !name.starts_with("PLIMSOLL") && !name.starts_with(|c: char| c.is_ascii_digit());
+        SecretNames {
+            prefix: if is_usable { name } else { "PLAN".to_owned() },
+            ..SecretNames::default()
+        }
+    }
+
+    /// Returns the environment variable of a secret.
+    pub(super) fn variable(&mut self, name: &str, value: &str) -> String {
+        let name = format!("{}_{}", self.prefix, as_name(name).to_ascii_uppercase());
+        distinct(&mut self.variables, &name, value)
+    }
+
+    /// Returns the column of a secret.
+    pub(super) fn column(&mut self, name: &str, value: &str) -> String {
+        distinct(&mut self.columns, &as_name(name), value)
+    }
+
+    /// Returns the variables that the plan needs.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().map(String::as_str)
+    }
+
+    /// Returns the columns that the plan needs.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        self.columns.keys().map(String::as_str)
+    }
+
+    /// Returns the names of secrets that a text contains all the same.
+    pub(super) fn found_in(&self, text: &str) -> Vec<&str> {
+        let all = self.variables.iter().chain(&self.columns);
+        let found = all.filter(|(_, value)| value.len() >= MIN_TOKEN && text.contains(&***value));
+        found.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// Returns the name under which `known` has this value, numbered where another value has the name.
+fn distinct(known: &mut BTreeMap<String, String>, name: &str, value: &str) -> String {
+    let mut numbered = name.to_owned();
+    for number in 2.. {
+        let held = known.entry(numbered.clone());
+        if held.or_insert_with(|| value.to_owned()) == value {
+            break;
+        }
+        numbered = format!("{name}_{number}");
+    }
+    numbered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_by_name_or_form() {
+        let jwt = format!("eyJ{}.{}.x", "a".repeat(20), "b".repeat(20));
+        for (name, value, expected) in [
+            ("newPassword", "x", true),
+            ("api_key", "abcdefg", true),
+            ("csrfmiddlewaretoken", "abcdefg", true),
+            ("key", "red", false),
+            ("comment", "abcdefg", false),
+            ("comment", &*jwt, true),
+            ("max_tokens", "100", false),
+        ] {
+            assert_eq!(is_secret(name, value), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn different_secrets_have_different_names() {
+        let mut names = SecretNames::new("7 shops");
+        assert_eq!(names.variable("X-Api-Key", "one111"), "PLAN_X_API_KEY");
+        assert_eq!(names.variable("x-api-key", "two222"), "PLAN_X_API_KEY_2");
+        assert_eq!(names.variable("x-api-key", "one111"), "PLAN_X_API_KEY");
+        assert_eq!(names.column("user[password]", "p"), "user_password");
+        assert_eq!(names.found_in("a two222 b"), ["PLAN_X_API_KEY_2"]);
+    }
+}

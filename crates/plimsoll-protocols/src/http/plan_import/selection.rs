@@ -1,0 +1,182 @@
+//! Which of the requests that were recorded belong to one user of one target.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::exchange::{Exchange, split_url};
+use crate::protocol_module::PlanImportRequest;
+
+/// The most requests of a journey.
+pub(super) const MAX_STEPS: usize = 200;
+
+/// What a recording is to become.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selection<'a> {
+    /// The origin whose requests are kept. Default: that of most requests.
+    pub(super) origin: Option<&'a str>,
+    /// Whether images, fonts, style sheets and scripts are kept.
+    pub(super) with_assets: bool,
+}
+
+impl<'a> Selection<'a> {
+    /// Returns what a request for a plan selects.
+    pub(super) fn of(request: &PlanImportRequest<'a>) -> Selection<'a> {
+        Selection {
+            origin: request.origin,
+            with_assets: request.with_assets,
+        }
+    }
+}
+
+/// The requests of a recording that belong to one user of one target.
+#[derive(Debug, Default)]
+pub(super) struct RecordedTraffic {
+    /// The program that recorded.
+    pub(super) creator: String,
+    pub(super) origin: String,
+    pub(super) exchanges: Vec<Exchange>,
+    /// The number of all requests.
+    pub(super) total: usize,
+    /// How many requests were left out, by reason.
+    pub(super) left_out: BTreeMap<String, usize>,
+    /// What the user should know about single requests.
+    pub(super) notes: Vec<String>,
+}
+
+/// The ends of the paths of assets.
+const ASSET_ENDS: [&str; 24] = [
+    ".avif",
+    ".bmp",
+    ".css",
+    ".eot",
+    ".gif",
+    ".ico",
+    ".jpeg",
+    ".jpg",
+    ".js",
+    ".map",
+    ".mjs",
+    ".mp3",
+    ".mp4",
+    ".otf",
+    ".png",
+    ".svg",
+    ".ttf",
+    ".wasm",
+    ".webm",
+    ".webmanifest",
+    ".webp",
+    ".woff",
+    ".woff2",
+    ".m4a",
+];
+
+/// Returns whether a URL is that of an asset by its path's end.
+pub(super) fn has_asset_path(url: &str) -> bool {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let path = path.to_ascii_lowercase();
+    ASSET_ENDS.iter().any(|end| path.ends_with(end))
+}
+
+impl RecordedTraffic {
+    /// Returns how many requests were left out, and why.
+    pub(super) fn shown_left_out(&self) -> String {
+        let reasons = self.left_out.iter();
+        let shown: Vec<String> = reasons
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        shown.join("; ")
+    }
+
+    /// Keeps the requests to one origin. Each comes with whether it loads an asset.
+    ///
+    /// # Errors
+    /// When none is left, or none goes to the origin that was asked for.
+    pub(super) fn keep(
+        &mut self,
+        kept: Vec<(bool, Exchange)>,
+        selection: Selection<'_>,
+    ) -> Result<(), String> {
+        let counts = counts_by_origin(&kept);
+        self.origin = chosen_origin(&counts, selection.origin)?;
+        let others: Vec<&str> = counts.iter().map(|(origin, _)| origin.as_str()).collect();
+        let others = others_than(&self.origin, &others);
+        for (is_asset, exchange) in kept {
+            let reason = if exchange.origin != self.origin {
+                others.clone()
+            } else if is_asset && !selection.with_assets {
+                "assets (--with-assets keeps them)".to_owned()
+            } else {
+                self.exchanges.push(exchange);
+                continue;
+            };
+            *self.left_out.entry(reason).or_default() += 1;
+        }
+        if self.exchanges.is_empty() {
+            return Err(format!(
+                "none of its {} requests can be made: {}",
+                self.total,
+                self.shown_left_out()
+            ));
+        }
+        // Proxies list requests in the order in which their answers ended.
+        self.exchanges
+            .sort_by_key(|exchange| exchange.times.map(|(start, _)| start));
+        let beyond = self.exchanges.len().saturating_sub(MAX_STEPS);
+        if beyond > 0 {
+            self.exchanges.truncate(MAX_STEPS);
+            let reason = format!("behind the first {MAX_STEPS}, the most steps of a journey");
+            self.left_out.insert(reason, beyond);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the origins and how many requests go to each, those with the most first. Assets only count where there is
+/// nothing else: they often have an origin of their own.
+fn counts_by_origin(kept: &[(bool, Exchange)]) -> Vec<(String, usize)> {
+    let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (is_asset, exchange) in kept {
+        let count = counts.entry(&exchange.origin).or_default();
+        count.0 += usize::from(!is_asset);
+        count.1 += 1;
+    }
+    let mut counts: Vec<(&str, (usize, usize))> = counts.into_iter().collect();
+    counts.sort_by_key(|(origin, count)| (std::cmp::Reverse(*count), *origin));
+    let counts = counts.into_iter();
+    counts
+        .map(|(origin, (_, all))| (origin.to_owned(), all))
+        .collect()
+}
+
+fn chosen_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<String, String> {
+    let Some(asked) = asked else {
+        let first = counts.first().map(|(origin, _)| origin.clone());
+        return Ok(first.unwrap_or_default());
+    };
+    let (origin, _) = split_url(asked).map_err(|e| format!("--origin: {e}"))?;
+    if counts.iter().any(|(known, _)| *known == origin) {
+        return Ok(origin);
+    }
+    let known = counts.iter().take(5);
+    let known: Vec<String> = known
+        .map(|(origin, count)| format!("{origin} ({count})"))
+        .collect();
+    Err(format!(
+        "--origin: no request goes to {origin}, only to {}",
+        known.join(", ")
+    ))
+}
+
+/// Returns the reason for which requests to other origins are left out.
+fn others_than(origin: &str, all: &[&str]) -> String {
+    let others: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|other| *other != origin)
+        .collect();
+    let shown = others[..others.len().min(3)].join(", ");
+    match others.len().saturating_sub(3) {
+        0 => format!("of other origins ({shown})"),
+        more => format!("of other origins ({shown} and {more} more)"),
+    }
+}

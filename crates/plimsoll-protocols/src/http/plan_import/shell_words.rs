@@ -1,0 +1,198 @@
+//! Splits command lines into words as a shell does, with the `$'…'` of Bash, which browsers write and other splitters
+//! don't read.
+
+/// A command: the line on which it begins, and its words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CommandWords {
+    pub(super) line: usize,
+    pub(super) words: Vec<String>,
+}
+
+/// Returns the commands of a text. They end with a line, `;` or `&`; a line that ends in `\` goes on in the next.
+///
+/// # Errors
+/// Where a quote is not closed, with its line.
+pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
+    let mut splitter = Splitter {
+        rest: text.chars().peekable(),
+        line: 1,
+        word: None,
+        command: CommandWords::default(),
+        commands: Vec::new(),
+    };
+    splitter.run()?;
+    Ok(splitter.commands)
+}
+
+struct Splitter<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    line: usize,
+    /// The word that is read; `None` between words.
+    word: Option<String>,
+    command: CommandWords,
+    commands: Vec<CommandWords>,
+}
+
+impl Splitter<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(c) = self.next() {
+            match c {
+                '\\' => match self.next() {
+                    Some('\n') | None => {}
+                    Some('\r') if self.rest.peek() == Some(&'\n') => drop(self.next()),
+                    Some(c) => self.push(c),
+                },
+                '\'' => self.single_quoted()?,
+                '"' => self.double_quoted()?,
+                '$' if self.rest.peek() == Some(&'\'') => {
+                    self.next();
+                    self.ansi_quoted()?;
+                }
+                '#' if self.word.is_none() => {
+                    while self.rest.peek().is_some_and(|c| *c != '\n') {
+                        self.next();
+                    }
+                }
+                '\n' | ';' | '&' => self.end_command(),
+                c if c.is_whitespace() => self.end_word(),
+                c => self.push(c),
+            }
+        }
+        self.end_command();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.next()?;
+        self.line += usize::from(c == '\n');
+        Some(c)
+    }
+
+    fn push(&mut self, c: char) {
+        if self.command.words.is_empty() && self.word.is_none() {
+            self.command.line = self.line;
+        }
+        self.word.get_or_insert_default().push(c);
+    }
+
+    fn end_word(&mut self) {
+        self.command.words.extend(self.word.take());
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        let command = std::mem::take(&mut self.command);
+        self.commands
+            .extend(Some(command).filter(|command| !command.words.is_empty()));
+    }
+
+    /// Returns the next character within a quote that was opened on `line`.
+    fn quoted(&mut self, line: usize) -> Result<char, String> {
+        let next = self.next();
+        next.ok_or_else(|| format!("line {line}: a quote is not closed"))
+    }
+
+    fn single_quoted(&mut self) -> Result<(), String> {
+        let line = self.line;
+        self.word.get_or_insert_default();
+        loop {
+            match self.quoted(line)? {
+                '\'' => return Ok(()),
+                c => self.push(c),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self) -> Result<(), String> {
+        let line = self.line;
+        self.word.get_or_insert_default();
+        loop {
+            match self.quoted(line)? {
+                '"' => return Ok(()),
+                '\\' => match self.quoted(line)? {
+                    '\n' => {}
+                    c @ ('"' | '\\' | '$' | '`') => self.push(c),
+                    c => {
+                        self.push('\\');
+                        self.push(c);
+                    }
+                },
+                c => self.push(c),
+            }
+        }
+    }
+
+    /// Reads the rest of a `$'…'`.
+    fn ansi_quoted(&mut self) -> Result<(), String> {
+        let line = self.line;
+        self.word.get_or_insert_default();
+        loop {
+            match self.quoted(line)? {
+                '\'' => return Ok(()),
+                '\\' => {
+                    let c = match self.quoted(line)? {
+                        'n' => '\n',
+                        'r' => '\r',
+                        't' => '\t',
+                        'b' => '\u{8}',
+                        'f' => '\u{c}',
+                        'a' => '\u{7}',
+                        'v' => '\u{b}',
+                        'e' => '\u{1b}',
+                        'x' => self.hex(2),
+                        'u' => self.hex(4),
+                        'U' => self.hex(8),
+                        c => c,
+                    };
+                    self.push(c);
+                }
+                c => self.push(c),
+            }
+        }
+    }
+
+    /// Reads a character by its number, of at most so many hexadecimal digits.
+    fn hex(&mut self, digits: usize) -> char {
+        let mut number = 0_u32;
+        for _ in 0..digits {
+            let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(16)) else {
+                break;
+            };
+            number = number.wrapping_mul(16).wrapping_add(digit);
+            self.next();
+        }
+        char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_split_as_by_shell() {
+        let text = "# all\ncurl 'a b' \\\n  -H \"c: \\\"d\\\" \\e\" \\\r\n  $'it\\'s\\n\\u0021\\x41' ''x;\ncurl b & curl c#d\n";
+        let all = commands(text).expect("commands");
+        let words: Vec<Vec<&str>> = all
+            .iter()
+            .map(|command| command.words.iter().map(String::as_str).collect())
+            .collect();
+        assert_eq!(
+            words,
+            [
+                vec!["curl", "a b", "-H", "c: \"d\" \\e", "it's\n!A", "x"],
+                vec!["curl", "b"],
+                vec!["curl", "c#d"],
+            ]
+        );
+        assert_eq!(all.iter().map(|c| c.line).collect::<Vec<_>>(), [2, 5, 5]);
+    }
+
+    #[test]
+    fn open_quotes_are_rejected_with_line() {
+        for text in ["\ncurl 'a", "\ncurl \"a\\", "\ncurl $'a\n\n"] {
+            let problem = commands(text).expect_err(text);
+            assert!(problem.starts_with("line 2:"), "{problem}");
+        }
+    }
+}

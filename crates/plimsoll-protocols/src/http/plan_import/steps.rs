@@ -1,0 +1,339 @@
+//! Makes the steps of a plan from exchanges in the order in which they were sent.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_model::redaction;
+
+use super::answer_values::set_cookies;
+use super::correlation::Correlator;
+use super::draft::{HeaderText, StepDraft};
+use super::exchange::{Exchange, RequestBody, header};
+use super::field_text::FieldText;
+use super::request_parts::{values_of_body, values_of_path};
+use super::secrets::SecretNames;
+use super::values::is_jwt;
+use crate::http::step_spec::is_bound;
+
+/// The shortest pause that is kept.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// The longest name of a step. Characters.
+const MAX_NAME: usize = 80;
+
+/// Header fields that browsers and connections set by themselves.
+const DROPPED_HEADERS: [&str; 49] = [
+    "accept-encoding",
+    "accept-language",
+    "alt-used",
+    "baggage",
+    "cache-control",
+    "connection",
+    "content-length",
+    "cookie",
+    "date",
+    "device-memory",
+    "dnt",
+    "downlink",
+    "dpr",
+    "ect",
+    "expect",
+    "forwarded",
+    "host",
+    "if-modified-since",
+    "if-none-match",
+    "keep-alive",
+    "newrelic",
+    "origin",
+    "pragma",
+    "priority",
+    "proxy-authorization",
+    "proxy-connection",
+    "purpose",
+    "referer",
+    "rtt",
+    "save-data",
+    "sentry-trace",
+    "te",
+    "trace-id",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "via",
+    "viewport-width",
+    "width",
+    "x-client-data",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// Header fields with an id that is another one for each request.
+const UNIQUE_HEADERS: [&str; 5] = [
+    "idempotency-key",
+    "x-correlation-id",
+    "x-idempotency-key",
+    "x-request-id",
+    "x-trace-id",
+];
+
+/// Beginnings of the names of cookies that scripts set to count visitors.
+const COUNTING_COOKIES: [&str; 16] = [
+    "OptanonAlertBoxClosed",
+    "OptanonConsent",
+    "__gads",
+    "__utm",
+    "_clck",
+    "_clsk",
+    "_fbp",
+    "_ga",
+    "_gcl",
+    "_gid",
+    "_hj",
+    "_pk_",
+    "ajs_",
+    "amplitude_",
+    "intercom-",
+    "mp_",
+];
+
+/// The steps of a plan, and what it needs besides.
+#[derive(Debug)]
+pub(super) struct StepList {
+    pub(super) steps: Vec<StepDraft>,
+    pub(super) secrets: SecretNames,
+    /// How many values of answers later steps use.
+    pub(super) taken: usize,
+    /// Names of cookies that were left out since they only count visitors.
+    pub(super) counting_cookies: BTreeSet<String>,
+}
+
+/// Makes the steps of a plan of this name.
+pub(super) fn steps_of(plan: &str, exchanges: &[Exchange]) -> StepList {
+    let mut builder = StepBuilder {
+        correlator: Correlator::new(SecretNames::new(plan)),
+        jar: HashMap::new(),
+        names: HashSet::new(),
+        last_end: None,
+        counting_cookies: BTreeSet::new(),
+    };
+    let mut steps: Vec<StepDraft> = Vec::new();
+    for exchange in exchanges {
+        steps.push(builder.step(exchange));
+        builder.correlator.add_answer(exchange);
+        builder.keep_cookies(exchange);
+    }
+    let counting_cookies = builder.counting_cookies;
+    let (takes, list_items, secrets) = builder.correlator.into_takes();
+    let taken = takes.iter().map(BTreeMap::len).sum();
+    for (step, take) in steps.iter_mut().zip(takes) {
+        step.take = take;
+    }
+    for (step, name) in list_items {
+        steps[step].comments.push(format!(
+            "`{name}` is the item of a list that was recorded: a JSONPath such as $.items[*].id takes one at random."
+        ));
+    }
+    StepList {
+        steps,
+        secrets,
+        taken,
+        counting_cookies,
+    }
+}
+
+struct StepBuilder {
+    correlator: Correlator,
+    /// The cookies that answers have set so far, by name.
+    jar: HashMap<String, String>,
+    names: HashSet<String>,
+    /// The latest end of an answer so far.
+    last_end: Option<Timestamp>,
+    counting_cookies: BTreeSet<String>,
+}
+
+impl StepBuilder {
+    fn step(&mut self, exchange: &Exchange) -> StepDraft {
+        let mut step = StepDraft {
+            method: exchange.method.clone(),
+            pause: self.pause(exchange),
+            ..StepDraft::default()
+        };
+        let place = self.correlator.place(&exchange.path);
+        step.path = place.unwrap_or_else(|| {
+            let values = values_of_path(&exchange.path);
+            self.correlator.fill(&exchange.path, &values)
+        });
+        step.name = self.name(&step);
+        let content_type = header(&exchange.headers, "content-type").unwrap_or_default();
+        match &exchange.body {
+            RequestBody::Empty => {}
+            RequestBody::Text(text) => {
+                let values = values_of_body(text, content_type);
+                step.body = Some(self.correlator.fill(text, &values));
+            }
+            RequestBody::Parts(parts) => {
+                step.parts = parts.clone();
+                if parts.iter().any(|part| part.file.is_some()) {
+                    let comment =
+                        "The recording has no contents of files: put each where the form names it.";
+                    step.comments.push(comment.to_owned());
+                }
+            }
+        }
+        self.add_headers(exchange, &mut step);
+        self.add_cookies(exchange, &mut step);
+        let status = exchange.answer.as_ref().map(|answer| answer.status);
+        // A conditional request, whose condition is not sent, is answered in full.
+        step.expect = status.filter(|status| !(200..300).contains(status) && *status != 304);
+        step
+    }
+
+    /// Returns the pause between the end of the last answer and this request.
+    fn pause(&mut self, exchange: &Exchange) -> Option<Duration> {
+        let (start, end) = exchange.times?;
+        let last = self.last_end;
+        self.last_end = Some(last.map_or(end, |last| last.max(end)));
+        let pause = Duration::try_from(start.duration_since(last?)).ok()?;
+        let unit_ms = match pause.as_millis() {
+            ..1_000 => 10,
+            1_000..10_000 => 100,
+            _ => 1_000,
+        };
+        let rounded = (pause.as_millis() as u64 + unit_ms / 2) / unit_ms * unit_ms;
+        Some(Duration::from_millis(rounded)).filter(|_| pause >= MIN_PAUSE)
+    }
+
+    /// Returns a name for the step that no other has.
+    fn name(&mut self, step: &StepDraft) -> String {
+        let path = step.path.shown();
+        let path = path.split('?').next().unwrap_or_default();
+        let name = format!("{} {path}", step.method);
+        let base: String = name.chars().take(MAX_NAME).collect();
+        let mut name = base.clone();
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{base} {number}");
+            number += 1;
+        }
+        name
+    }
+
+    fn add_headers(&mut self, exchange: &Exchange, step: &mut StepDraft) {
+        let changes = !matches!(&*exchange.method, "GET" | "HEAD");
+        let has_origin = header(&exchange.headers, "origin").is_some();
+        for (name, value) in &exchange.headers {
+            let is_kept = match &**name {
+                "origin" => changes,
+                // Checks against forged requests read it where there is no origin.
+                "referer" => changes && !has_origin,
+                "accept" => value != "*/*",
+                "content-type" => step.body.is_some(),
+                name => !is_dropped(name),
+            };
+            let is_sendable = |byte: u8| (b' '..=b'~').contains(&byte);
+            let value = value.trim();
+            if !is_kept || value.is_empty() || !value.bytes().all(is_sendable) {
+                continue;
+            }
+            let text = self.header(name, value);
+            step.headers.entry(name.clone()).or_default().push(text);
+        }
+    }
+
+    fn header(&mut self, name: &str, value: &str) -> HeaderText {
+        if UNIQUE_HEADERS.contains(&name) && is_uuid(value) {
+            let mut text = FieldText::default();
+            text.push_field("uuid");
+            return HeaderText::Text(text);
+        }
+        let text = self.correlator.header(name, value);
+        let is_secret = redaction::is_secret_name(name) || value.split(' ').any(is_jwt);
+        if is_secret && !is_bound(&text.to_string()) {
+            return HeaderText::Env(self.correlator.secrets.variable(name, value));
+        }
+        HeaderText::Text(text)
+    }
+
+    /// Adds a cookie field where a cookie was sent that no answer had set: a journey sends the others by itself.
+    fn add_cookies(&mut self, exchange: &Exchange, step: &mut StepDraft) {
+        let fields = exchange.headers.iter().filter(|(name, _)| name == "cookie");
+        let pairs = fields.flat_map(|(_, field)| field.split(';'));
+        let mut sent: Vec<(String, String)> = Vec::new();
+        for pair in pairs {
+            let Some((name, value)) = pair.trim().split_once('=') else {
+                continue;
+            };
+            if COUNTING_COOKIES.iter().any(|known| name.starts_with(known)) {
+                self.counting_cookies.insert(name.to_owned());
+            } else if !value.is_empty() {
+                sent.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        if sent.iter().all(|(name, _)| self.jar.contains_key(name)) {
+            return;
+        }
+        let mut text = FieldText::default();
+        for (name, value) in sent {
+            let separator = if text == FieldText::default() {
+                ""
+            } else {
+                "; "
+            };
+            text.push(&format!("{separator}{name}="));
+            match self.jar.get(&name).cloned() {
+                Some(set) => match self.correlator.cookie(&name, &set) {
+                    Some(field) => text.push_field(&field),
+                    None => text.push(&set),
+                },
+                None => {
+                    let column = self
+                        .correlator
+                        .secrets
+                        .column(&format!("cookie_{name}"), &value);
+                    text.push_field(&format!("row.{column}"));
+                }
+            }
+        }
+        step.headers
+            .insert("cookie".to_owned(), vec![HeaderText::Text(text)]);
+    }
+
+    fn keep_cookies(&mut self, exchange: &Exchange) {
+        let answer = exchange.answer.as_ref();
+        for (name, value) in answer
+            .into_iter()
+            .flat_map(|answer| set_cookies(&answer.headers))
+        {
+            if value.is_empty() {
+                self.jar.remove(name);
+            } else {
+                self.jar.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+fn is_dropped(name: &str) -> bool {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    name.is_empty()
+        || !name.bytes().all(is_token)
+        || name.starts_with("sec-")
+        || name.starts_with("x-devtools-")
+        || DROPPED_HEADERS.contains(&name)
+}
+
+fn is_uuid(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
