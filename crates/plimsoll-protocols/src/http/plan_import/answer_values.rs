@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use plimsoll_model::template::MAX_TAKEN;
 use regex::Regex;
 
-use super::exchange::{Exchange, header};
+use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
 use super::values::{is_distinctive, is_telling, words_of};
 use crate::http::step_spec::{TakeSpec, TakeTable};
@@ -58,7 +58,7 @@ const IGNORED_HEADERS: [&str; 24] = [
 ];
 
 /// Returns the values of the exchange's answer.
-pub(super) fn answer_values(exchange: &Exchange) -> Vec<AnswerValue> {
+pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     let Some(answer) = &exchange.answer else {
         return Vec::new();
     };
@@ -240,9 +240,9 @@ fn values_of_location(location: &str) -> Vec<AnswerValue> {
     values
 }
 
-static TAGS: LazyLock<Regex> =
+static TAG_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?is)<(?:input|meta)\b[^>]*>").expect("a valid expression"));
-static ATTRIBUTES: LazyLock<Regex> = LazyLock::new(|| {
+static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?is)\b(name|id|value|content)\s*=\s*(?:"([^"]*)"|'([^']*)')"#)
         .expect("a valid expression")
 });
@@ -250,10 +250,10 @@ static ATTRIBUTES: LazyLock<Regex> = LazyLock::new(|| {
 /// Returns the values of a page's hidden inputs and its `meta` elements.
 fn values_of_page(page: &str) -> Vec<AnswerValue> {
     let mut values = Vec::new();
-    for tag in TAGS.find_iter(page) {
+    for tag in TAG_PATTERN.find_iter(page) {
         let tag = tag.as_str();
         let (mut name, mut value) = (None, None);
-        for attribute in ATTRIBUTES.captures_iter(tag) {
+        for attribute in ATTRIBUTE_PATTERN.captures_iter(tag) {
             let whole = attribute.get(0).map_or(0..0, |all| all.range());
             let text = attribute
                 .get(2)
@@ -360,7 +360,7 @@ pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = 
 }
 
 /// Returns the path to which an answer sends the client, and what takes it: `None` where it leads to another origin.
-pub(super) fn location(exchange: &Exchange) -> Option<(&str, TakeSpec)> {
+pub(super) fn location(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
     let answer = exchange.answer.as_ref()?;
     let location = header(&answer.headers, "location")?;
     if location.starts_with('/') && !location.starts_with("//") && !location.contains('#') {

@@ -11,7 +11,7 @@ use plimsoll_model::redaction;
 use super::answer_values::{
     AnswerValue, MAX_SEARCHED_BODY, answer_values, expression_for, from_body, location,
 };
-use super::exchange::{Exchange, PlusSign, percent_decoded};
+use super::exchange::{PlusSign, RecordedExchange, percent_decoded};
 use super::field_text::FieldText;
 use super::request_parts::{RequestValue, ValueSyntax, pieces};
 use super::secrets::{SecretNames, is_secret};
@@ -34,7 +34,7 @@ struct KnownValue {
 }
 
 /// What takes the place of a value.
-enum Replacement {
+enum ValueReplacement {
     Field(String),
     /// An environment variable.
     Variable(String),
@@ -42,7 +42,7 @@ enum Replacement {
 
 /// What is known of a journey up to the request that is looked at.
 #[derive(Debug)]
-pub(super) struct Correlator {
+pub(super) struct ValueCorrelator {
     known: HashMap<String, Vec<KnownValue>>,
     /// Values that were sent without being known.
     sent: HashSet<String>,
@@ -59,9 +59,9 @@ pub(super) struct Correlator {
     pub(super) secrets: SecretNames,
 }
 
-impl Correlator {
-    pub(super) fn new(secrets: SecretNames) -> Correlator {
-        Correlator {
+impl ValueCorrelator {
+    pub(super) fn new(secrets: SecretNames) -> ValueCorrelator {
+        ValueCorrelator {
             known: HashMap::new(),
             sent: HashSet::new(),
             places: Vec::new(),
@@ -75,7 +75,7 @@ impl Correlator {
     }
 
     /// Adds the answer of the next step, whose request has been looked at.
-    pub(super) fn add_answer(&mut self, exchange: &Exchange) {
+    pub(super) fn add_answer(&mut self, exchange: &RecordedExchange) {
         let step = self.takes.len();
         self.takes.push(BTreeMap::new());
         for value in answer_values(exchange) {
@@ -197,10 +197,10 @@ impl Correlator {
         &mut self,
         text: &str,
         value: &RequestValue,
-    ) -> Vec<(Range<usize>, Replacement)> {
+    ) -> Vec<(Range<usize>, ValueReplacement)> {
         let is_one_segment = value.place != ValueSyntax::Segment || !value.value.contains('/');
         if let Some(name) = self.name_of(value).filter(|_| is_one_segment) {
-            return vec![(value.span.clone(), Replacement::Field(name))];
+            return vec![(value.span.clone(), ValueReplacement::Field(name))];
         }
         // A number is only a secret if it is one that people type.
         let is_number = value.place == ValueSyntax::JsonNumber;
@@ -214,17 +214,17 @@ impl Correlator {
             // Where forms and URLs hold the value, it is encoded there.
             let held = &text[value.span.clone()];
             let replacement = if is_variable {
-                Replacement::Variable(self.secrets.variable(&value.name, held))
+                ValueReplacement::Variable(self.secrets.variable(&value.name, held))
             } else {
                 let column = self.secrets.column(&value.name, &value.value);
-                Replacement::Field(format!("row.{column}"))
+                ValueReplacement::Field(format!("row.{column}"))
             };
             return vec![(value.span.clone(), replacement)];
         }
         let found = self.pieces(text, value);
         if found.is_empty() {
             if let Some(name) = self.search(value).filter(|_| is_one_segment) {
-                return vec![(value.span.clone(), Replacement::Field(name))];
+                return vec![(value.span.clone(), ValueReplacement::Field(name))];
             }
             self.sent.insert(value.value.clone());
         }
@@ -232,12 +232,16 @@ impl Correlator {
     }
 
     /// Returns the pieces of a value that are values of answers.
-    fn pieces(&mut self, text: &str, value: &RequestValue) -> Vec<(Range<usize>, Replacement)> {
+    fn pieces(
+        &mut self,
+        text: &str,
+        value: &RequestValue,
+    ) -> Vec<(Range<usize>, ValueReplacement)> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
             return Vec::new();
         }
-        let mut found: Vec<(Range<usize>, Replacement)> = Vec::new();
+        let mut found: Vec<(Range<usize>, ValueReplacement)> = Vec::new();
         for piece in pieces(held) {
             let span = value.span.start + piece.start..value.span.start + piece.end;
             let is_covered = found
@@ -248,7 +252,7 @@ impl Correlator {
             }
             let is_distinctive = |known: &KnownValue| known.value.is_distinctive;
             match self.use_known(&held[piece.clone()], &is_distinctive) {
-                Some(name) => found.push((span, Replacement::Field(name))),
+                Some(name) => found.push((span, ValueReplacement::Field(name))),
                 // The whole value may still be found in a page.
                 None if piece.len() == held.len() => {}
                 None => drop(self.sent.insert(held[piece].to_owned())),
@@ -348,7 +352,7 @@ impl Correlator {
 }
 
 /// Returns the text with the replacements, which are in its order.
-fn filled(text: &str, found: Vec<(Range<usize>, Replacement)>) -> FieldText {
+fn filled(text: &str, found: Vec<(Range<usize>, ValueReplacement)>) -> FieldText {
     let mut made = FieldText::default();
     let mut at = 0;
     for (span, replacement) in found {
@@ -356,8 +360,8 @@ fn filled(text: &str, found: Vec<(Range<usize>, Replacement)>) -> FieldText {
         at = span.start;
         if made.takes_field() {
             match replacement {
-                Replacement::Field(name) => made.push_field(&name),
-                Replacement::Variable(name) => made.push_variable(&name),
+                ValueReplacement::Field(name) => made.push_field(&name),
+                ValueReplacement::Variable(name) => made.push_variable(&name),
             }
             at = span.end;
         }

@@ -4,8 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::exchange::{Exchange, RecordedPart, RequestBody, split_url};
-use super::selection::{RecordedTraffic, Selection, has_asset_path};
+use super::exchange::{RecordedExchange, RecordedPart, RequestBody, split_url};
+use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 use super::shell_words::{CommandWords, commands};
 use crate::http::foreign_lines::CURL;
 
@@ -20,7 +20,7 @@ pub(super) fn is_curl(text: &str) -> bool {
 ///
 /// # Errors
 /// The line that can't be read, and why.
-pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraffic, String> {
+pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
     if text.lines().any(|line| line.ends_with(" ^")) {
         return Err(
             "these lines are for cmd.exe: have the browser copy them as cURL (bash)".to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraff
 
 impl RecordedTraffic {
     /// Returns the request of a line.
-    fn exchange_of(&mut self, command: &CommandWords) -> Result<Exchange, String> {
+    fn exchange_of(&mut self, command: &CommandWords) -> Result<RecordedExchange, String> {
         let (tool, words) = command.words.split_first().ok_or("no command")?;
         if tool != "curl" {
             return Err(format!("`{tool}` is not curl: each line is one of curl"));
@@ -59,10 +59,10 @@ impl RecordedTraffic {
         let ours = line.words.get(1..).unwrap_or_default();
         let url = ours.first().map(String::as_str).unwrap_or_default();
         let (origin, path) = split_url(url)?;
-        let mut exchange = Exchange {
+        let mut exchange = RecordedExchange {
             origin,
             path,
-            ..Exchange::default()
+            ..RecordedExchange::default()
         };
         let mut method = None;
         let mut rest = ours.iter().skip(1);
@@ -123,7 +123,7 @@ fn body(text: Option<&String>) -> Result<RequestBody, String> {
     }
 }
 
-impl Exchange {
+impl RecordedExchange {
     /// Adds a part of a form, NAME=VALUE or NAME=@FILE.
     fn add_part(&mut self, typed: &str) {
         let (name, value) = typed.split_once('=').unwrap_or((typed, ""));

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 /// A request, and its answer where it is known.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct RecordedExchange {
     /// The method, in capitals.
     pub(super) method: String,
     /// Scheme, host and port where it is not the scheme's own: `https://shop.example`.
@@ -14,7 +14,7 @@ pub(super) struct Exchange {
     /// Header fields in order, names in lower case.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: RequestBody,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<RecordedAnswer>,
     /// When the request was sent, and when its answer had ended.
     pub(super) times: Option<(Timestamp, Timestamp)>,
     /// Whether it went over HTTP/2 or HTTP/3.
@@ -42,7 +42,7 @@ pub(super) struct RecordedPart {
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct RecordedAnswer {
     pub(super) status: u16,
     /// Header fields in order, names in lower case.
     pub(super) headers: Vec<(String, String)>,

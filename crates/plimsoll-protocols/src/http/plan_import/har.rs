@@ -6,42 +6,44 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::exchange::{Answer, Exchange, RecordedPart, RequestBody, header, split_url};
+use super::exchange::{
+    RecordedAnswer, RecordedExchange, RecordedPart, RequestBody, header, split_url,
+};
 use super::file_error;
-use super::selection::{RecordedTraffic, Selection, has_asset_path};
+use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 
 #[derive(Deserialize)]
-struct Archive<'a> {
+struct HarArchive<'a> {
     #[serde(borrow)]
-    log: Log<'a>,
+    log: HarLog<'a>,
 }
 
 #[derive(Deserialize)]
-struct Log<'a> {
+struct HarLog<'a> {
     #[serde(default)]
-    creator: Creator,
+    creator: HarCreator,
     #[serde(borrow)]
     entries: Vec<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Creator {
+struct HarCreator {
     name: String,
     version: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct HarEntry {
     #[serde(default)]
     started_date_time: String,
     /// Milliseconds; negative where it is not known.
     #[serde(default)]
     time: Option<f64>,
-    request: Request,
+    request: HarRequest,
     #[serde(default)]
-    response: Response,
+    response: HarResponse,
     /// Chromium's kind of what was loaded.
     #[serde(default, rename = "_resourceType")]
     resource_type: Option<String>,
@@ -49,21 +51,21 @@ struct Entry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+struct HarRequest {
     method: String,
     url: String,
     #[serde(default)]
     http_version: String,
     #[serde(default)]
-    headers: Vec<Field>,
+    headers: Vec<HarField>,
     #[serde(default)]
-    cookies: Vec<Field>,
+    cookies: Vec<HarField>,
     #[serde(default)]
     post_data: Option<PostData>,
 }
 
 #[derive(Deserialize)]
-struct Field {
+struct HarField {
     name: String,
     #[serde(default)]
     value: String,
@@ -77,12 +79,12 @@ struct PostData {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
-    params: Option<Vec<Param>>,
+    params: Option<Vec<HarParam>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Param {
+struct HarParam {
     name: String,
     #[serde(default)]
     value: Option<String>,
@@ -92,17 +94,17 @@ struct Param {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Response {
+struct HarResponse {
     status: i64,
-    headers: Vec<Field>,
-    content: Content,
+    headers: Vec<HarField>,
+    content: HarContent,
     #[serde(rename = "_error")]
     error: Option<serde_json::Value>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Content {
+struct HarContent {
     mime_type: Option<String>,
     text: Option<String>,
     encoding: Option<String>,
@@ -112,8 +114,9 @@ struct Content {
 ///
 /// # Errors
 /// Where the text is not a recording, by entry and key; if no request of it can be made.
-pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraffic, String> {
-    let archive: Archive<'_> = serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;
+pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
+    let archive: HarArchive<'_> =
+        serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;
     let creator = &archive.log.creator;
     let mut recording = RecordedTraffic {
         creator: format!("{} {}", creator.name, creator.version)
@@ -124,9 +127,10 @@ pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraff
         total: archive.log.entries.len(),
         ..RecordedTraffic::default()
     };
-    let mut kept: Vec<(bool, Exchange)> = Vec::new();
+    let mut kept: Vec<(bool, RecordedExchange)> = Vec::new();
     for (number, entry) in (1..).zip(&archive.log.entries) {
-        let entry: Entry = parse_entry(entry.get()).map_err(|e| format!("entry {number}, {e}"))?;
+        let entry: HarEntry =
+            parse_entry(entry.get()).map_err(|e| format!("entry {number}, {e}"))?;
         if let Some(reason) = unusable(&entry) {
             *recording.left_out.entry(reason.to_owned()).or_default() += 1;
             continue;
@@ -140,7 +144,7 @@ pub(super) fn read(text: &str, selection: Selection<'_>) -> Result<RecordedTraff
     Ok(recording)
 }
 
-fn parse_entry(text: &str) -> Result<Entry, String> {
+fn parse_entry(text: &str) -> Result<HarEntry, String> {
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let problem = e.inner().to_string();
@@ -153,7 +157,7 @@ fn parse_entry(text: &str) -> Result<Entry, String> {
 }
 
 /// Returns why a request of this kind is left out, whatever its origin.
-fn unusable(entry: &Entry) -> Option<&'static str> {
+fn unusable(entry: &HarEntry) -> Option<&'static str> {
     let url = entry.request.url.trim_start();
     let scheme = url
         .split(':')
@@ -198,7 +202,7 @@ fn unusable(entry: &Entry) -> Option<&'static str> {
 }
 
 /// Returns whether a request loads an image, a font, a style sheet, a script or the like.
-fn is_asset(entry: &Entry) -> bool {
+fn is_asset(entry: &HarEntry) -> bool {
     if entry.request.method != "GET" {
         return false;
     }
@@ -229,7 +233,7 @@ fn is_asset(entry: &Entry) -> bool {
 
 impl RecordedTraffic {
     /// Converts an entry.
-    fn exchange(&mut self, number: usize, entry: Entry) -> Result<Exchange, String> {
+    fn exchange(&mut self, number: usize, entry: HarEntry) -> Result<RecordedExchange, String> {
         let request = entry.request;
         let (origin, path) = split_url(&request.url).map_err(|e| format!("request.url: {e}"))?;
         let mut headers = fields(request.headers);
@@ -260,7 +264,7 @@ impl RecordedTraffic {
             Some((start, start.checked_add(lasts).ok()?))
         });
         let version = request.http_version.to_ascii_lowercase();
-        Ok(Exchange {
+        Ok(RecordedExchange {
             method,
             origin,
             path,
@@ -274,7 +278,7 @@ impl RecordedTraffic {
         })
     }
 
-    fn answer(&mut self, number: usize, response: Response) -> Answer {
+    fn answer(&mut self, number: usize, response: HarResponse) -> RecordedAnswer {
         let content = response.content;
         let body = match content.encoding.as_deref() {
             Some("base64") => {
@@ -291,7 +295,7 @@ impl RecordedTraffic {
             }
             _ => content.text,
         };
-        Answer {
+        RecordedAnswer {
             status: u16::try_from(response.status).unwrap_or_default(),
             headers: fields(response.headers),
             body,
@@ -300,7 +304,7 @@ impl RecordedTraffic {
 }
 
 /// Returns fields with names in lower case, without those of HTTP/2's own. Some writers join values by line breaks.
-fn fields(fields: Vec<Field>) -> Vec<(String, String)> {
+fn fields(fields: Vec<HarField>) -> Vec<(String, String)> {
     let ordinary = fields
         .into_iter()
         .filter(|field| !field.name.starts_with(':'));

@@ -17,7 +17,7 @@ pub(super) struct JsonLeaf {
 }
 
 /// An object or list that the scan is inside of.
-enum Container {
+enum JsonContainer {
     /// The key of the member that is read.
     Object(String),
     /// The index of the item that is read.
@@ -30,7 +30,7 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     let bytes = text.as_bytes();
     let mut leaves = Vec::new();
-    let mut inside: Vec<Container> = Vec::new();
+    let mut inside: Vec<JsonContainer> = Vec::new();
     let mut is_key = false;
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
@@ -38,23 +38,23 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
         at += 1;
         match byte {
             b'{' => {
-                inside.push(Container::Object(String::new()));
+                inside.push(JsonContainer::Object(String::new()));
                 is_key = true;
             }
-            b'[' => inside.push(Container::List(0)),
+            b'[' => inside.push(JsonContainer::List(0)),
             b'}' | b']' => {
                 inside.pop();
                 is_key = false;
             }
             b',' => match inside.last_mut() {
-                Some(Container::List(index)) => *index += 1,
+                Some(JsonContainer::List(index)) => *index += 1,
                 _ => is_key = true,
             },
             b':' => is_key = false,
             b'"' => {
                 let end = end_of_string(bytes, at);
                 let value: String = serde_json::from_str(text.get(begin..=end)?).ok()?;
-                if let (true, Some(Container::Object(key))) = (is_key, inside.last_mut()) {
+                if let (true, Some(JsonContainer::Object(key))) = (is_key, inside.last_mut()) {
                     *key = value;
                 } else {
                     leaves.push(leaf(&inside, at..end, value, JsonKind::String));
@@ -79,14 +79,14 @@ enum JsonKind {
     Number,
 }
 
-fn leaf(inside: &[Container], span: Range<usize>, value: String, kind: JsonKind) -> JsonLeaf {
+fn leaf(inside: &[JsonContainer], span: Range<usize>, value: String, kind: JsonKind) -> JsonLeaf {
     let tokens = inside.iter().map(|container| match container {
-        Container::Object(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
-        Container::List(index) => format!("/{index}"),
+        JsonContainer::Object(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+        JsonContainer::List(index) => format!("/{index}"),
     });
     let keys = inside.iter().rev().find_map(|container| match container {
-        Container::Object(key) => Some(key.clone()),
-        Container::List(_) => None,
+        JsonContainer::Object(key) => Some(key.clone()),
+        JsonContainer::List(_) => None,
     });
     JsonLeaf {
         pointer: tokens.collect(),

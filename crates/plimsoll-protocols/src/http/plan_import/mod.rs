@@ -1,7 +1,7 @@
 //! Makes plans of what people have: recordings of browsers and proxies (HAR), descriptions of services (OpenAPI), and
 //! lines of curl.
 //!
-//! Each source is read into [`exchange::Exchange`]s, of which those of one target are kept (`selection`). `steps` makes a step of
+//! Each source is read into [`exchange::RecordedExchange`]s, of which those of one target are kept (`selection`). `steps` makes a step of
 //! each, for which `correlation` finds the values that earlier answers had, and `secrets` what must not be in a plan.
 //! `draft` writes the plan.
 
@@ -22,9 +22,9 @@ mod steps;
 mod values;
 
 use draft::{PlanDraft, rows_file};
-use exchange::Exchange;
+use exchange::RecordedExchange;
 use secrets::SecretNames;
-use selection::{RecordedTraffic, Selection};
+use selection::{RecordedTraffic, RequestSelection};
 
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource};
 
@@ -111,13 +111,13 @@ fn import_recording(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
     refuse_operations(request)?;
-    let recording = har::read(request.text, Selection::of(request))?;
+    let recording = har::read(request.text, RequestSelection::of(request))?;
     Ok(plan_of(request, recording))
 }
 
 fn import_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError> {
     refuse_operations(request)?;
-    let recording = curl_lines::read(request.text, Selection::of(request))?;
+    let recording = curl_lines::read(request.text, RequestSelection::of(request))?;
     Ok(plan_of(request, recording))
 }
 
@@ -161,7 +161,7 @@ fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanI
 
 /// Returns whether most requests went over HTTP/2, which a plan can have with TLS.
 fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
-    let is_multiplexed = |exchange: &&Exchange| exchange.is_multiplexed;
+    let is_multiplexed = |exchange: &&RecordedExchange| exchange.is_multiplexed;
     let multiplexed = recording.exchanges.iter().filter(is_multiplexed).count();
     recording.origin.starts_with("https:") && multiplexed * 2 > recording.exchanges.len()
 }

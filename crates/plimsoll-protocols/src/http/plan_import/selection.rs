@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::exchange::{Exchange, split_url};
+use super::exchange::{RecordedExchange, split_url};
 use crate::protocol_module::PlanImportRequest;
 
 /// The most requests of a journey.
@@ -10,17 +10,17 @@ pub(super) const MAX_STEPS: usize = 200;
 
 /// What a recording is to become.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Selection<'a> {
+pub(super) struct RequestSelection<'a> {
     /// The origin whose requests are kept. Default: that of most requests.
     pub(super) origin: Option<&'a str>,
     /// Whether images, fonts, style sheets and scripts are kept.
     pub(super) with_assets: bool,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> RequestSelection<'a> {
     /// Returns what a request for a plan selects.
-    pub(super) fn of(request: &PlanImportRequest<'a>) -> Selection<'a> {
-        Selection {
+    pub(super) fn of(request: &PlanImportRequest<'a>) -> RequestSelection<'a> {
+        RequestSelection {
             origin: request.origin,
             with_assets: request.with_assets,
         }
@@ -33,7 +33,7 @@ pub(super) struct RecordedTraffic {
     /// The program that recorded.
     pub(super) creator: String,
     pub(super) origin: String,
-    pub(super) exchanges: Vec<Exchange>,
+    pub(super) exchanges: Vec<RecordedExchange>,
     /// The number of all requests.
     pub(super) total: usize,
     /// How many requests were left out, by reason.
@@ -93,8 +93,8 @@ impl RecordedTraffic {
     /// When none is left, or none goes to the origin that was asked for.
     pub(super) fn keep(
         &mut self,
-        kept: Vec<(bool, Exchange)>,
-        selection: Selection<'_>,
+        kept: Vec<(bool, RecordedExchange)>,
+        selection: RequestSelection<'_>,
     ) -> Result<(), String> {
         let counts = counts_by_origin(&kept);
         self.origin = chosen_origin(&counts, selection.origin)?;
@@ -133,7 +133,7 @@ impl RecordedTraffic {
 
 /// Returns the origins and how many requests go to each, those with the most first. Assets only count where there is
 /// nothing else: they often have an origin of their own.
-fn counts_by_origin(kept: &[(bool, Exchange)]) -> Vec<(String, usize)> {
+fn counts_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for (is_asset, exchange) in kept {
         let count = counts.entry(&exchange.origin).or_default();

@@ -13,7 +13,7 @@ pub(super) struct CommandWords {
 /// # Errors
 /// Where a quote is not closed, with its line.
 pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
-    let mut splitter = Splitter {
+    let mut splitter = CommandSplitter {
         rest: text.chars().peekable(),
         line: 1,
         word: None,
@@ -24,7 +24,7 @@ pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
     Ok(splitter.commands)
 }
 
-struct Splitter<'a> {
+struct CommandSplitter<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     line: usize,
     /// The word that is read; `None` between words.
@@ -33,7 +33,7 @@ struct Splitter<'a> {
     commands: Vec<CommandWords>,
 }
 
-impl Splitter<'_> {
+impl CommandSplitter<'_> {
     fn run(&mut self) -> Result<(), String> {
         while let Some(c) = self.next() {
             match c {

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use plimsoll_model::redaction;
 
 use super::answer_values::set_cookies;
-use super::correlation::Correlator;
+use super::correlation::ValueCorrelator;
 use super::draft::{HeaderText, StepDraft};
-use super::exchange::{Exchange, RequestBody, header};
+use super::exchange::{RecordedExchange, RequestBody, header};
 use super::field_text::FieldText;
 use super::request_parts::{values_of_body, values_of_path};
 use super::secrets::SecretNames;
@@ -115,9 +115,9 @@ pub(super) struct StepList {
 }
 
 /// Makes the steps of a plan of this name.
-pub(super) fn steps_of(plan: &str, exchanges: &[Exchange]) -> StepList {
+pub(super) fn steps_of(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
     let mut builder = StepBuilder {
-        correlator: Correlator::new(SecretNames::new(plan)),
+        correlator: ValueCorrelator::new(SecretNames::new(plan)),
         jar: HashMap::new(),
         names: HashSet::new(),
         last_end: None,
@@ -149,7 +149,7 @@ pub(super) fn steps_of(plan: &str, exchanges: &[Exchange]) -> StepList {
 }
 
 struct StepBuilder {
-    correlator: Correlator,
+    correlator: ValueCorrelator,
     /// The cookies that answers have set so far, by name.
     jar: HashMap<String, String>,
     names: HashSet<String>,
@@ -159,7 +159,7 @@ struct StepBuilder {
 }
 
 impl StepBuilder {
-    fn step(&mut self, exchange: &Exchange) -> StepDraft {
+    fn step(&mut self, exchange: &RecordedExchange) -> StepDraft {
         let mut step = StepDraft {
             method: exchange.method.clone(),
             pause: self.pause(exchange),
@@ -196,7 +196,7 @@ impl StepBuilder {
     }
 
     /// Returns the pause between the end of the last answer and this request.
-    fn pause(&mut self, exchange: &Exchange) -> Option<Duration> {
+    fn pause(&mut self, exchange: &RecordedExchange) -> Option<Duration> {
         let (start, end) = exchange.times?;
         let last = self.last_end;
         self.last_end = Some(last.map_or(end, |last| last.max(end)));
@@ -225,7 +225,7 @@ impl StepBuilder {
         name
     }
 
-    fn add_headers(&mut self, exchange: &Exchange, step: &mut StepDraft) {
+    fn add_headers(&mut self, exchange: &RecordedExchange, step: &mut StepDraft) {
         let changes = !matches!(&*exchange.method, "GET" | "HEAD");
         let has_origin = header(&exchange.headers, "origin").is_some();
         for (name, value) in &exchange.headers {
@@ -262,7 +262,7 @@ impl StepBuilder {
     }
 
     /// Adds a cookie field where a cookie was sent that no answer had set: a journey sends the others by itself.
-    fn add_cookies(&mut self, exchange: &Exchange, step: &mut StepDraft) {
+    fn add_cookies(&mut self, exchange: &RecordedExchange, step: &mut StepDraft) {
         let fields = exchange.headers.iter().filter(|(name, _)| name == "cookie");
         let pairs = fields.flat_map(|(_, field)| field.split(';'));
         let mut sent: Vec<(String, String)> = Vec::new();
@@ -305,7 +305,7 @@ impl StepBuilder {
             .insert("cookie".to_owned(), vec![HeaderText::Text(text)]);
     }
 
-    fn keep_cookies(&mut self, exchange: &Exchange) {
+    fn keep_cookies(&mut self, exchange: &RecordedExchange) {
         let answer = exchange.answer.as_ref();
         for (name, value) in answer
             .into_iter()

@@ -5,20 +5,20 @@ use serde_json::Value;
 /// The most references that are followed for one value, which also ends circles.
 const MAX_REFERENCES: usize = 16;
 /// The methods of operations (OpenAPI 3.1, 4.8.9).
-const METHODS: [&str; 8] = [
+const OPERATION_METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
 ];
 /// The most operations that an error lists.
 const MAX_LISTED: usize = 10;
 
 /// A description.
-pub(super) struct Document<'a> {
+pub(super) struct ServiceDescription<'a> {
     root: &'a Value,
 }
 
 /// An operation.
 #[derive(Clone, Copy)]
-pub(super) struct Operation<'a> {
+pub(super) struct ServiceOperation<'a> {
     pub(super) path: &'a str,
     /// The method in small letters.
     pub(super) method: &'a str,
@@ -27,7 +27,7 @@ pub(super) struct Operation<'a> {
     pub(super) value: &'a Value,
 }
 
-impl<'a> Operation<'a> {
+impl<'a> ServiceOperation<'a> {
     /// Returns its id, or method and path.
     pub(super) fn name(&self) -> String {
         match self.id() {
@@ -53,13 +53,13 @@ impl<'a> Operation<'a> {
     }
 }
 
-impl<'a> Document<'a> {
+impl<'a> ServiceDescription<'a> {
     /// # Errors
     /// When the version is not 3.0, 3.1 or 3.2.
-    pub(super) fn new(root: &'a Value) -> Result<Document<'a>, String> {
+    pub(super) fn new(root: &'a Value) -> Result<ServiceDescription<'a>, String> {
         let text = |key: &str| root.get(key).and_then(Value::as_str);
         match (text("openapi"), text("swagger")) {
-            (Some(version), _) if version.starts_with("3.") => Ok(Document { root }),
+            (Some(version), _) if version.starts_with("3.") => Ok(ServiceDescription { root }),
             (Some(version), _) => Err(format!(
                 "openapi: `{version}` is not read, only 3.0 and 3.1"
             )),
@@ -139,15 +139,15 @@ impl<'a> Document<'a> {
     ///
     /// # Errors
     /// When there is no such operation.
-    pub(super) fn operations(&self, ids: &[String]) -> Result<Vec<Operation<'a>>, String> {
+    pub(super) fn operations(&self, ids: &[String]) -> Result<Vec<ServiceOperation<'a>>, String> {
         let mut all = Vec::new();
         let paths = self.root.get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten() {
             let item = self.followed(item);
-            let methods = METHODS.iter();
+            let methods = OPERATION_METHODS.iter();
             all.extend(methods.filter_map(|method| {
                 let value = item.get(*method).filter(|value| value.is_object())?;
-                Some(Operation {
+                Some(ServiceOperation {
                     path,
                     method,
                     item,
@@ -167,7 +167,7 @@ impl<'a> Document<'a> {
             };
         }
         let found = ids.iter().map(|id| {
-            let is_it = |operation: &&Operation<'_>| {
+            let is_it = |operation: &&ServiceOperation<'_>| {
                 operation.id() == Some(id) || operation.method_and_path() == *id
             };
             all.iter().find(is_it).copied().ok_or_else(|| {
@@ -181,7 +181,7 @@ impl<'a> Document<'a> {
     }
 
     /// Returns the schemes of the operation's first security requirement; empty: it may be called without.
-    pub(super) fn security(&self, operation: &Operation<'a>) -> Vec<&'a Value> {
+    pub(super) fn security(&self, operation: &ServiceOperation<'a>) -> Vec<&'a Value> {
         let own = operation
             .value
             .get("security")
@@ -204,7 +204,7 @@ impl<'a> Document<'a> {
     }
 
     /// Returns the content type and the media object of an operation's body: JSON where there are several.
-    pub(super) fn body(&self, operation: &Operation<'a>) -> Option<(&'a str, &'a Value)> {
+    pub(super) fn body(&self, operation: &ServiceOperation<'a>) -> Option<(&'a str, &'a Value)> {
         let body = self.followed(operation.value.get("requestBody")?);
         let content = body.get("content")?.as_object()?;
         let json = content.iter().find(|(kind, _)| kind.contains("json"));
@@ -257,11 +257,11 @@ impl<'a> Document<'a> {
     }
 }
 
-fn listed(operations: &[Operation<'_>]) -> String {
+fn listed(operations: &[ServiceOperation<'_>]) -> String {
     let names: Vec<String> = operations
         .iter()
         .take(MAX_LISTED)
-        .map(Operation::name)
+        .map(ServiceOperation::name)
         .collect();
     match operations.len().saturating_sub(MAX_LISTED) {
         0 if names.is_empty() => "none".to_owned(),

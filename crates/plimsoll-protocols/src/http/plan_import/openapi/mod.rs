@@ -17,7 +17,7 @@ use super::secrets::SecretNames;
 use super::selection::MAX_STEPS;
 use super::{file_error, finished};
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
-use document::{Document, Operation};
+use document::{ServiceDescription, ServiceOperation};
 use parameters::{ParameterSyntax, ParameterText, parameters_of};
 use samples::sample;
 
@@ -33,7 +33,7 @@ pub(super) fn import(
     }
     let root: Value =
         serde_json::from_str(request.text).map_err(file_error("OpenAPI in JSON", request.text))?;
-    let document = Document::new(&root)?;
+    let document = ServiceDescription::new(&root)?;
     let server = match request.origin {
         Some(origin) => origin.to_owned(),
         None => document.server()?,
@@ -100,7 +100,7 @@ pub(super) fn import(
 
 /// Makes steps of operations.
 struct StepMaker<'a> {
-    document: &'a Document<'a>,
+    document: &'a ServiceDescription<'a>,
     secrets: SecretNames,
     /// Required values without an example.
     missing: BTreeSet<String>,
@@ -111,7 +111,7 @@ struct StepMaker<'a> {
 }
 
 impl StepMaker<'_> {
-    fn step(&mut self, operation: &Operation<'_>, base: &str) -> StepDraft {
+    fn step(&mut self, operation: &ServiceOperation<'_>, base: &str) -> StepDraft {
         let name = self.unused_name(operation.name());
         let mut step = StepDraft {
             method: operation.method.to_ascii_uppercase(),
@@ -180,7 +180,11 @@ impl StepMaker<'_> {
     }
 
     /// Returns the text that sends a parameter; `None`: it is optional and has no example.
-    fn value(&mut self, parameter: &parameters::Parameter, step: &str) -> Option<FieldText> {
+    fn value(
+        &mut self,
+        parameter: &parameters::OperationParameter,
+        step: &str,
+    ) -> Option<FieldText> {
         match &parameter.text {
             ParameterText::Known(text) => Some(FieldText::literal(text)),
             ParameterText::Missing => {
@@ -202,7 +206,7 @@ impl StepMaker<'_> {
     /// Returns the path with the values of its parameters, `{name}` in the description.
     fn path(
         &mut self,
-        operation: &Operation<'_>,
+        operation: &ServiceOperation<'_>,
         base: &str,
         known: &[(String, FieldText)],
     ) -> FieldText {
@@ -230,7 +234,7 @@ impl StepMaker<'_> {
     /// Adds what the first of the operation's security requirements needs.
     fn add_security(
         &mut self,
-        operation: &Operation<'_>,
+        operation: &ServiceOperation<'_>,
         step: &mut StepDraft,
         query: &mut Vec<FieldText>,
         cookies: &mut Vec<(String, FieldText)>,
@@ -274,7 +278,7 @@ impl StepMaker<'_> {
         }
     }
 
-    fn add_body(&mut self, operation: &Operation<'_>, step: &mut StepDraft) {
+    fn add_body(&mut self, operation: &ServiceOperation<'_>, step: &mut StepDraft) {
         let Some((kind, media)) = self.document.body(operation) else {
             return;
         };

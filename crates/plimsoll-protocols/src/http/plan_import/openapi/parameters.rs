@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::document::{Document, Operation};
+use super::document::{ServiceDescription, ServiceOperation};
 
 /// A parameter.
-pub(super) struct Parameter {
+pub(super) struct OperationParameter {
     pub(super) name: String,
     pub(super) place: ParameterSyntax,
     pub(super) text: ParameterText,
@@ -34,18 +34,22 @@ pub(super) enum ParameterText {
 const IGNORED_HEADERS: [&str; 3] = ["accept", "authorization", "content-type"];
 
 /// Returns the parameters of an operation: its own, and those of its path that it does not replace.
-pub(super) fn parameters_of(document: &Document<'_>, operation: &Operation<'_>) -> Vec<Parameter> {
+pub(super) fn parameters_of(
+    document: &ServiceDescription<'_>,
+    operation: &ServiceOperation<'_>,
+) -> Vec<OperationParameter> {
     let of = |value: &Value| value.get("parameters").and_then(Value::as_array).cloned();
     let own = of(operation.value).unwrap_or_default();
     let common = of(operation.item).unwrap_or_default();
-    let mut found: Vec<Parameter> = Vec::new();
+    let mut found: Vec<OperationParameter> = Vec::new();
     for value in own.iter().chain(&common) {
         let resolved = resolved(document, value);
         let Some(parameter) = parameter(document, &resolved) else {
             continue;
         };
-        let is_known =
-            |known: &Parameter| known.name == parameter.name && known.place == parameter.place;
+        let is_known = |known: &OperationParameter| {
+            known.name == parameter.name && known.place == parameter.place
+        };
         if !found.iter().any(is_known) {
             found.push(parameter);
         }
@@ -54,7 +58,7 @@ pub(super) fn parameters_of(document: &Document<'_>, operation: &Operation<'_>) 
 }
 
 /// Returns a parameter with the references to itself and its schema followed.
-fn resolved(document: &Document<'_>, value: &Value) -> Value {
+fn resolved(document: &ServiceDescription<'_>, value: &Value) -> Value {
     let mut value = document.referred(value);
     let schema = value.get("schema").map(|schema| document.referred(schema));
     if let (Some(schema), Some(object)) = (schema, value.as_object_mut()) {
@@ -63,7 +67,7 @@ fn resolved(document: &Document<'_>, value: &Value) -> Value {
     value
 }
 
-fn parameter(document: &Document<'_>, value: &Value) -> Option<Parameter> {
+fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<OperationParameter> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     let name = text("name")?.to_owned();
     let place = match text("in")? {
@@ -90,7 +94,7 @@ fn parameter(document: &Document<'_>, value: &Value) -> Option<Parameter> {
         _ if is_required || place == ParameterSyntax::Path => ParameterText::Missing,
         _ => ParameterText::LeftOut,
     };
-    Some(Parameter { name, place, text })
+    Some(OperationParameter { name, place, text })
 }
 
 /// Returns a value as text: items of a list, and members of an object, joined by commas (`style: simple`).

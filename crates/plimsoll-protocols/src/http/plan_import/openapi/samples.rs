@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::document::Document;
+use super::document::ServiceDescription;
 
 /// The most schemas within each other, which also ends circles.
 const MAX_DEPTH: usize = 12;
@@ -12,13 +12,13 @@ const MAX_SCHEMAS: usize = 2_000;
 const MAX_LENGTH: u64 = 1_000;
 
 /// Returns a value that a schema allows: what it names itself, and otherwise what is required, as small as it can be.
-pub(super) fn sample(document: &Document<'_>, schema: &Value) -> Value {
+pub(super) fn sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
     let mut left = MAX_SCHEMAS;
     sample_within((document, &mut left), schema, MAX_DEPTH)
 }
 
 /// The document, and how many schemas may still be looked at.
-type Scope<'a, 'b> = (&'a Document<'b>, &'a mut usize);
+type Scope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
 fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
     let schema = document.referred(schema);
