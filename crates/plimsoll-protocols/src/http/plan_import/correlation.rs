@@ -40,6 +40,13 @@ enum ValueReplacement {
     Variable(String),
 }
 
+/// What each step takes, the steps and names of values that are items of lists, and the plan's secrets.
+type CollectedTakes = (
+    Vec<BTreeMap<String, TakeSpec>>,
+    Vec<(usize, String)>,
+    SecretNames,
+);
+
 /// What is known of a journey up to the request that is looked at.
 #[derive(Debug)]
 pub(super) struct ValueCorrelator {
@@ -118,13 +125,7 @@ impl ValueCorrelator {
     }
 
     /// Returns what each step takes from its answer.
-    pub(super) fn into_takes(
-        self,
-    ) -> (
-        Vec<BTreeMap<String, TakeSpec>>,
-        Vec<(usize, String)>,
-        SecretNames,
-    ) {
+    pub(super) fn into_takes(self) -> CollectedTakes {
         (self.takes, self.list_items, self.secrets)
     }
 

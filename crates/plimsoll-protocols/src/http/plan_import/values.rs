@@ -91,7 +91,7 @@ fn is_date(value: &str) -> bool {
 
 /// Returns whether a value without a name of its own is random enough to look for it in the text of pages.
 pub(super) fn is_random(value: &str) -> bool {
-    let count = |is: fn(&u8) -> bool| value.bytes().filter(|byte| is(byte)).count();
+    let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte);
     value.len() >= 8
         && !is_date(value)

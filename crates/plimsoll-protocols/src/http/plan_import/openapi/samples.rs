@@ -55,7 +55,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
     match kind(&schema) {
         "object" => object_sample((document, left), &schema, depth),
         "array" => {
-            let count = number(&schema, "minItems").max(1).min(MAX_LENGTH);
+            let count = number(&schema, "minItems").clamp(1, MAX_LENGTH);
             let item = schema.get("items");
             let item = item.map_or(Value::Null, |item| {
                 sample_within((document, left), item, depth - 1)
