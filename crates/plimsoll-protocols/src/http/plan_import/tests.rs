@@ -37,7 +37,7 @@ pub(super) fn plan(text: &str) -> (Table, PlanImportResult) {
     (imported.plan.parse().expect("TOML"), imported)
 }
 
-pub(super) fn step<'a>(plan: &'a Table, nth: usize) -> &'a Table {
+pub(super) fn step(plan: &Table, nth: usize) -> &Table {
     plan["steps"][nth].as_table().expect("a step")
 }
 
