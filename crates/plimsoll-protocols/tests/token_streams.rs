@@ -233,7 +233,7 @@ const RESPONSES: &[ExpectedResult] = &[
     (
         "openai-summary",
         4,
-        Some((11, 30, 30)),
+        Some((11, 30, 4)),
         Some(Count::FinishStop),
         OK,
     ),

@@ -327,7 +327,7 @@ pub(crate) const INVALID_NOTE: &str =
 /// Describes how sure the intervals are.
 pub(crate) fn confidence(ladder: &LadderRecord) -> String {
     let share = ladder.confidence_percent() / 100.0;
-    // As few ladders as state the share exactly.
+    // The sentence counts as few ladders as state the share exactly.
     let ladders = [100_u64, 1_000, 10_000];
     let is_whole = |of: &&u64| {
         let claims = share * **of as f64;

@@ -1,18 +1,19 @@
 //! Parses the events of a streamed answer, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
 //! lines, or messages with a length prefix (`envelopes`).
 //!
-//! Invariant: only the incomplete event of a body is buffered, and never more than [`MAX_EVENT`] bytes of it. `content`
-//! passes bodies to the reader as they arrive.
+//! Invariant: only the incomplete event of a body is buffered, and never more of it than the limit of its stream.
+//! `content` passes bodies to the reader as they arrive.
 
 use plimsoll_model::Outcome;
 
 use super::call::{EventFormat, EventMatch, EventStream};
 use super::envelopes::{self, PREFIX_LEN};
 
-/// The largest event that is read. Bytes.
+/// The largest event that is read, except of streams of tokens. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// The largest document that is read where the whole body is one. Bytes.
+/// The largest document that is read where the whole body is one, and the largest event of a stream of tokens: its last
+/// one may repeat the whole answer. Bytes.
 const MAX_DOCUMENT: usize = 16 << 20;
 
 /// The data of the event that ends a stream of tokens, if the plan names no other.
@@ -43,9 +44,9 @@ pub struct StreamEvent<'a> {
 /// Why a stream can't be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
-    /// An event is larger than [`MAX_EVENT`].
-    #[error("an event of more than {MAX_EVENT} bytes")]
-    TooLarge,
+    /// An event is larger than the limit of its stream, which is given in bytes.
+    #[error("an event of more than {0} bytes")]
+    TooLarge(usize),
     /// A body that is one document is larger than [`MAX_DOCUMENT`].
     #[error("a document of more than {MAX_DOCUMENT} bytes")]
     DocumentTooLarge,
@@ -69,10 +70,13 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// Resets the reader for the next stream; its buffers are kept.
+    /// Resets the reader for the next stream; its buffers are kept unless they are large.
     pub fn restart(&mut self) {
-        self.line.clear();
-        self.data.clear();
+        for buffer in [&mut self.line, &mut self.data] {
+            buffer.clear();
+            // Few events are so large, and there is a reader for each connection.
+            buffer.shrink_to(MAX_EVENT);
+        }
         self.name.clear();
         self.after_cr = false;
         self.has_begun = false;
@@ -103,7 +107,7 @@ impl EventReader {
             }
             let is_end = |b: &u8| *b == b'\n' || *b == b'\r' && stream.format == EventFormat::Sse;
             let Some(end) = bytes.iter().position(is_end) else {
-                self.buffer_line(bytes)?;
+                self.buffer_line(stream, bytes)?;
                 break;
             };
             self.after_cr = bytes[end] == b'\r';
@@ -111,9 +115,7 @@ impl EventReader {
             bytes = rest;
             // Most lines arrive as a whole, and are not copied.
             let mut gathered = std::mem::take(&mut self.line);
-            if gathered.len() + piece.len() > MAX_EVENT {
-                return Err(EventsError::TooLarge);
-            }
+            check_size(stream, gathered.len() + piece.len())?;
             if !gathered.is_empty() {
                 gathered.extend_from_slice(piece);
                 piece = &gathered;
@@ -149,9 +151,7 @@ impl EventReader {
         let mut bytes = data;
         while !bytes.is_empty() {
             let message = envelopes::length(&self.line);
-            if message.is_some_and(|length| length > MAX_EVENT) {
-                return Err(EventsError::TooLarge);
-            }
+            check_size(stream, message.unwrap_or(0))?;
             let whole = PREFIX_LEN + message.unwrap_or(0);
             let lacks = (whole - self.line.len()).min(bytes.len());
             self.line.extend_from_slice(&bytes[..lacks]);
@@ -217,10 +217,8 @@ impl EventReader {
         self.line.capacity() + self.data.capacity() + self.name.capacity()
     }
 
-    fn buffer_line(&mut self, bytes: &[u8]) -> Result<(), EventsError> {
-        if self.line.len() + bytes.len() > MAX_EVENT {
-            return Err(EventsError::TooLarge);
-        }
+    fn buffer_line(&mut self, stream: &EventStream, bytes: &[u8]) -> Result<(), EventsError> {
+        check_size(stream, self.line.len() + bytes.len())?;
         self.line.extend_from_slice(bytes);
         Ok(())
     }
@@ -265,9 +263,7 @@ impl EventReader {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => {
-                if self.data.len() + value.len() > MAX_EVENT {
-                    return Err(EventsError::TooLarge);
-                }
+                check_size(stream, self.data.len() + value.len())?;
                 self.data.extend_from_slice(value);
                 self.data.push(b'\n');
             }
@@ -280,6 +276,19 @@ impl EventReader {
         }
         Ok(true)
     }
+}
+
+/// # Errors
+/// When an event of so many bytes is larger than the limit of its stream.
+fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
+    let limit = match stream.tokens {
+        Some(_) => MAX_DOCUMENT,
+        None => MAX_EVENT,
+    };
+    if bytes > limit {
+        return Err(EventsError::TooLarge(limit));
+    }
+    Ok(())
 }
 
 fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEvent<'a> {

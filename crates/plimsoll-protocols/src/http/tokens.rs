@@ -85,10 +85,12 @@ impl<'a> AnswerChunk<'a> {
             .map(move |choice| (index(choice), choice.finish_reason))
     }
 
-    /// Returns whether some of the text is reasoning.
+    /// Returns whether some of the text is reasoning. A summary is another text than that whose tokens were counted.
     pub(super) fn has_thoughts(&self) -> bool {
         let mut written = self.choices.iter().filter_map(Choice::delta_or_message);
-        written.any(|delta| !delta.thought.is_empty() || !delta.content.thought.is_empty())
+        written.any(|delta| {
+            !delta.is_summary && !(delta.thought.is_empty() && delta.content.thought.is_empty())
+        })
     }
 
     /// Returns the length of the text and of the arguments of tool calls. Bytes.
@@ -216,6 +218,8 @@ pub(super) struct Delta<'a> {
     pub(super) thought: Cow<'a, str>,
     /// Length of the names and arguments of tool calls. Bytes.
     pub(super) call_bytes: usize,
+    /// Whether the reasoning is a summary of what was not streamed.
+    pub(super) is_summary: bool,
     pub(super) error: bool,
 }
 

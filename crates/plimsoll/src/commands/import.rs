@@ -19,7 +19,7 @@ use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
-/// Make a plan of a recording (HAR), of OpenAPI or of curl lines, or a run of another tool's results.
+/// Make a plan of a recording (HAR), OpenAPI or curl lines, or a run of others' results.
 ///
 /// The format is recognised from the file. A plan is made of a recording (HAR 1.2) of a browser or a proxy, of a
 /// description of a service (OpenAPI 3.0 or 3.1, in JSON), and of lines of curl. A run is made of a line-per-request file
@@ -172,6 +172,7 @@ fn import_plan(
     }
     let shown = arguments.file.display();
     let failed = |problem: &dyn std::fmt::Display| {
+        let problem = printable(&problem.to_string());
         Failure::error(format_args!("can't import {shown}: {problem}"))
     };
     let text = plan_source_text(file).map_err(|e| failed(&e))?;
@@ -238,7 +239,8 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
 
 /// Prints what became of the file, what the plan needs, and the next line to type.
 fn summarise(imported: &PlanImportResult, out: &str) {
-    imported.notes.iter().for_each(console::notice);
+    let notes = imported.notes.iter();
+    notes.map(|note| printable(note)).for_each(console::notice);
     if !imported.variables.is_empty() {
         let variables = imported.variables.join(", ");
         console::notice(format_args!(
@@ -253,6 +255,12 @@ fn summarise(imported: &PlanImportResult, out: &str) {
         ));
     }
     console::notice(format_args!("next: plimsoll run {out} --dry-run"));
+}
+
+/// Returns a text from a file without what would control the terminal.
+fn printable(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
 }
 
 /// Returns the file's text if it is output of `openssl s_time`; anything else is left to the line reader.

@@ -23,7 +23,7 @@ use crate::presentation;
 use crate::stopping;
 use run_index::{PageResult, RunIndex};
 
-/// Show a folder of runs in a browser: the history of each plan, any report, and two runs compared.
+/// Show a folder of runs in a browser: histories of plans, reports, and two runs compared.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: what is in runs/, at port 8470 of this machine

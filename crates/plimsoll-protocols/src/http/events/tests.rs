@@ -50,7 +50,10 @@ fn prefixed_messages_parse_in_any_split() {
     let found = read(&connect, failed, 1).unwrap();
     assert_eq!(found[0].0, StreamEventKind::Error);
     let long = b"\0\0\x20\0\0x";
-    assert_eq!(read(&connect, long, 2), Err(EventsError::TooLarge));
+    assert_eq!(
+        read(&connect, long, 2),
+        Err(EventsError::TooLarge(MAX_EVENT))
+    );
 }
 
 #[test]
@@ -159,7 +162,10 @@ fn oversized_partial_event_is_rejected() {
     let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);
     for body in [&long, &lines] {
         for step in [1_000, body.len()] {
-            assert_eq!(read(&sse, body, step), Err(EventsError::TooLarge));
+            assert_eq!(
+                read(&sse, body, step),
+                Err(EventsError::TooLarge(MAX_EVENT))
+            );
         }
     }
 }

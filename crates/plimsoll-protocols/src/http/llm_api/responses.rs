@@ -113,7 +113,10 @@ fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
         "refusal" => delta.refusal = text.all(),
         // Sound is not text, although its bytes are.
         "audio" => {}
-        what if is_reasoning(what) => delta.thought = text.all(),
+        what if is_reasoning(what) => {
+            delta.thought = text.all();
+            delta.is_summary = what.starts_with("reasoning_summary");
+        }
         // Arguments and inputs of calls, code to run.
         _ => delta.call_bytes = text.all().len(),
     }
@@ -293,12 +296,12 @@ mod tests {
             (
                 r#"{"type":"response.reasoning_summary_text.delta","delta":"so"}"#,
                 2,
-                true,
+                false,
             ),
             (
                 r#"{"type":"response.reasoning_summary.delta","delta":{"text":"so"}}"#,
                 2,
-                true,
+                false,
             ),
             (
                 r#"{"type":"response.refusal.delta","delta":"no"}"#,

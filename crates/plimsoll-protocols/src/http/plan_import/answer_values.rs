@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
-use super::values::{is_distinctive, is_telling, words_of};
+use super::values::{is_distinctive, is_random, is_telling, words_of};
 use crate::http::step_spec::{TakeSpec, TakeTable};
 
 /// The largest body that values are looked for in: a journey looks in no more. Bytes.
@@ -95,7 +95,11 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
             name => values.push(AnswerValue {
                 take: from_header(name, None),
                 name: as_name(name),
-                words: words_of(name),
+                words: if is_telling(name) {
+                    words_of(name)
+                } else {
+                    BTreeSet::new()
+                },
                 is_distinctive: is_distinctive(value, name),
                 is_in_list: false,
                 value: value.clone(),
@@ -250,7 +254,7 @@ static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 /// Returns the values of a page's hidden inputs and its `meta` elements.
 fn values_of_page(page: &str) -> Vec<AnswerValue> {
     let mut values = Vec::new();
-    for tag in TAG_PATTERN.find_iter(page) {
+    for tag in TAG_PATTERN.find_iter(page).take(MAX_TAGS) {
         let tag = tag.as_str();
         let (mut name, mut value) = (None, None);
         for attribute in ATTRIBUTE_PATTERN.captures_iter(tag) {
@@ -307,7 +311,11 @@ fn finds(pattern: &str, text: &str, value: &str) -> bool {
 }
 
 /// The most text before a value that an expression for it contains. Bytes.
-const MAX_CONTEXT: usize = 32;
+const MAX_CONTEXT_BYTES: usize = 32;
+/// The least such text. Bytes.
+const MIN_CONTEXT_BYTES: usize = 3;
+/// The most tags of a page whose values are looked at: each of them is searched for in the whole page.
+const MAX_TAGS: usize = 100;
 
 /// Returns an expression that finds a value in a page by the text before it.
 pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
@@ -317,17 +325,16 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
         if before.ends_with(is_word) || after.starts_with(is_word) {
             continue;
         }
-        let mut from = at.saturating_sub(MAX_CONTEXT);
+        let mut from = at.saturating_sub(MAX_CONTEXT_BYTES);
         while !page.is_char_boundary(from) {
             from += 1;
         }
         let context = &page[from..at];
-        let is_gap = |c: char| c.is_whitespace() || c == '<' || c == '>';
-        // The nearest word alone, or all of the context if that is found earlier in the page, too.
-        let near = context
-            .trim_end()
-            .rfind(is_gap)
-            .map_or(context, |gap| &context[gap + 1..]);
+        // The shortest text that is not found earlier in the page: what is further away is more likely to change.
+        let is_edge = |c: char| c.is_whitespace() || "<>\"'&?,;=:{}()[]".contains(c);
+        let edges = context.char_indices().filter(|(_, c)| is_edge(*c));
+        let mut starts: Vec<usize> = edges.map(|(at, c)| at + c.len_utf8()).collect();
+        starts.insert(0, 0);
         let end = after
             .chars()
             .next()
@@ -337,9 +344,13 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
         } else {
             end
         };
-        for prefix in [near, context] {
+        for start in starts.into_iter().rev() {
+            let prefix = &context[start..];
+            if prefix.split(is_edge).any(is_random) {
+                break;
+            }
             let pattern = format!("{}([^{end}]+)", regex::escape(prefix));
-            if prefix.trim().len() >= 3 && finds(&pattern, page, value) {
+            if prefix.trim().len() >= MIN_CONTEXT_BYTES && finds(&pattern, page, value) {
                 return Some(pattern);
             }
         }

@@ -15,7 +15,7 @@ use super::exchange::{PlusSign, RecordedExchange, percent_decoded};
 use super::field_text::FieldText;
 use super::request_parts::{RequestValue, ValueSyntax, pieces};
 use super::secrets::{SecretNames, is_secret};
-use super::values::{is_jwt, is_random, words_of};
+use super::values::{is_jwt, is_random, is_telling, words_of};
 use crate::http::step_spec::TakeSpec;
 
 /// Answers' values of one text that are kept: those of several answers differ in what takes them.
@@ -265,11 +265,14 @@ impl ValueCorrelator {
     /// Returns the name of the answer's value that this one is.
     fn name_of(&mut self, value: &RequestValue) -> Option<String> {
         let words = words_of(&value.name);
+        // A short value is only that of an answer if its name says that it identifies something, or it is in the path.
+        let is_identified = is_telling(&value.name) || value.place == ValueSyntax::Segment;
         let shares = |known: &KnownValue| {
             let mut words = words
                 .iter()
-                .filter(|word| !word.bytes().all(|b| b.is_ascii_digit()));
-            known.value.is_distinctive || words.any(|word| known.value.words.contains(word))
+                .filter(|word| word.len() > 1 && !word.bytes().all(|b| b.is_ascii_digit()));
+            known.value.is_distinctive
+                || is_identified && words.any(|word| known.value.words.contains(word))
         };
         self.use_known(&value.value, &shares)
     }

@@ -4,7 +4,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::exchange::{RecordedExchange, RecordedPart, RequestBody, split_url};
+use super::exchange::{
+    PlusSign, RecordedExchange, RecordedPart, RequestBody, percent_decoded, split_url,
+};
 use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 use super::shell_words::{CommandWords, commands};
 use crate::http::foreign_lines::CURL;
@@ -64,6 +66,10 @@ impl RecordedTraffic {
             path,
             ..RecordedExchange::default()
         };
+        if let Some(credentials) = user_information(url) {
+            let value = format!("Basic {}", STANDARD.encode(credentials));
+            exchange.headers.push(("authorization".to_owned(), value));
+        }
         let mut method = None;
         let mut rest = ours.iter().skip(1);
         while let Some(flag) = rest.next() {
@@ -89,10 +95,18 @@ impl RecordedTraffic {
                     "line {}: redirects are steps of their own, so -L is left out",
                     command.line
                 )),
-                other => self.notes.push(format!(
-                    "line {}: `{other}` is left out: it belongs to the plan, not to a step",
-                    command.line
-                )),
+                // A value may be secret, and is not shown.
+                other => {
+                    let is_flag = other.starts_with('-');
+                    if is_flag && !SWITCHES.contains(&other) {
+                        rest.next();
+                    }
+                    let shown = if is_flag { other } else { "VALUE" };
+                    self.notes.push(format!(
+                        "line {}: `{shown}` is left out: it belongs to the plan, not to a step",
+                        command.line
+                    ));
+                }
             }
         }
         let has_body = !matches!(exchange.body, RequestBody::Empty);
@@ -100,6 +114,17 @@ impl RecordedTraffic {
         exchange.method = method.unwrap_or_else(|| usual.to_owned());
         Ok(exchange)
     }
+}
+
+/// Flags of ours without a value.
+const SWITCHES: [&str; 3] = ["-k", "--insecure", "--no-retry"];
+
+/// Returns the decoded user and password of a URL.
+fn user_information(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (credentials, _) = authority.rsplit_once('@')?;
+    percent_decoded(credentials, PlusSign::Plus)
 }
 
 /// Splits a header field of our flag, in whose value `$$` at the beginning is a plain `$`.

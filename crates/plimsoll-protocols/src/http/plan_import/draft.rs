@@ -7,7 +7,6 @@ use std::time::Duration;
 use plimsoll_model::units::Period;
 use toml::Value;
 
-use super::exchange::RecordedPart;
 use super::field_text::{FieldText, toml_key, toml_string};
 use crate::http::step_spec::TakeSpec;
 
@@ -35,7 +34,7 @@ pub(super) struct StepDraft {
     pub(super) path: FieldText,
     pub(super) headers: BTreeMap<String, Vec<HeaderText>>,
     pub(super) body: Option<FieldText>,
-    pub(super) parts: Vec<RecordedPart>,
+    pub(super) parts: Vec<PartDraft>,
     /// The status of the answer, where it is not a success.
     pub(super) expect: Option<u16>,
     pub(super) pause: Option<Duration>,
@@ -179,13 +178,19 @@ impl StepDraft {
     }
 }
 
-fn part(part: &RecordedPart) -> String {
+/// A part of a form.
+#[derive(Clone, Debug)]
+pub(super) struct PartDraft {
+    pub(super) name: String,
+    pub(super) value: FieldText,
+    /// The file that is sent in place of a value.
+    pub(super) file: Option<String>,
+}
+
+fn part(part: &PartDraft) -> String {
     let content = match &part.file {
         Some(file) => format!("file = {}", toml_string(file)),
-        None => format!(
-            "value = {}",
-            toml_string(&FieldText::literal(&part.value).to_string())
-        ),
+        None => format!("value = {}", toml_string(&part.value.to_string())),
     };
     format!("{{ name = {}, {content} }}", toml_string(&part.name))
 }

@@ -331,7 +331,11 @@ fn body_of(data: PostData) -> RequestBody {
         let parts = params.into_iter().map(|param| RecordedPart {
             name: param.name,
             value: param.value.unwrap_or_default(),
-            file: param.file_name,
+            // A path in a recording of somebody else's must not choose which file is sent.
+            file: param.file_name.map(|path| {
+                let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+                name.to_owned()
+            }),
         });
         return RequestBody::Parts(parts.collect());
     }

@@ -57,7 +57,7 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
                 if let (true, Some(JsonContainer::Object(key))) = (is_key, inside.last_mut()) {
                     *key = value;
                 } else {
-                    leaves.push(leaf(&inside, at..end, value, JsonKind::String));
+                    leaves.extend(leaf(&inside, at..end, value, JsonKind::String));
                 }
                 at = end + 1;
             }
@@ -65,7 +65,7 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
                 let is_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
                 at = begin + bytes[begin..].iter().take_while(|b| is_number(b)).count();
                 let value = text.get(begin..at)?.to_owned();
-                leaves.push(leaf(&inside, begin..at, value, JsonKind::Number));
+                leaves.extend(leaf(&inside, begin..at, value, JsonKind::Number));
             }
             _ => {}
         }
@@ -79,7 +79,23 @@ enum JsonKind {
     Number,
 }
 
-fn leaf(inside: &[JsonContainer], span: Range<usize>, value: String, kind: JsonKind) -> JsonLeaf {
+/// The longest path of a leaf: each leaf has a copy of it. Bytes.
+const MAX_POINTER_BYTES: usize = 512;
+
+/// Returns a leaf; `None`: its path is too long.
+fn leaf(
+    inside: &[JsonContainer],
+    span: Range<usize>,
+    value: String,
+    kind: JsonKind,
+) -> Option<JsonLeaf> {
+    let length = inside.iter().map(|container| match container {
+        JsonContainer::Object(key) => key.len(),
+        JsonContainer::List(_) => 1,
+    });
+    if length.sum::<usize>() > MAX_POINTER_BYTES {
+        return None;
+    }
     let tokens = inside.iter().map(|container| match container {
         JsonContainer::Object(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
         JsonContainer::List(index) => format!("/{index}"),
@@ -88,13 +104,13 @@ fn leaf(inside: &[JsonContainer], span: Range<usize>, value: String, kind: JsonK
         JsonContainer::Object(key) => Some(key.clone()),
         JsonContainer::List(_) => None,
     });
-    JsonLeaf {
+    Some(JsonLeaf {
         pointer: tokens.collect(),
         key: keys.unwrap_or_default(),
         span,
         value,
         is_string: kind == JsonKind::String,
-    }
+    })
 }
 
 /// Returns the place of the quote that ends the string whose content begins at `from`.

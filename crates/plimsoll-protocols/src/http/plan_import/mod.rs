@@ -39,7 +39,9 @@ pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
         name: "a description of a service (OpenAPI)",
         recognises: |text| {
             let keys = ["\"openapi\"", "\"swagger\""];
-            first_key(text).is_some() && keys.iter().any(|key| text.contains(key))
+            // Sorted keys begin with that of all schemas, which may be longer than what is looked at.
+            let is_sorted = first_key(text) == Some("components");
+            is_sorted || first_key(text).is_some() && keys.iter().any(|key| text.contains(key))
         },
         import: openapi::import,
     },
@@ -196,5 +198,7 @@ fn finished(
 
 #[cfg(test)]
 mod description_tests;
+#[cfg(test)]
+mod hostile_recording_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! The values in a request's texts: path segments, parameters, and leaves of a JSON body, with their places.
 
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::exchange::{PlusSign, percent_decoded};
 use super::json_leaves::json_leaves;
@@ -86,10 +89,32 @@ fn parameters(text: &str, from: usize, place: ValueSyntax) -> Vec<RequestValue> 
     values
 }
 
+static PART_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r#"(?s)[; ]name="([^"]*)"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n(.*?)\r?\n--"#;
+    Regex::new(pattern).expect("a valid expression")
+});
+
+/// Returns the values of the parts of a form's text (RFC 7578).
+fn values_of_parts(text: &str) -> Vec<RequestValue> {
+    let parts = PART_PATTERN.captures_iter(text).filter_map(|part| {
+        let (name, value) = (part.get(1)?, part.get(2)?);
+        Some(RequestValue {
+            span: value.range(),
+            value: value.as_str().to_owned(),
+            name: name.as_str().to_owned(),
+            place: ValueSyntax::Text,
+        })
+    });
+    parts.filter(|part| !part.value.is_empty()).collect()
+}
+
 /// Returns the values of a body.
 pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue> {
     if content_type.starts_with("application/x-www-form-urlencoded") {
         return values_of_form(text);
+    }
+    if content_type.starts_with("multipart/") {
+        return values_of_parts(text);
     }
     if let Some(leaves) = json_leaves(text) {
         let values = leaves.into_iter().map(|leaf| RequestValue {

@@ -24,6 +24,20 @@ const PASSWORD_WORDS: [&str; 12] = [
     "totp",
 ];
 
+/// Words in the names of credentials that servers give.
+const TOKEN_WORDS: [&str; 6] = [
+    "assertion",
+    "jsessionid",
+    "phpsessid",
+    "samlresponse",
+    "sid",
+    "ticket",
+];
+
+/// The shortest authorization code (RFC 6749, section 4.1.2): shorter values under that name are codes of other kinds.
+/// Bytes.
+const MIN_GRANT_BYTES: usize = 16;
+
 /// The shortest value of any other secret. Bytes.
 const MIN_TOKEN: usize = 6;
 
@@ -32,9 +46,12 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let words = words_of(name);
     let is_password =
         |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
-    let is_token = words.iter().any(|word| word.ends_with("token"));
+    let is_token = |word: &String| word.ends_with("token") || TOKEN_WORDS.contains(&word.as_str());
+    let is_token = words.iter().any(is_token);
+    let is_grant = name.eq_ignore_ascii_case("code") && value.len() >= MIN_GRANT_BYTES;
     words.iter().any(is_password)
         || is_jwt(value)
+        || is_grant
         || (value.len() >= MIN_TOKEN && (is_token || redaction::is_secret_parameter(name)))
 }
 

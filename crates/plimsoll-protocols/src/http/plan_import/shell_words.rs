@@ -142,6 +142,7 @@ impl CommandSplitter<'_> {
                         'x' => self.hex(2),
                         'u' => self.hex(4),
                         'U' => self.hex(8),
+                        digit @ '0'..='7' => self.octal(digit),
                         c => c,
                     };
                     self.push(c);
@@ -152,6 +153,19 @@ impl CommandSplitter<'_> {
     }
 
     /// Reads a character by its number, of at most so many hexadecimal digits.
+    /// Reads the rest of a character that is written as up to three octal digits.
+    fn octal(&mut self, first: char) -> char {
+        let mut number = first.to_digit(8).unwrap_or(0);
+        for _ in 0..2 {
+            let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(8)) else {
+                break;
+            };
+            number = number * 8 + digit;
+            self.next();
+        }
+        char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
+    }
+
     fn hex(&mut self, digits: usize) -> char {
         let mut number = 0_u32;
         for _ in 0..digits {

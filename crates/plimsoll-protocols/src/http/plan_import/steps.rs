@@ -8,11 +8,11 @@ use plimsoll_model::redaction;
 
 use super::answer_values::set_cookies;
 use super::correlation::ValueCorrelator;
-use super::draft::{HeaderText, StepDraft};
-use super::exchange::{RecordedExchange, RequestBody, header};
+use super::draft::{HeaderText, PartDraft, StepDraft};
+use super::exchange::{RecordedExchange, RecordedPart, RequestBody, header};
 use super::field_text::FieldText;
-use super::request_parts::{values_of_body, values_of_path};
-use super::secrets::SecretNames;
+use super::request_parts::{RequestValue, ValueSyntax, values_of_body, values_of_path};
+use super::secrets::{SecretNames, is_secret};
 use super::values::is_jwt;
 use crate::http::step_spec::is_bound;
 
@@ -73,6 +73,9 @@ const DROPPED_HEADERS: [&str; 49] = [
     "x-forwarded-proto",
     "x-real-ip",
 ];
+
+/// Header fields that answers don't choose, whatever values they have.
+const LITERAL_HEADERS: [&str; 4] = ["accept", "content-type", "origin", "x-requested-with"];
 
 /// Header fields with an id that is another one for each request.
 const UNIQUE_HEADERS: [&str; 5] = [
@@ -167,8 +170,10 @@ impl StepBuilder {
         };
         let place = self.correlator.place(&exchange.path);
         step.path = place.unwrap_or_else(|| {
-            let values = values_of_path(&exchange.path);
-            self.correlator.fill(&exchange.path, &values)
+            // In a plan, a value of a query that begins with a dollar sign names a variable.
+            let path = exchange.path.replace("=$", "=%24");
+            let values = values_of_path(&path);
+            self.correlator.fill(&path, &values)
         });
         step.name = self.name(&step);
         let content_type = header(&exchange.headers, "content-type").unwrap_or_default();
@@ -179,7 +184,7 @@ impl StepBuilder {
                 step.body = Some(self.correlator.fill(text, &values));
             }
             RequestBody::Parts(parts) => {
-                step.parts = parts.clone();
+                step.parts = parts.iter().map(|part| self.part(part)).collect();
                 if parts.iter().any(|part| part.file.is_some()) {
                     let comment =
                         "The recording has no contents of files: put each where the form names it.";
@@ -239,6 +244,11 @@ impl StepBuilder {
             };
             let is_sendable = |byte: u8| (b' '..=b'~').contains(&byte);
             let value = value.trim();
+            // Queries of other pages may have secrets.
+            let value = match &**name {
+                "referer" => value.split('?').next().unwrap_or_default(),
+                _ => value,
+            };
             if !is_kept || value.is_empty() || !value.bytes().all(is_sendable) {
                 continue;
             }
@@ -247,14 +257,33 @@ impl StepBuilder {
         }
     }
 
+    fn part(&mut self, part: &RecordedPart) -> PartDraft {
+        let value = RequestValue {
+            span: 0..part.value.len(),
+            value: part.value.clone(),
+            name: part.name.clone(),
+            place: ValueSyntax::Text,
+        };
+        PartDraft {
+            name: part.name.clone(),
+            value: self.correlator.fill(&part.value, &[value]),
+            file: part.file.clone(),
+        }
+    }
+
     fn header(&mut self, name: &str, value: &str) -> HeaderText {
+        if LITERAL_HEADERS.contains(&name) {
+            return HeaderText::Text(FieldText::literal(value));
+        }
         if UNIQUE_HEADERS.contains(&name) && is_uuid(value) {
             let mut text = FieldText::default();
             text.push_field("uuid");
             return HeaderText::Text(text);
         }
         let text = self.correlator.header(name, value);
-        let is_secret = redaction::is_secret_name(name) || value.split(' ').any(is_jwt);
+        let is_secret = redaction::is_secret_name(name)
+            || is_secret(name, value)
+            || value.split(' ').any(is_jwt);
         if is_secret && !is_bound(&text.to_string()) {
             return HeaderText::Env(self.correlator.secrets.variable(name, value));
         }

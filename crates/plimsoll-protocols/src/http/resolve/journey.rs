@@ -14,7 +14,7 @@ use plimsoll_model::template::{Rows, Template, Variation};
 use serde::Deserialize;
 use toml::Table;
 
-use super::journey_fields::{all_fields, mark_header_values, sends_form};
+use super::journey_fields::{all_fields, mark_header_values, sends_form, templates};
 use super::{CallScope, step_call};
 use crate::http::call::journey::{
     BranchMembership, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
@@ -542,13 +542,4 @@ fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     }
     call.varying = Some(varying);
     call
-}
-
-/// Returns the templates of a request.
-fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
-    call.varying.iter().flat_map(|varying| {
-        let headers = varying.headers.iter().map(|field| &field.template);
-        let body = varying.body.iter().map(|body| &body.template);
-        headers.chain(body).chain(&varying.path)
-    })
 }

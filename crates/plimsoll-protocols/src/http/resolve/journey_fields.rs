@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use plimsoll_model::template::{FieldSource, MetadataField, TemplatePart};
+use plimsoll_model::template::{FieldSource, MetadataField, Template, TemplatePart};
 
+use crate::http::call::HttpCall;
 use crate::http::call::journey::JourneyStep;
 use crate::http::section::HttpSpec;
 use crate::http::step_spec::{StepSpec, field_name, is_bound};
@@ -87,4 +88,13 @@ pub(super) fn all_fields(
         values.into_iter().map(named).collect::<Vec<_>>()
     });
     (constant.collect(), varying)
+}
+
+/// Returns the templates of a request.
+pub(super) fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
+    call.varying.iter().flat_map(|varying| {
+        let headers = varying.headers.iter().map(|field| &field.template);
+        let body = varying.body.iter().map(|body| &body.template);
+        headers.chain(body).chain(&varying.path)
+    })
 }

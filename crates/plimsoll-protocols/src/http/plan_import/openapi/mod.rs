@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use plimsoll_model::redaction;
 use serde_json::Value;
 
-use super::draft::{HeaderText, PlanDraft, StepDraft};
-use super::exchange::{RecordedPart, split_url};
+use super::draft::{HeaderText, PartDraft, PlanDraft, StepDraft};
+use super::exchange::split_url;
 use super::field_text::FieldText;
-use super::secrets::SecretNames;
+use super::secrets::{SecretNames, is_secret};
 use super::selection::MAX_STEPS;
 use super::{file_error, finished};
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
@@ -305,10 +305,20 @@ impl StepMaker<'_> {
         };
         let is_multipart = kind.starts_with("multipart/");
         if is_multipart {
-            let parts = pairs.map(|(name, value)| RecordedPart {
-                name: name.clone(),
-                value: plain(value),
-                file: None,
+            let parts = pairs.map(|(name, value)| {
+                let value = plain(value);
+                let mut text = FieldText::default();
+                if is_secret(name, &value) {
+                    let column = self.secrets.column(name, "");
+                    text.push_field(&format!("row.{column}"));
+                } else {
+                    text.push(&value);
+                }
+                PartDraft {
+                    name: name.clone(),
+                    value: text,
+                    file: None,
+                }
             });
             step.parts = parts.collect();
             return;
@@ -323,7 +333,7 @@ impl StepMaker<'_> {
                 };
                 body.push(&format!("{separator}{}=", parameters::encoded(name)));
                 let text = plain(value);
-                if super::secrets::is_secret(name, &text) {
+                if is_secret(name, &text) {
                     body.push_field(&format!("row.{}", self.secrets.column(name, "")));
                 } else {
                     body.push(&parameters::encoded(&text));
