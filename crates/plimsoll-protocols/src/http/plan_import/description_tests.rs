@@ -102,7 +102,7 @@ fn chosen_operations_have_bodies_by_schema() {
     assert_eq!(body["kind"], "a");
     assert!(body.get("note").is_none(), "only what is required");
     assert_eq!(step(&plan, 1)["path"].as_str(), Some("/v1/items/x%2Fy"));
-    let unknown = ["ordr".to_owned()];
+    let unknown = ["unknown".to_owned()];
     let unknown = PlanImportRequest {
         operations: &unknown,
         ..request(&text)
