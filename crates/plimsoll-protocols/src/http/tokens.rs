@@ -89,7 +89,8 @@ impl<'a> AnswerChunk<'a> {
     pub(super) fn has_thoughts(&self) -> bool {
         let mut written = self.choices.iter().filter_map(Choice::delta_or_message);
         written.any(|delta| {
-            !delta.is_summary && !(delta.thought.is_empty() && delta.content.thought.is_empty())
+            let has_thought = !delta.thought.is_empty() || !delta.content.thought.is_empty();
+            has_thought && !delta.is_summary
         })
     }
 
