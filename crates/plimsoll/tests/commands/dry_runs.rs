@@ -61,7 +61,9 @@ fn commands_with(place: &Place, flag: &str) -> Vec<String> {
         let line = line.strip_prefix("  ")?;
         (!line.starts_with(' ')).then(|| line.split(' ').next().unwrap().to_owned())
     });
-    let has = |name: &String| name != "help" && place.expect(0, &[name, "--help"]).contains(flag);
+    let is_flag = |line: &str| line.trim_start().starts_with('-') && line.contains(flag);
+    let has =
+        |name: &String| name != "help" && place.expect(0, &[name, "--help"]).lines().any(is_flag);
     names.filter(has).collect()
 }
 
