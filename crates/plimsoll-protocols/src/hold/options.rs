@@ -48,7 +48,7 @@ pub struct HoldOptions {
     pub greeting: Option<ByteSize>,
 }
 
-/// Open connections, hold them, and report the memory that each takes in client and server.
+/// Open connections, hold them, and report the memory of each in client and server.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: 18,000 idle TLS connections, then with two bytes a second on each
