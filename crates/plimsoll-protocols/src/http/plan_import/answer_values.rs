@@ -251,7 +251,7 @@ static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a valid expression")
 });
 
-/// Returns the values of a page's hidden inputs and its `meta` elements.
+/// Returns the values of a page's inputs and its `meta` elements.
 fn values_of_page(page: &str) -> Vec<AnswerValue> {
     let mut values = Vec::new();
     for tag in TAG_PATTERN.find_iter(page).take(MAX_TAGS) {

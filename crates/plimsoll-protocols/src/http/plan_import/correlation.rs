@@ -212,7 +212,7 @@ impl ValueCorrelator {
             self.sent.insert(value.value.clone());
             let is_variable =
                 value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
-            // Where forms and URLs hold the value, it is encoded there.
+            // A value in a form or a URL is encoded there.
             let held = &text[value.span.clone()];
             let replacement = if is_variable {
                 ValueReplacement::Variable(self.secrets.variable(&value.name, held))

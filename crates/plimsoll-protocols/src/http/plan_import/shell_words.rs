@@ -11,7 +11,7 @@ pub(super) struct CommandWords {
 /// Returns the commands of a text. They end with a line, `;` or `&`; a line that ends in `\` goes on in the next.
 ///
 /// # Errors
-/// Where a quote is not closed, with its line.
+/// When a quote is not closed; the error names its line.
 pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
     let mut splitter = CommandSplitter {
         rest: text.chars().peekable(),
