@@ -26,6 +26,7 @@ pub mod hold;
 pub mod hostile;
 pub mod http;
 mod http2;
+pub mod journey;
 pub mod plugin;
 mod prepare_error;
 mod protocol_module;

@@ -1,7 +1,5 @@
 //! An HTTP call with all defaults resolved.
 
-pub(super) mod journey;
-
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -9,9 +7,8 @@ use plimsoll_model::plan::{Call, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
-use journey::JourneyPlan;
-
 use super::llm_api::ModelAnswers;
+use crate::journey::JourneyPlan;
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
@@ -89,7 +86,7 @@ pub struct HttpCall {
     /// If set, each user sends several such calls, each with all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
     /// Makes each user send the requests of these steps; the call itself is that of the first.
-    pub journey: Option<Box<JourneyPlan>>,
+    pub journey: Option<Box<JourneyPlan<HttpCall>>>,
     /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
     /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
@@ -102,7 +99,7 @@ impl Call for HttpCall {
             return ("http", HANDSHAKE_NAME.into());
         }
         if let Some(journey) = &self.journey {
-            return ("http", journey_name(journey).into());
+            return ("http", journey.name().into());
         }
         let path = redaction::with_variables(&self.path);
         ("http", format!("{} {path}", self.method).into())
@@ -181,22 +178,6 @@ impl Call for HttpCall {
         let turns = self.conversation.as_ref().map(|talk| talk.turns);
         turns.or(of_socket).or(self.journey.as_ref().map(|_| 1))
     }
-}
-
-/// Returns the name of a journey: its number of steps, and their names as far as they fit.
-fn journey_name(journey: &JourneyPlan) -> String {
-    let names = journey.names();
-    let shown: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
-    let more = if names.len() > shown.len() {
-        ", …"
-    } else {
-        ""
-    };
-    format!(
-        "journey of {} steps: {}{more}",
-        names.len(),
-        shown.join(", ")
-    )
 }
 
 impl HttpCall {

@@ -11,7 +11,7 @@ use super::envelopes;
 use super::missing_page::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_of;
-use super::step_protocol::AnswerCapture;
+use crate::journey::AnswerCapture;
 use crate::unpacking::ContentCodings;
 
 /// A required header field is missing, or has another value.

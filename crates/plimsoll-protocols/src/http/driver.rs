@@ -27,10 +27,11 @@ use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
+use super::journey::{RequestProtocol, StepValues, captured};
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
-use super::step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
+use crate::journey::{AnswerCapture, CapturedResponse};
 
 /// The longest head that is remembered. Bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
@@ -366,7 +367,7 @@ impl AcceptsBodies for Http1Driver {
     }
 }
 
-impl StepProtocol for Http1Protocol {
+impl RequestProtocol for Http1Protocol {
     fn select(&self, driver: &mut Http1Driver, values: StepValues) {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
@@ -385,7 +386,7 @@ impl StepProtocol for Http1Protocol {
         };
         f(CapturedResponse {
             fields,
-            body: driver.content.captured(),
+            body: captured(driver.content.captured()),
         })
     }
 

@@ -1,20 +1,14 @@
 //! Registers HTTP calls as a load of the engine: connections shared by calls, or users who make several calls each.
 
-use std::sync::Arc;
-
 use plimsoll_engine::Protocol;
-use plimsoll_engine::script::scenario::Scenario;
-use plimsoll_engine::script::user::UserScripts;
-use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};
 
-use super::call::journey::JourneyPlan;
 use super::call::{HttpCall, HttpVersion};
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
-use super::journey::JourneyScenario;
+use super::journey::HttpStepProtocol;
 use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::negotiated_driver::HttpProtocol;
 use super::plan_import;
@@ -22,8 +16,8 @@ use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
-use super::step_protocol::{AnswerCapture, StepProtocol};
 use crate::http2::NOT_HTTP2;
+use crate::journey::{load_journeys, load_users};
 use crate::protocol_module::{
     PlanSource, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
 };
@@ -69,7 +63,7 @@ impl ProtocolModule for HttpSpec {
             return if socket.script.is_empty() {
                 Ok(load_with_driver(asked, protocol))
             } else {
-                user_load(plan, FrameScripts::new(protocol, socket))
+                load_users(plan, FrameScripts::new(protocol, socket))
             };
         }
         let scheme = match plan.tls {
@@ -78,12 +72,17 @@ impl ProtocolModule for HttpSpec {
         };
         let version = call.version_over(plan.tls.as_ref());
         if let Some(journey) = &call.journey {
+            let taken = journey.taken_names();
             return match version {
-                HttpVersion::V2 => journeys(plan, journey, scheme, |call, capture| {
-                    Http2Protocol::of_step(&HttpRequest { call, ..request }, scheme, capture)
+                HttpVersion::V2 => load_journeys(plan, journey, |call, capture| {
+                    let request = HttpRequest { call, ..request };
+                    let protocol = Http2Protocol::of_step(&request, scheme, capture);
+                    Ok(HttpStepProtocol::new(protocol, call, taken, scheme))
                 }),
-                _ => journeys(plan, journey, scheme, |call, capture| {
-                    Http1Protocol::of_step(&HttpRequest { call, ..request }, capture)
+                _ => load_journeys(plan, journey, |call, capture| {
+                    let protocol =
+                        Http1Protocol::of_step(&HttpRequest { call, ..request }, capture);
+                    Ok(HttpStepProtocol::new(protocol, call, taken, scheme))
                 }),
             };
         }
@@ -114,51 +113,8 @@ where
     P::Driver: AcceptsBodies + Send,
 {
     let nothing = || PrepareError::Call("a conversation without messages".to_owned());
-    user_load(
+    load_users(
         plan,
         ConversationScenario::new(call, protocol).ok_or_else(nothing)?,
     )
-}
-
-/// Makes the load of users who follow a journey.
-fn journeys<'a, P>(
-    plan: &'a Plan,
-    journey: &JourneyPlan,
-    scheme: HttpScheme,
-    step: impl Fn(&HttpCall, AnswerCapture) -> P,
-) -> Result<PreparedLoad<'a>, PrepareError>
-where
-    P: StepProtocol + 'a,
-    P::Driver: Send,
-{
-    let steps = journey
-        .requests()
-        .map(|(call, capture)| step(call, capture));
-    let steps = steps.collect();
-    let journey = Arc::new(journey.clone());
-    user_load(
-        plan,
-        JourneyScenario::new(journey, steps, scheme, plan.seed),
-    )
-}
-
-/// Makes the load of users, who have a connection each.
-fn user_load<'a, C: Scenario + 'a>(
-    plan: &'a Plan,
-    course: C,
-) -> Result<PreparedLoad<'a>, PrepareError>
-where
-    <C::Protocol as Protocol>::Driver: Send,
-{
-    let offered: Vec<&[u8]> = course.protocol().alpn().into_iter().collect();
-    let tls = match &plan.tls {
-        None => None,
-        Some(tls) => Some(TlsClient::new(tls, &plan.target, &offered)?),
-    };
-    // Resolves the name now, so that an unknown one is reported before the load begins.
-    plimsoll_engine::resolve(&plan.target)?;
-    let users = UserScripts::new(course, &plan.target, tls, &plan.load);
-    Ok(Box::new(move |place, stop, observe| {
-        plimsoll_engine::run_scripts(plan, users, place, stop, observe)
-    }))
 }

@@ -10,6 +10,7 @@ mod call;
 mod checks;
 mod content;
 mod conversation;
+mod cookies;
 mod driver;
 mod endless;
 mod envelopes;
@@ -45,10 +46,7 @@ mod script;
 mod section;
 mod socket;
 mod status;
-mod step_protocol;
-mod step_spec;
 mod stream_events;
-mod take;
 #[cfg(feature = "targets")]
 pub mod target;
 mod text_or_number;
@@ -59,7 +57,6 @@ mod trace;
 mod user_scenarios;
 mod ws;
 
-pub use call::journey::JourneyPlan;
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
     HttpVersion, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
@@ -67,7 +64,7 @@ pub use call::{
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
-pub use journey::{JourneyProtocol, JourneyScenario};
+pub use journey::{HttpStepProtocol, RequestProtocol, StepValues};
 pub use llm::LlmFlags;
 pub use llm_api::{LlmApi, ModelAnswers};
 pub(crate) use load::ONLY_HTTP1;
@@ -83,6 +80,4 @@ pub use section::{
     WebSocketSpec,
 };
 pub use socket::{SocketDriver, SocketProtocol};
-pub use step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
-pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec};
 pub use ws::WsFlags;

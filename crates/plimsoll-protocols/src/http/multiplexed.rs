@@ -10,6 +10,7 @@
 //!
 //! Long because every frame of an answer is handled here, beside the glue of [`StreamCalls`].
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,13 +35,14 @@ use super::endless::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
+use super::journey::{RequestProtocol, StepValues, captured};
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
-use super::step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
     VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression,
 };
+use crate::journey::{AnswerCapture, CapturedResponse};
 
 /// The longest header block that is remembered. Bytes.
 const MAX_REMEMBERED_BLOCK: usize = 255;
@@ -490,7 +492,7 @@ impl AcceptsBodies for Http2Driver {
     }
 }
 
-impl StepProtocol for Http2Protocol {
+impl RequestProtocol for Http2Protocol {
     fn select(&self, driver: &mut Http2Driver, values: StepValues) {
         driver.calls.shared = Arc::clone(&self.0);
         driver.calls.step = values;
@@ -501,7 +503,9 @@ impl StepProtocol for Http2Protocol {
         let kept = calls.responses.get(calls.answer_slot as usize);
         f(CapturedResponse {
             fields: calls.answer_fields.iter().collect(),
-            body: kept.map_or(Some(&[]), |kept| kept.content.captured()),
+            body: kept.map_or(Ok(Cow::Borrowed(&[])), |kept| {
+                captured(kept.content.captured())
+            }),
         })
     }
 

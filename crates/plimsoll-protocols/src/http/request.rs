@@ -8,7 +8,7 @@ use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
-use super::step_protocol::StepValues;
+use super::journey::StepValues;
 use crate::clock_origin::ClockOrigin;
 use crate::unpacking::ACCEPT_ENCODING;
 

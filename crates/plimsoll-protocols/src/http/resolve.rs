@@ -3,7 +3,6 @@
 //! Long because a request's keys depend on each other and are checked together.
 
 mod journey;
-mod journey_fields;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,11 +12,11 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataScope,
-    MetadataSpec, OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
-    is_visible, keys_of, path_of,
+    CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
+    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_visible,
+    keys_of, path_of,
 };
-use plimsoll_model::template::{self, FieldScope, Rows, Template, Variation};
+use plimsoll_model::template::{self, FieldScope, Template};
 use plimsoll_model::units::{ByteSize, Period};
 
 use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
@@ -38,9 +37,9 @@ use super::replayed;
 use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
-use super::step_spec;
 use super::user_scenarios::{conversation, script};
 use crate::http2::max_head;
+use crate::journey::{StepScope, StepSection as _, change_fields, keys_within, resolve_journey};
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -59,7 +58,7 @@ impl CallSection for HttpSpec {
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
         match path {
-            path if path.split('.').next() == Some("steps") => journey::keys_within(path),
+            path if path.split('.').next() == Some("steps") => keys_within::<HttpSpec>(path),
             "websocket" => Some(keys_of::<WebSocketSpec>()),
             "websocket.script" => Some(keys_of::<FrameSpec>()),
             "form" => Some(keys_of::<FormPartSpec>()),
@@ -74,7 +73,11 @@ impl CallSection for HttpSpec {
     }
 
     fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
-        step_spec::change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+        change_fields(
+            self.steps.as_deref_mut().unwrap_or_default(),
+            HttpSpec::FIELDS_KEY,
+            change,
+        );
     }
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
@@ -136,7 +139,12 @@ impl CallSection for HttpSpec {
     ) -> Option<HttpCall> {
         check_scheme(problems, spec, self);
         match self.journey_steps() {
-            Some(steps) => journey::journey(problems, spec, self, steps, surroundings),
+            Some(steps) => {
+                let resolved = resolve_journey(problems, spec, self, steps, surroundings);
+                let (journey, first) = resolved?;
+                let journey = Some(Box::new(journey));
+                Some(HttpCall { journey, ..first })
+            }
             None => resolve_call(problems, spec, self, surroundings),
         }
     }
@@ -211,7 +219,7 @@ fn resolve_call(
     let variation = problems
         .variation(spec, rows.as_ref())
         .in_a_row(spec.call.calls_in_a_row().unwrap_or(1));
-    let scope = CallScope {
+    let scope = StepScope {
         rows: rows.as_ref(),
         metadata: PlanRows::of(rows.as_ref(), spec).into(),
         variation: &variation,
@@ -228,19 +236,12 @@ fn resolve_call(
     (problems.0.len() == before).then_some(resolved)
 }
 
-/// What the templates of a call may refer to, and how their values are chosen.
-pub(super) struct CallScope<'a> {
-    pub(super) rows: Option<&'a Rows>,
-    pub(super) metadata: MetadataScope<'a>,
-    pub(super) variation: &'a Variation,
-}
-
 /// Resolves one request, which may be a step of a journey, and returns whether it uses rows.
 pub(super) fn step_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
-    scope: &CallScope<'_>,
+    scope: &StepScope<'_>,
     surroundings: &dyn ResolveContext,
 ) -> Option<(HttpCall, bool)> {
     let before = problems.0.len();

@@ -11,8 +11,8 @@ use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call::HttpVersion;
-use super::step_spec::StepSpec;
 use super::text_or_number::deserialize_text_or_number;
+use crate::journey::StepSpec;
 
 /// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

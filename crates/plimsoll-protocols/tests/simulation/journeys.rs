@@ -17,7 +17,10 @@ use plimsoll_model::plan::Shard;
 use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
-use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, HttpScheme, JourneyScenario};
+use plimsoll_protocols::http::{
+    Http1Protocol, HttpCall, HttpRequest, HttpScheme, HttpStepProtocol,
+};
+use plimsoll_protocols::journey::JourneyScenario;
 
 use super::{START, SoleWorkerControl, draw};
 
@@ -166,14 +169,10 @@ fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
             authority: "h:1",
             closes: false,
         };
-        Http1Protocol::of_step(&request, capture)
+        let protocol = Http1Protocol::of_step(&request, capture);
+        HttpStepProtocol::new(protocol, call, journey.taken_names(), HttpScheme::Http)
     });
-    let scenario = JourneyScenario::new(
-        Arc::new((**journey).clone()),
-        steps.collect(),
-        HttpScheme::Http,
-        plan.seed,
-    );
+    let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps.collect(), plan.seed);
     let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
     let mut control = SoleWorkerControl {

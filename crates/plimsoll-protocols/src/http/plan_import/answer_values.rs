@@ -9,7 +9,7 @@ use regex::Regex;
 use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
 use super::values::{is_distinctive, is_random, is_telling, words_of};
-use crate::http::step_spec::{TakeSpec, TakeTable};
+use crate::journey::{TakeSpec, TakeTable};
 
 /// The largest body that values are looked for in: a journey looks in no more. Bytes.
 pub(super) const MAX_SEARCHED_BODY: usize = 1 << 20;

@@ -16,7 +16,7 @@ use super::field_text::FieldText;
 use super::request_parts::{RequestValue, ValueSyntax, pieces};
 use super::secrets::{SecretNames, is_secret};
 use super::values::{is_jwt, is_random, is_telling, words_of};
-use crate::http::step_spec::TakeSpec;
+use crate::journey::TakeSpec;
 
 /// Answers' values of one text that are kept: those of several answers differ in what takes them.
 const MAX_SOURCES: usize = 8;

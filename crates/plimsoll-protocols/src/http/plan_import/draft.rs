@@ -8,7 +8,7 @@ use plimsoll_model::units::Period;
 use toml::Value;
 
 use super::field_text::{FieldText, toml_key, toml_string};
-use crate::http::step_spec::TakeSpec;
+use crate::journey::TakeSpec;
 
 /// A plan.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use super::field_text::FieldText;
 use super::request_parts::{RequestValue, ValueSyntax, values_of_body, values_of_path};
 use super::secrets::{SecretNames, is_secret};
 use super::values::is_jwt;
-use crate::http::step_spec::is_bound;
+use crate::journey::is_bound;
 
 /// The shortest pause that is kept.
 const MIN_PAUSE: Duration = Duration::from_millis(50);

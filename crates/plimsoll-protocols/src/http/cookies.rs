@@ -5,14 +5,14 @@ use std::borrow::Cow;
 
 use cookie::{Cookie, Expiration};
 
-use crate::http::multiplexed::HttpScheme;
+use super::multiplexed::HttpScheme;
 
 /// The most cookies of a user; further ones are ignored, as browsers do.
 const MAX_COOKIES: usize = 50;
 
 /// The cookies of one user.
 #[derive(Debug, Default)]
-pub(super) struct CookieJar(Vec<StoredCookie>);
+pub struct CookieJar(Vec<StoredCookie>);
 
 #[derive(Debug)]
 struct StoredCookie {

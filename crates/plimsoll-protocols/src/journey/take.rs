@@ -22,14 +22,14 @@ const MAX_SHOWN: usize = 120;
 
 /// A value to take from a step's answer.
 #[derive(Clone, Debug)]
-pub(super) struct Take {
+pub(crate) struct Take {
     /// The position of the name that it is bound to.
-    pub(super) name: usize,
-    pub(super) source: TakeSource,
+    pub(crate) name: usize,
+    pub(crate) source: TakeSource,
     /// An answer may lack it.
-    pub(super) is_optional: bool,
+    pub(crate) is_optional: bool,
     /// Some later header field contains it, which can't carry every value.
-    pub(super) is_in_header: bool,
+    pub(crate) is_in_header: bool,
 }
 
 impl PartialEq for Take {
@@ -41,7 +41,7 @@ impl PartialEq for Take {
 
 /// The place of a value in an answer.
 #[derive(Clone, Debug)]
-pub(super) enum TakeSource {
+pub(crate) enum TakeSource {
     /// Reference tokens of a JSON Pointer, unescaped.
     Pointer(Vec<String>),
     Path(JsonPath),
@@ -83,10 +83,16 @@ impl TakeSource {
         let TakeTable {
             json,
             header,
+            metadata,
             cookie,
             regex,
             ..
         } = table;
+        // gRPC calls its header fields metadata.
+        let header = match (header, metadata) {
+            (Some(_), Some(_)) => return Err("use either header or metadata".to_owned()),
+            (header, metadata) => header.as_ref().or(metadata.as_ref()),
+        };
         let regex = regex.as_deref().map(|pattern| {
             Regex::new(pattern).map_err(|e| format!("not a regular expression: {e}"))
         });
@@ -97,8 +103,8 @@ impl TakeSource {
             (None, None, None, Some(regex)) => TakeSource::Regex(regex),
             _ => {
                 return Err(
-                    "use one of json, header, cookie and regex, such as { header = \"location\" }; only a header \
-                     may have a regex, too"
+                    "use one of json, header (metadata), cookie and regex, such as { header = \"location\" }; only a \
+                     header may have a regex, too"
                         .to_owned(),
                 );
             }
@@ -132,8 +138,8 @@ fn json_source(path: &str) -> Result<TakeSource, String> {
 /// What is known of an answer when values are taken.
 pub(super) struct AnswerParts<'a> {
     pub(super) fields: &'a [(&'a [u8], &'a [u8])],
-    /// The body; `None`: it is larger than what is kept.
-    pub(super) body: Option<&'a [u8]>,
+    /// The body, or why it is not known.
+    pub(super) body: Result<&'a [u8], &'a str>,
     pub(super) cookie: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -162,9 +168,7 @@ impl Take {
                 (answer.cookie)(name).map(|value| Cow::Owned(value.into_bytes()))
             }
             source => {
-                let body = answer
-                    .body
-                    .ok_or("its body is larger than 1 MiB, and values are looked for in no more")?;
+                let body = answer.body?;
                 match source {
                     TakeSource::Regex(regex) => first_group(regex, body),
                     TakeSource::Pointer(tokens) => pointed(text_of(body)?, tokens)?,
@@ -191,12 +195,15 @@ impl Take {
             }
         };
         let found = found.ok_or_else(|| match answer.body {
-            Some(body) if self.source.is_in_body() && !body.is_empty() => {
+            Ok(body) if self.source.is_in_body() && !body.is_empty() => {
                 let shown = printable(&body[..body.len().min(MAX_SHOWN)]);
                 format!("the answer has none; it begins: {shown}")
             }
             _ => "the answer has none".to_owned(),
         })?;
+        if found.is_empty() {
+            return Err("its value is empty".to_owned());
+        }
         if found.len() > MAX_TAKEN {
             return Err(format!("its value has {} bytes, over 64 KiB", found.len()));
         }
@@ -277,7 +284,7 @@ mod tests {
         let fields: [(&[u8], &[u8]); 1] = [(b"Location", b"/orders/7")];
         let answer = AnswerParts {
             fields: &fields,
-            body: Some(body.as_bytes()),
+            body: Ok(body.as_bytes()),
             cookie: &|name| (name == "sid").then(|| "s1".to_owned()),
         };
         let value = take.value(&answer, &mut |bound| bound - 1)?;

@@ -4,65 +4,50 @@ use std::time::Duration;
 
 use plimsoll_model::template::MetadataField;
 
-use super::HttpCall;
-use crate::http::step_protocol::{AnswerCapture, TakenValues};
-use crate::http::step_spec::PauseSpec;
-use crate::http::take::Take;
+use super::step_protocol::AnswerCapture;
+use super::step_spec::PauseSpec;
+use super::take::Take;
 
 /// The most passes of a step with `repeat = "while NAME"`.
-pub(in crate::http) const MAX_PASSES: u32 = 100;
+pub(crate) const MAX_PASSES: u32 = 100;
 
-/// The steps that each user makes, in order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JourneyPlan {
-    pub(in crate::http) steps: Vec<JourneyStep>,
+/// The steps that each user makes, in order. `C`: the protocol's call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JourneyPlan<C> {
+    pub(crate) steps: Vec<JourneyStep<C>>,
     /// The names of the steps, all different.
-    pub(in crate::http) names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// The variables that answers set.
-    pub(in crate::http) taken: Vec<String>,
+    pub(crate) taken: Vec<String>,
     /// The secrets in the queries of the typed paths, by the variables that a saved plan has for them.
-    pub(in crate::http) query_secrets: Vec<(String, String)>,
+    pub(crate) query_secrets: Vec<(String, String)>,
     /// The most calls of one user.
-    pub(in crate::http) max_calls: u32,
+    pub(crate) max_calls: u32,
     /// The header fields of all steps that do not vary, under names that tell the steps apart.
-    pub(in crate::http) constant_fields: Vec<(String, String)>,
+    pub(crate) constant_fields: Vec<(String, String)>,
     /// The header fields that vary, under such names.
-    pub(in crate::http) varying_fields: Vec<MetadataField>,
+    pub(crate) varying_fields: Vec<MetadataField>,
 }
 
-impl Eq for JourneyPlan {}
+impl<C: PartialEq> Eq for JourneyPlan<C> {}
 
 /// A step of a journey.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::http) struct JourneyStep {
-    pub(in crate::http) call: HttpCall,
-    pub(in crate::http) takes: Vec<Take>,
+pub(crate) struct JourneyStep<C> {
+    pub(crate) call: C,
+    pub(crate) takes: Vec<Take>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
-    pub(in crate::http) needs: Vec<usize>,
-    /// The index of the variable that the path begins with, if any.
-    pub(in crate::http) path_name: Option<usize>,
-    pub(in crate::http) pause: PauseSpec,
-    pub(in crate::http) repeat: Repeat,
-    pub(in crate::http) condition: Option<Condition>,
-    pub(in crate::http) branch: Option<BranchMembership>,
-    pub(in crate::http) on_failure: OnFailure,
-    /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
-    pub(in crate::http) has_own_cookies: bool,
-}
-
-impl JourneyStep {
-    /// Returns the path that cookies are matched with, without the query: as typed, or the value that it begins with.
-    pub(in crate::http) fn cookie_path<'a>(&'a self, values: &'a TakenValues) -> &'a str {
-        let value = self.path_name.and_then(|name| values[name].as_deref());
-        let value = value.and_then(|value| std::str::from_utf8(value).ok());
-        let path = value.unwrap_or(&self.call.path).split(['?', '#']).next();
-        path.unwrap_or_default()
-    }
+    pub(crate) needs: Vec<usize>,
+    pub(crate) pause: PauseSpec,
+    pub(crate) repeat: Repeat,
+    pub(crate) condition: Option<Condition>,
+    pub(crate) branch: Option<BranchMembership>,
+    pub(crate) on_failure: OnFailure,
 }
 
 /// How often a step is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) enum Repeat {
+pub(crate) enum Repeat {
     Times(u32),
     /// The step is repeated as long as the name at this position is bound.
     While(usize),
@@ -70,29 +55,29 @@ pub(in crate::http) enum Repeat {
 
 /// When a step is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::http) struct Condition {
+pub(crate) struct Condition {
     /// The index of the variable in [`JourneyPlan::taken`].
-    pub(in crate::http) name: usize,
+    pub(crate) name: usize,
     /// The value to compare with; `None`: any.
-    pub(in crate::http) value: Option<String>,
+    pub(crate) value: Option<String>,
     /// The step is made if the condition does not hold.
-    pub(in crate::http) is_negated: bool,
+    pub(crate) is_negated: bool,
 }
 
 /// The branch that a step belongs to: each user takes one of those at a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) struct BranchMembership {
+pub(crate) struct BranchMembership {
     /// The number of the fork in the journey.
-    pub(in crate::http) fork: u32,
+    pub(crate) fork: u32,
     /// The number of the branch at the fork.
-    pub(in crate::http) branch: u32,
+    pub(crate) branch: u32,
     /// The branch's weight, in its first step; 0 in the others.
-    pub(in crate::http) weight: u32,
+    pub(crate) weight: u32,
 }
 
 /// What a failed step leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) enum OnFailure {
+pub(crate) enum OnFailure {
     /// The journey ends.
     End,
     /// The journey goes on.
@@ -101,9 +86,9 @@ pub(in crate::http) enum OnFailure {
     Retry { attempts: u32, backoff: Duration },
 }
 
-impl JourneyPlan {
+impl<C> JourneyPlan<C> {
     /// Returns the requests of the steps, and what is kept of their answers.
-    pub fn requests(&self) -> impl Iterator<Item = (&HttpCall, AnswerCapture)> {
+    pub fn requests(&self) -> impl Iterator<Item = (&C, AnswerCapture)> {
         self.steps.iter().map(|step| {
             let is_in_body = step.takes.iter().any(|take| take.source.is_in_body());
             let capture = if is_in_body {
@@ -116,8 +101,28 @@ impl JourneyPlan {
     }
 
     /// Returns the most calls that a user makes: of each fork all branches are counted, since a user may take any.
-    pub(in crate::http) fn most_calls(&self) -> u32 {
+    pub(crate) fn most_calls(&self) -> u32 {
         self.max_calls
+    }
+
+    /// Returns the journey's name: its number of steps, and their names as far as they fit.
+    pub(crate) fn name(&self) -> String {
+        let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
+        let more = if self.names.len() > shown.len() {
+            ", …"
+        } else {
+            ""
+        };
+        format!(
+            "journey of {} steps: {}{more}",
+            self.names.len(),
+            shown.join(", ")
+        )
+    }
+
+    /// Returns the names of the values that answers give.
+    pub fn taken_names(&self) -> &[String] {
+        &self.taken
     }
 
     /// Returns the names of the steps.
@@ -126,12 +131,15 @@ impl JourneyPlan {
     }
 
     /// Returns the header fields of all steps, under names that tell the steps apart: constant and varying ones.
-    pub(in crate::http) fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+    pub(crate) fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&self.constant_fields, &self.varying_fields)
     }
 
     /// Returns the same journey with its requests changed.
-    pub(in crate::http) fn map_calls(&self, change: impl Fn(&HttpCall) -> HttpCall) -> JourneyPlan {
+    pub(crate) fn map_calls(&self, change: impl Fn(&C) -> C) -> JourneyPlan<C>
+    where
+        C: Clone,
+    {
         let mut plan = self.clone();
         for step in &mut plan.steps {
             step.call = change(&step.call);

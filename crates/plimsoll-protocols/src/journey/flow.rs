@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-use crate::http::call::journey::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
-use crate::http::step_protocol::TakenValues;
-use crate::http::step_spec::PauseSpec;
+use super::plan::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
+use super::step_protocol::TakenValues;
+use super::step_spec::PauseSpec;
 use crate::xorshift::Xorshift;
 
 /// The position of a user in its journey.
@@ -37,7 +37,11 @@ pub(super) enum NextStep {
 
 impl JourneyPosition {
     /// Creates the position of a user at its first step. `seed` must not be 0.
-    pub(super) fn start(plan: &JourneyPlan, seed: u64, values: &TakenValues) -> JourneyPosition {
+    pub(super) fn start<C>(
+        plan: &JourneyPlan<C>,
+        seed: u64,
+        values: &TakenValues,
+    ) -> JourneyPosition {
         let mut position = JourneyPosition {
             step: 0,
             attempt: 1,
@@ -52,9 +56,9 @@ impl JourneyPosition {
     }
 
     /// Moves on after a call that has ended.
-    pub(super) fn advance(
+    pub(super) fn advance<C>(
         &mut self,
-        plan: &JourneyPlan,
+        plan: &JourneyPlan<C>,
         outcome: Outcome,
         values: &TakenValues,
     ) -> NextStep {
@@ -93,7 +97,12 @@ impl JourneyPosition {
     }
 
     /// Returns the first step to make, from `from` on.
-    fn find(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
+    fn find<C>(
+        &mut self,
+        plan: &JourneyPlan<C>,
+        from: usize,
+        values: &TakenValues,
+    ) -> Option<usize> {
         (from..plan.steps.len()).find(|&index| {
             let step = &plan.steps[index];
             if let Some(place) = step.branch {
@@ -111,7 +120,7 @@ impl JourneyPosition {
     }
 
     /// Draws a branch of a fork, each with a probability in proportion to its weight.
-    fn choose(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
+    fn choose<C>(&mut self, plan: &JourneyPlan<C>, fork: u32) -> u32 {
         let places = plan.steps.iter().filter_map(|step| step.branch);
         let places = places.filter(|place| place.fork == fork && place.weight > 0);
         let sum: u64 = places.clone().map(|place| u64::from(place.weight)).sum();

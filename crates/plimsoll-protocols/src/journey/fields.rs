@@ -3,17 +3,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use plimsoll_model::template::{FieldSource, MetadataField, Template, TemplatePart};
+use plimsoll_model::plan::Call;
+use plimsoll_model::template::{FieldSource, MetadataField, TemplatePart};
 
-use crate::http::call::HttpCall;
-use crate::http::call::journey::JourneyStep;
-use crate::http::section::HttpSpec;
-use crate::http::step_spec::{StepSpec, field_name, is_bound};
+use super::plan::JourneyStep;
+use super::step_spec::{StepSpec, field_name, is_bound};
 
 /// Marks the values that some header field contains.
-pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
-    let headers = steps.iter().filter_map(|step| step.call.varying.as_ref());
-    let headers = headers.flat_map(|varying| &varying.headers);
+pub(super) fn mark_header_values<C: Call>(steps: &mut [JourneyStep<C>]) {
+    let headers = steps.iter().flat_map(|step| step.call.fields().1);
     let fields = headers.flat_map(|field| field.template.parts());
     let in_headers: HashSet<usize> = fields
         .filter_map(TemplatePart::field)
@@ -27,33 +25,27 @@ pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
     }
 }
 
-/// Returns whether the body is the text of a form.
-pub(super) fn sends_form(headers: &[(String, String)]) -> bool {
-    let mut fields = headers.iter();
-    fields.any(|(name, value)| {
-        name == "content-type" && value.starts_with("application/x-www-form-urlencoded")
-    })
-}
-
 /// The fields that are the same for all calls, and those that vary.
 type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
 
-/// Returns the header fields of the section once, and those of each step under names with the step's number.
-pub(super) fn all_fields(
-    section: &HttpSpec,
+/// Returns the header fields of the section once, and those of each step under names with the step's number. `shared`:
+/// the names in the section; `key`: what the table of them is called.
+pub(super) fn all_fields<C: Call>(
+    shared: &[String],
+    key: &str,
     typed: &[StepSpec],
-    steps: &[JourneyStep],
+    steps: &[JourneyStep<C>],
 ) -> AllFields {
     let mut constant: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
     let mut varying = Vec::new();
     let mut varying_names = HashSet::new();
     for (number, (typed, step)) in (1..).zip(typed.iter().zip(steps)) {
-        let own = typed.call.get("headers").and_then(|value| value.as_table());
+        let own = typed.call.get(key).and_then(|value| value.as_table());
         let is_own = |name: &str| {
             own.is_some_and(|own| own.keys().any(|key| key.eq_ignore_ascii_case(name)))
         };
         let is_typed = |name: &str| {
-            let mut names = section.headers.keys();
+            let mut names = shared.iter();
             is_own(name) || names.any(|key| key.eq_ignore_ascii_case(name))
         };
         let shown = |name: &str| {
@@ -64,16 +56,19 @@ pub(super) fn all_fields(
             }
         };
         let mut of_step: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
-        for (name, value) in step.call.headers.iter().filter(|(name, _)| is_typed(name)) {
+        let (same, varied) = step.call.fields();
+        for (name, value) in same.iter().filter(|(name, _)| is_typed(name)) {
             of_step.entry(shown(name)).or_default().push(value.clone());
         }
         // Fields of the section are the same in all steps that do not replace them.
         for (name, values) in of_step {
             constant.entry(name).or_insert(values);
         }
-        let fields = step.call.varying.iter().flat_map(|all| &all.headers);
         let mut of_step = Vec::new();
-        for field in fields.filter(|field| is_typed(&field.name) && !is_bound(&field.typed)) {
+        for field in varied
+            .iter()
+            .filter(|field| is_typed(&field.name) && !is_bound(&field.typed))
+        {
             let mut field = field.clone();
             (_, field.name) = shown(&field.name);
             of_step.push(field);
@@ -88,13 +83,4 @@ pub(super) fn all_fields(
         values.into_iter().map(named).collect::<Vec<_>>()
     });
     (constant.collect(), varying)
-}
-
-/// Returns the templates of a request.
-pub(super) fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
-    call.varying.iter().flat_map(|varying| {
-        let headers = varying.headers.iter().map(|field| &field.template);
-        let body = varying.body.iter().map(|body| &body.template);
-        headers.chain(body).chain(&varying.path)
-    })
 }

@@ -9,14 +9,10 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::cookies::CookieJar;
 use super::flow::{JourneyPosition, NextStep};
-use crate::http::call::journey::JourneyPlan;
-use crate::http::checks::printable;
-use crate::http::is_valid_in_path;
-use crate::http::multiplexed::HttpScheme;
-use crate::http::step_protocol::{CapturedResponse, StepProtocol, StepValues, TakenValues};
-use crate::http::take::AnswerParts;
+use super::plan::JourneyPlan;
+use super::step_protocol::{CapturedResponse, StepProtocol, TakenValues};
+use super::take::AnswerParts;
 
 /// An answer lacks what a later step needs.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
@@ -55,27 +51,20 @@ impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
     }
 }
 
-/// The journeys of all users of a run.
+/// The journeys of all users of a run. `C`: the call that a step is.
 #[derive(Debug)]
-pub struct JourneyScenario<P> {
+pub struct JourneyScenario<P, C> {
     protocol: JourneyProtocol<P>,
-    plan: Arc<JourneyPlan>,
-    scheme: HttpScheme,
+    plan: Arc<JourneyPlan<C>>,
     seed: u64,
 }
 
-impl<P: StepProtocol> JourneyScenario<P> {
+impl<P: StepProtocol, C> JourneyScenario<P, C> {
     /// Makes the journeys of `plan`; `protocols` are those of its steps, in order.
-    pub fn new(
-        plan: Arc<JourneyPlan>,
-        protocols: Vec<P>,
-        scheme: HttpScheme,
-        seed: u64,
-    ) -> JourneyScenario<P> {
+    pub fn new(plan: Arc<JourneyPlan<C>>, protocols: Vec<P>, seed: u64) -> JourneyScenario<P, C> {
         JourneyScenario {
             protocol: JourneyProtocol(protocols),
             plan,
-            scheme,
             seed,
         }
     }
@@ -83,16 +72,16 @@ impl<P: StepProtocol> JourneyScenario<P> {
     /// Takes the values of the current step's answer.
     fn take(
         &self,
-        user: &mut JourneyMemory,
+        values: &mut Arc<TakenValues>,
+        state: &P::UserState,
         position: &mut JourneyPosition,
         answer: &CapturedResponse<'_>,
     ) -> Result<(), (Outcome, String)> {
         let step = &self.plan.steps[position.step];
-        let cookies = &user.cookies;
         let parts = AnswerParts {
             fields: &answer.fields,
-            body: answer.body,
-            cookie: &|name| cookies.value(name).map(str::to_owned),
+            body: answer.body.as_deref().map_err(String::as_str),
+            cookie: &|name| P::cookie(state, name),
         };
         for take in &step.takes {
             let value = take.value(&parts, &mut |bound| position.below(bound));
@@ -107,23 +96,23 @@ impl<P: StepProtocol> JourneyScenario<P> {
                     return Err((TAKE_MISSING, text));
                 }
             };
-            Arc::make_mut(&mut user.values)[take.name] = value;
+            Arc::make_mut(values)[take.name] = value;
         }
         Ok(())
     }
 }
 
-/// What a user keeps from step to step.
+/// What a user keeps from step to step. `S`: what the protocol keeps.
 #[derive(Debug, Default)]
-pub struct JourneyMemory {
+pub struct JourneyMemory<S> {
     position: Option<JourneyPosition>,
     values: Arc<TakenValues>,
-    cookies: CookieJar,
+    state: S,
 }
 
-impl<P: StepProtocol> Scenario for JourneyScenario<P> {
+impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, C> {
     type Protocol = JourneyProtocol<P>;
-    type Memory = JourneyMemory;
+    type Memory = JourneyMemory<P::UserState>;
 
     fn protocol(&self) -> &JourneyProtocol<P> {
         &self.protocol
@@ -137,14 +126,14 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         &self.plan.names
     }
 
-    fn begin(&self, number: u64, user: &mut JourneyMemory) {
+    fn begin(&self, number: u64, user: &mut Self::Memory) {
         user.values = Arc::new(vec![None; self.plan.taken.len()]);
         // The golden ratio spreads consecutive numbers over all bits, and the lowest bit keeps the seed from being 0.
         let seed = (self.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
         user.position = Some(JourneyPosition::start(&self.plan, seed, &user.values));
     }
 
-    fn current_step(&self, user: &JourneyMemory) -> usize {
+    fn current_step(&self, user: &Self::Memory) -> usize {
         user.position.as_ref().map_or(0, |position| position.step)
     }
 
@@ -160,67 +149,45 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         &self,
         _call: UserCall,
         _now: Time,
-        user: &mut JourneyMemory,
+        user: &mut Self::Memory,
         driver: &mut P::Driver,
     ) -> Result<(), (Outcome, String)> {
         let at = self.current_step(user);
         let step = &self.plan.steps[at];
+        let name = &self.plan.names[at];
         let unbound = step.needs.iter().find(|name| user.values[**name].is_none());
-        if let Some(name) = unbound {
-            let (name, step) = (&self.plan.taken[*name], &self.plan.names[at]);
-            let text = format!("step {step}: `{name}` is not bound: no answer has had it");
+        if let Some(taken) = unbound {
+            let taken = &self.plan.taken[*taken];
+            let text = format!("step {name}: `{taken}` is not bound: no answer has had it");
             return Err((TAKE_MISSING, text));
         }
-        if let Some(name) = step.path_name {
-            let value = user.values[name].as_deref().unwrap_or_default();
-            let text = std::str::from_utf8(value).unwrap_or_default();
-            if !text.starts_with('/') || !is_valid_in_path(text) {
-                let (name, step) = (&self.plan.taken[name], &self.plan.names[at]);
-                let shown = printable(value);
-                let text = format!("step {step}: `{name}` is not a path: {shown}");
-                return Err((TAKE_MISSING, text));
-            }
-        }
-        let cookies = if step.has_own_cookies {
-            String::new()
-        } else {
-            user.cookies
-                .field(step.cookie_path(&user.values), self.scheme)
-        };
-        let values = StepValues {
-            taken: Arc::clone(&user.values),
-            cookies,
-        };
-        self.protocol.0[at].select(driver, values);
-        Ok(())
+        let selected = self.protocol.0[at].select(driver, &user.values, &user.state);
+        selected.map_err(|problem| (TAKE_MISSING, format!("step {name}: {problem}")))
     }
 
     fn check_answer(
         &self,
-        user: &mut JourneyMemory,
+        user: &mut Self::Memory,
         driver: &mut P::Driver,
         now: Time,
     ) -> Result<(), (Outcome, String)> {
-        let Some(mut position) = user.position.take() else {
+        let JourneyMemory {
+            position: Some(position),
+            values,
+            state,
+        } = user
+        else {
             return Ok(());
         };
-        let path = self.plan.steps[position.step]
-            .cookie_path(&user.values)
-            .to_owned();
-        let unix_s = (P::unix_ns(driver, now) / 1_000_000_000) as i64;
-        let taken = P::with_answer(driver, |answer| {
-            for (name, value) in &answer.fields {
-                if name.eq_ignore_ascii_case(b"set-cookie") {
-                    user.cookies.set(value, &path, unix_s);
-                }
-            }
-            self.take(user, &mut position, &answer)
-        });
-        user.position = Some(position);
-        taken
+        let protocol = &self.protocol.0[position.step];
+        protocol.keep(driver, now, values, state);
+        if self.plan.steps[position.step].takes.is_empty() {
+            return Ok(());
+        }
+        protocol.with_answer(driver, |answer| self.take(values, state, position, &answer))
     }
 
-    fn after_call(&self, ended: EndedCall, user: &mut JourneyMemory) -> NextCall {
+    fn after_call(&self, ended: EndedCall, user: &mut Self::Memory) -> NextCall {
         let Some(position) = &mut user.position else {
             return NextCall::Finish { is_ok: false };
         };
@@ -230,5 +197,5 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         }
     }
 
-    fn on_response_text(&self, _text: String, _user: &mut JourneyMemory) {}
+    fn on_response_text(&self, _text: String, _user: &mut Self::Memory) {}
 }

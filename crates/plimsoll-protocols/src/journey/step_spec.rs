@@ -11,13 +11,13 @@ use plimsoll_model::units::Period;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::{Table, Value};
 
-/// A step: a request, written like `[call.http]`, whose keys are its defaults, and its place in the journey.
+/// A step: a call, written like the section of its protocol, whose keys are its defaults, and its place in the journey.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepSpec {
     /// The place in the journey.
     #[serde(flatten)]
     pub flow: FlowSpec,
-    /// The request: the keys of `[call.http]`.
+    /// The call: the keys of the section.
     #[serde(flatten)]
     pub call: Table,
 }
@@ -98,6 +98,9 @@ pub struct TakeTable {
     /// A header field of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
+    /// A metadata entry of the answer, before or after its messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
     /// A cookie that the answer, or an earlier one, has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
@@ -172,11 +175,15 @@ pub enum RepeatSpec {
     While(String),
 }
 
-/// Applies `change` to the header fields of each step. Their names are given with the step's number, from 1, since
+/// Applies `change` to the header fields of each step, in the table `key`. Their names are given with the step's number, from 1, since
 /// steps may have different values of one name.
-pub(super) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
+pub(crate) fn change_fields(
+    steps: &mut [StepSpec],
+    key: &str,
+    change: &dyn Fn(&str, &mut MetadataSpec),
+) {
     for (number, step) in (1..).zip(steps) {
-        let Some(Value::Table(headers)) = step.call.get_mut("headers") else {
+        let Some(Value::Table(headers)) = step.call.get_mut(key) else {
             continue;
         };
         for (name, typed) in headers.iter_mut() {
@@ -196,7 +203,7 @@ pub(super) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut M
 
 /// Returns whether the text holds nothing secret, whatever its field's name: fields only, and the name of an
 /// authentication scheme (RFC 9110, 11.1).
-pub(super) fn is_bound(text: &str) -> bool {
+pub(crate) fn is_bound(text: &str) -> bool {
     let (mut rest, mut literal) = (text, String::new());
     while let Some((before, after)) = rest.split_once("{{") {
         let Some((_, behind)) = after.split_once("}}") else {

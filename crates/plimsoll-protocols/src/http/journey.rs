@@ -1,0 +1,180 @@
+//! Journeys over HTTP: what a step's request needs of its user, the cookies that a user keeps, and how both versions'
+//! drivers send one request after another.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use plimsoll_engine::driver::{Protocol, Tracer};
+use plimsoll_model::Time;
+use plimsoll_model::plan::GoodputBounds;
+use plimsoll_model::template::{Template, TraceIds};
+
+use super::call::HttpCall;
+use super::checks::printable;
+use super::cookies::CookieJar;
+use super::is_valid_in_path;
+use super::multiplexed::HttpScheme;
+use crate::journey::{CapturedResponse, StepProtocol, TakenValues};
+
+/// The name of the field that carries a user's cookies.
+const COOKIE: &str = "cookie";
+
+/// What a step's request needs of its user.
+#[derive(Clone, Debug, Default)]
+pub struct StepValues {
+    /// The values of names.
+    pub taken: Arc<TakenValues>,
+    /// The value of the `cookie` field; empty: none is sent.
+    pub cookies: String,
+}
+
+/// A version of HTTP with one prepared request, whose drivers can be given another one.
+pub trait RequestProtocol: Protocol {
+    /// Makes `driver` send this protocol's request with its next call.
+    fn select(&self, driver: &mut Self::Driver, values: StepValues);
+
+    /// Calls `f` with the last answer that `driver` received.
+    fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
+
+    /// Returns the time of day. Nanoseconds since 1970.
+    fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
+}
+
+/// A journey's step: a request, and the user's cookies that belong to its path.
+#[derive(Clone, Debug)]
+pub struct HttpStepProtocol<P> {
+    protocol: P,
+    /// The path as typed.
+    path: String,
+    /// The name that the path begins with the value of, and its position.
+    path_name: Option<(usize, String)>,
+    /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
+    has_own_cookies: bool,
+    scheme: HttpScheme,
+}
+
+impl<P: RequestProtocol> HttpStepProtocol<P> {
+    /// Makes the step of `call`, which `protocol` sends. `taken`: the journey's names.
+    pub fn new(
+        protocol: P,
+        call: &HttpCall,
+        taken: &[String],
+        scheme: HttpScheme,
+    ) -> HttpStepProtocol<P> {
+        let varying = call.varying.as_ref();
+        let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken());
+        let constant = call.headers.iter().map(|(name, _)| name);
+        let varying = varying.iter().flat_map(|all| &all.headers);
+        let mut names = constant.chain(varying.map(|field| &field.name));
+        HttpStepProtocol {
+            protocol,
+            path: call.path.clone(),
+            path_name: leading.and_then(|index| {
+                let index = usize::from(index);
+                Some((index, taken.get(index)?.clone()))
+            }),
+            has_own_cookies: names.any(|name| name == COOKIE),
+            scheme,
+        }
+    }
+
+    /// Returns the path that cookies are matched with, without the query: as typed, or the value that it begins with.
+    fn cookie_path<'a>(&'a self, values: &'a TakenValues) -> &'a str {
+        let value = (self.path_name.as_ref()).and_then(|(name, _)| values[*name].as_deref());
+        let value = value.and_then(|value| std::str::from_utf8(value).ok());
+        let path = value.unwrap_or(&self.path).split(['?', '#']).next();
+        path.unwrap_or_default()
+    }
+}
+
+impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
+    type Driver = P::Driver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        self.protocol.alpn()
+    }
+
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.protocol.set_clock_origin(unix_ns);
+    }
+
+    fn driver(&self) -> P::Driver {
+        self.protocol.driver()
+    }
+
+    fn goodput(&self) -> GoodputBounds {
+        self.protocol.goodput()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.protocol.trace_ids()
+    }
+
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        self.protocol.tracer()
+    }
+}
+
+impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
+    type UserState = CookieJar;
+
+    fn select(
+        &self,
+        driver: &mut P::Driver,
+        values: &Arc<TakenValues>,
+        cookies: &CookieJar,
+    ) -> Result<(), String> {
+        if let Some((index, name)) = &self.path_name {
+            let value = values[*index].as_deref().unwrap_or_default();
+            let text = std::str::from_utf8(value).unwrap_or_default();
+            if !text.starts_with('/') || !is_valid_in_path(text) {
+                return Err(format!("`{name}` is not a path: {}", printable(value)));
+            }
+        }
+        let cookies = if self.has_own_cookies {
+            String::new()
+        } else {
+            cookies.field(self.cookie_path(values), self.scheme)
+        };
+        let taken = Arc::clone(values);
+        self.protocol.select(driver, StepValues { taken, cookies });
+        Ok(())
+    }
+
+    fn keep(&self, driver: &P::Driver, now: Time, values: &TakenValues, cookies: &mut CookieJar) {
+        let unix_s = (P::unix_ns(driver, now) / 1_000_000_000) as i64;
+        let path = self.cookie_path(values);
+        P::with_answer(driver, |answer| {
+            for (name, value) in &answer.fields {
+                if name.eq_ignore_ascii_case(b"set-cookie") {
+                    cookies.set(value, path, unix_s);
+                }
+            }
+        });
+    }
+
+    fn with_answer<R>(&self, driver: &P::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+        P::with_answer(driver, f)
+    }
+
+    fn cookie(cookies: &CookieJar, name: &str) -> Option<String> {
+        cookies.value(name).map(str::to_owned)
+    }
+}
+
+/// Returns the body of an answer as journeys take values from it. `kept`: the body, unless it was too large to keep.
+pub(super) fn captured(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String> {
+    let kept = kept.map(Cow::Borrowed);
+    kept.ok_or_else(|| {
+        "its body is larger than 1 MiB, and values are looked for in no more".to_owned()
+    })
+}
+
+/// Returns the templates of a request.
+pub(super) fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
+    call.varying.iter().flat_map(|varying| {
+        let headers = varying.headers.iter().map(|field| &field.template);
+        let body = varying.body.iter().map(|body| &body.template);
+        headers.chain(body).chain(&varying.path)
+    })
+}
