@@ -250,6 +250,14 @@ impl Template {
         })
     }
 
+    /// Returns the position of the name whose value is all that the text has; `None`: the text is something else.
+    pub fn alone_taken(&self) -> Option<u16> {
+        match self.alone()?.source {
+            FieldSource::Taken(taken) => Some(taken.index),
+            _ => None,
+        }
+    }
+
     /// Returns the positions of the names whose values the template needs ([`FieldScope::taken`]).
     pub fn needs(&self) -> impl Iterator<Item = u16> + '_ {
         let fields = self.parts.iter().filter_map(TemplatePart::field);

@@ -113,6 +113,11 @@ impl<'a> RenderContext<'a> {
     pub fn with_taken(self, taken: &'a [Option<Box<[u8]>>]) -> RenderContext<'a> {
         RenderContext { taken, ..self }
     }
+
+    /// Returns the value of the name at this position; `None`: it is not bound.
+    pub fn taken_value(&self, index: u16) -> Option<&'a [u8]> {
+        self.taken.get(usize::from(index))?.as_deref()
+    }
 }
 
 impl RenderContext<'_> {

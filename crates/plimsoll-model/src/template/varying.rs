@@ -15,6 +15,20 @@ pub trait Render: fmt::Debug + Send + Sync {
 
     /// Returns the maximum number of bytes that are appended.
     fn max_bytes(&self) -> usize;
+
+    /// Returns the positions of the names whose values the message needs ([`super::FieldScope::taken`]); they may
+    /// repeat.
+    fn needs(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// Checks that the values that answers bound fit the fields of the message.
+    ///
+    /// # Errors
+    /// Which value does not, and why.
+    fn check_taken(&self, _moment: &RenderContext<'_>) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The messages of a call that vary.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use plimsoll_model::plan::Call;
 use plimsoll_model::template::{
     MetadataField, Render, TraceIds, Variation, VaryingMessages, VaryingMetadata,
 };
+
+use crate::journey::JourneyPlan;
 
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct EncodedCall {
     pub varying: Vec<Arc<dyn Render>>,
     /// The layout that responses must have; `None`: not checked.
     pub answer: Option<Arc<MessageShapes>>,
+    /// What reads values from responses; `None`: the method is not described.
+    pub answer_schema: Option<AnswerSchema>,
 }
 
 /// The messages as the plan gives them.
@@ -76,11 +81,33 @@ pub struct GrpcCall {
     pub stream: Option<StreamPlan>,
     /// The layout that response messages must have; `None`: not checked.
     pub answer: Option<Arc<MessageShapes>>,
+    /// What reads values from responses; `None`: the method is not described.
+    pub answer_schema: Option<AnswerSchema>,
+    /// Makes each user send the calls of these steps; the call itself is that of the first.
+    pub journey: Option<Box<JourneyPlan<GrpcCall>>>,
 }
 
 impl Call for GrpcCall {
     fn names(&self) -> (&'static str, Cow<'_, str>) {
-        ("grpc", self.method.as_str().into())
+        match &self.journey {
+            Some(journey) => ("grpc", journey.name().into()),
+            None => ("grpc", self.method.as_str().into()),
+        }
+    }
+
+    fn short_name(&self) -> Cow<'_, str> {
+        match &self.journey {
+            Some(_) => "journey".into(),
+            None => self.method.rsplit('/').next().unwrap_or_default().into(),
+        }
+    }
+
+    fn most_calls_of_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.most_calls())
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
+        self.journey.as_ref().map(|_| 1)
     }
 
     fn variation(&self) -> Option<&Variation> {
@@ -89,13 +116,21 @@ impl Call for GrpcCall {
     }
 
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        if let Some(journey) = &self.journey {
+            return journey.fields();
+        }
         let varying = self.varying_metadata.as_ref();
         (&self.metadata, varying.map_or(&[], |all| &all.fields))
     }
 
     fn traced(&self, ids: TraceIds) -> Option<GrpcCall> {
+        let journey = self.journey.as_ref().map(|journey| {
+            let traced = |call: &GrpcCall| call.traced(ids).unwrap_or_else(|| call.clone());
+            Box::new(journey.map_calls(traced))
+        });
         Some(GrpcCall {
             varying_metadata: Some(self.varying_metadata.as_ref()?.traced(ids)?),
+            journey,
             ..self.clone()
         })
     }
@@ -151,6 +186,61 @@ impl PartialEq for ExpectedAnswer {
 }
 
 impl Eq for ExpectedAnswer {}
+
+/// Reads the messages that a method returns.
+pub trait AnswerReader: Send + Sync {
+    /// Returns the name of the message's type.
+    fn type_name(&self) -> String;
+
+    /// Returns a message as JSON (Protocol Buffers, "ProtoJSON Format"), with the fields' names of the `.proto` file and
+    /// with fields that hold their default.
+    ///
+    /// # Errors
+    /// Why the bytes are not such a message.
+    fn json(&self, message: &[u8]) -> Result<String, String>;
+
+    /// Returns a path into that JSON with the names of the `.proto` file. `tokens`: the reference tokens of a JSON
+    /// Pointer (RFC 6901).
+    ///
+    /// # Errors
+    /// Which field does not exist.
+    fn path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
+}
+
+/// What reads the responses of a method.
+#[derive(Clone)]
+pub struct AnswerSchema(Arc<dyn AnswerReader>);
+
+impl AnswerSchema {
+    /// Wraps a reader.
+    pub fn new(reader: impl AnswerReader + 'static) -> AnswerSchema {
+        AnswerSchema(Arc::new(reader))
+    }
+}
+
+impl Deref for AnswerSchema {
+    type Target = dyn AnswerReader;
+
+    fn deref(&self) -> &(dyn AnswerReader + 'static) {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for AnswerSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnswerSchema")
+            .field(&self.type_name())
+            .finish()
+    }
+}
+
+impl PartialEq for AnswerSchema {
+    fn eq(&self, other: &AnswerSchema) -> bool {
+        self.type_name() == other.type_name()
+    }
+}
+
+impl Eq for AnswerSchema {}
 
 /// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod answers;
 mod complete;
 mod compressed;
 mod messages;
+mod steps;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation};
 
+use self::steps::CurrentStep;
 use super::decompression::StreamUnpackers;
 use super::exchange::StreamExchanges;
 use super::head::HeadReader;
@@ -63,6 +65,7 @@ impl Protocol for GrpcProtocol {
             heads: HeadReader::new(self.prepared.max_head),
             validator: AnswerValidator::default(),
             unpackers: None,
+            step: None,
         })
     }
 
@@ -93,6 +96,8 @@ pub struct GrpcCalls {
     unpackers: Option<Box<StreamUnpackers>>,
     validator: AnswerValidator,
     heads: HeadReader,
+    /// The state of a journey's current step; `None`: calls are no steps.
+    step: Option<Box<CurrentStep>>,
 }
 
 type GrpcStream = http2::CallStream<GrpcResponseState>;
@@ -109,6 +114,10 @@ impl StreamCalls for GrpcCalls {
         self.prepared.block_with_time_left(waited)
     }
 
+    fn taken(&self) -> &[Option<Box<[u8]>>] {
+        self.step.as_ref().map_or(&[], |step| &step.taken)
+    }
+
     #[inline]
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>) {
         if let Some(varying) = &self.prepared.varying {
@@ -116,6 +125,7 @@ impl StreamCalls for GrpcCalls {
                 varying,
                 compression: self.prepared.compression,
                 unix_ns: self.prepared.request.unix_zero.at(now),
+                taken: self.taken(),
             };
             renderer.write(number, 0, out);
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use plimsoll_model::spec::{Problem, ResolveContext};
-use plimsoll_model::template::Rows;
+use plimsoll_model::template::FieldScope;
 
-use super::call::{EncodedCall, PlanMessages};
+use super::call::{AnswerSchema, EncodedCall, PlanMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
@@ -37,7 +37,7 @@ pub struct ReflectionQuery {
     pub answer: ReflectionResult,
 }
 
-/// Looks up `method` and encodes or checks its messages, which may have fields of rows. If the server must be
+/// Looks up `method` and encodes or checks its messages, which may have fields of rows and of earlier answers. If the server must be
 /// queried, the query carries the metadata.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub struct ReflectionQuery {
 pub(super) fn encode(
     call: &GrpcSpec,
     method: &str,
-    (given, rows, metadata): (&PlanMessages, Option<&Rows>, &[(String, String)]),
+    (given, scope, metadata): (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     surroundings: &dyn ResolveContext,
 ) -> Result<EncodedCall, Problem> {
     let described = match (&call.proto, &call.descriptor_set) {
@@ -80,8 +80,8 @@ pub(super) fn encode(
         }
     })?;
     let requests = match given {
-        PlanMessages::Nothing => schema.encode_all(&method, "{}", rows),
-        PlanMessages::Json(json) => schema.encode_all(&method, json, rows),
+        PlanMessages::Nothing => schema.encode_all(&method, "{}", scope),
+        PlanMessages::Json(json) => schema.encode_all(&method, json, scope),
         PlanMessages::Binary(messages) => schema.requests_from_encoded(&method, messages),
     };
     let requests = requests.map_err(|e| {
@@ -104,6 +104,7 @@ pub(super) fn encode(
         messages: requests.messages,
         varying: requests.varying,
         answer: Some(Arc::new(answer)),
+        answer_schema: Some(AnswerSchema::new(schema.answer_reader(&method))),
     })
 }
 

@@ -153,17 +153,40 @@ impl HeadReader {
         self.memo.get(block)?.1
     }
 
+    /// Reads a complete header block, and calls `f` with each of its fields.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Decoder::decode`].
+    pub(super) fn read_fields(
+        &mut self,
+        block: &[u8],
+        mut f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
+        self.decode(block, &mut f)
+    }
+
     #[inline(never)]
     fn read_anew(
         &mut self,
         block: &[u8],
+    ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
+        self.decode(block, &mut |_, _| {})
+    }
+
+    fn decode(
+        &mut self,
+        block: &[u8],
+        f: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
         let mut reading = HeaderParser {
             head: GrpcHeaders::NONE,
             texts: None,
             rules: AnswerRules::default(),
         };
-        let decoded = (self.decoder).decode(block, |field| reading.field(field))?;
+        let decoded = (self.decoder).decode(block, |field| {
+            f(field.name, field.value);
+            reading.field(field);
+        })?;
         let HeaderParser {
             mut head,
             texts,

@@ -5,7 +5,10 @@
 //! The result equals encoding the whole message with the call's values: a field without presence is left out
 //! if it has its type's default. The schema builds these messages and the driver renders them.
 
-use plimsoll_model::template::{Render, RenderContext, Template, TemplateField};
+use std::fmt;
+use std::sync::Arc;
+
+use plimsoll_model::template::{MAX_TAKEN, Render, RenderContext, Template, TemplateField};
 
 /// An encoded field tag (Protocol Buffers, "Encoding").
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,33 @@ pub(super) enum FieldPresence {
     Implicit,
 }
 
+/// Encodes a value that an earlier answer of a journey gave; an error says why it does not fit.
+type EncodeFn = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// The encoder of a field whose type only the schema knows.
+#[derive(Clone)]
+pub(super) struct TakenEncoder(Arc<EncodeFn>);
+
+impl TakenEncoder {
+    pub(super) fn new(
+        encode: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> TakenEncoder {
+        TakenEncoder(Arc::new(encode))
+    }
+
+    fn encode(&self, value: &[u8]) -> Result<Vec<u8>, String> {
+        let text =
+            std::str::from_utf8(value).map_err(|_| "a value that is not UTF-8".to_owned())?;
+        (self.0)(text)
+    }
+}
+
+impl fmt::Debug for TakenEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakenEncoder")
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum PatchNode {
     Bytes(Box<[u8]>),
@@ -96,6 +126,11 @@ pub(super) enum PatchNode {
         encoded: Box<[u8]>,
         ends: Box<[u32]>,
     },
+    /// A field that is no string, including its tag, whose value an earlier answer of a journey gave.
+    Taken {
+        index: u16,
+        encoder: TakenEncoder,
+    },
     /// A message, a packed list, or an entry of a map.
     Nested {
         tag: FieldTag,
@@ -130,6 +165,18 @@ impl Render for PatchedMessage {
     fn max_bytes(&self) -> usize {
         self.max_bytes
     }
+
+    fn needs(&self) -> Vec<u16> {
+        let mut needs = Vec::new();
+        self.nodes
+            .iter()
+            .for_each(|node| node.add_needs(&mut needs));
+        needs
+    }
+
+    fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
+        self.nodes.iter().try_for_each(|node| node.check(moment))
+    }
 }
 
 impl PatchNode {
@@ -148,6 +195,35 @@ impl PatchNode {
             tag,
             width: usual_width(bounds(&nodes)),
             nodes,
+        }
+    }
+
+    /// Adds the positions of the names whose values the node needs.
+    fn add_needs(&self, needs: &mut Vec<u16>) {
+        match self {
+            PatchNode::Text { template, .. } => needs.extend(template.needs()),
+            PatchNode::Taken { index, .. } => needs.push(*index),
+            PatchNode::Nested { nodes, .. } => nodes.iter().for_each(|node| node.add_needs(needs)),
+            _ => {}
+        }
+    }
+
+    /// Checks that the values that answers gave fit their fields.
+    fn check(&self, moment: &RenderContext<'_>) -> Result<(), String> {
+        match self {
+            PatchNode::Text { template, .. } => {
+                let mut values = template.needs().filter_map(|name| moment.taken_value(name));
+                if values.any(|value| std::str::from_utf8(value).is_err()) {
+                    return Err("a value that is not UTF-8, for a string".to_owned());
+                }
+                Ok(())
+            }
+            PatchNode::Taken { index, encoder } => match moment.taken_value(*index) {
+                Some(value) => encoder.encode(value).map(drop),
+                None => Ok(()),
+            },
+            PatchNode::Nested { nodes, .. } => nodes.iter().try_for_each(|node| node.check(moment)),
+            _ => Ok(()),
         }
     }
 
@@ -218,6 +294,13 @@ impl PatchNode {
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
                 out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
             }
+            PatchNode::Taken { index, encoder } => {
+                // A value that does not fit was refused by `check`.
+                let value = moment.taken_value(*index);
+                if let Some(Ok(field)) = value.map(|value| encoder.encode(value)) {
+                    out.extend_from_slice(&field);
+                }
+            }
             PatchNode::Nested { tag, width, nodes } => {
                 out.extend_from_slice(tag.bytes());
                 write_length_prefixed(*width, out, |out| write_all(nodes, moment, out));
@@ -258,6 +341,7 @@ impl PatchNode {
                 let (least, most) = (lengths().min(), lengths().max());
                 (least.unwrap_or(0) as usize, most.unwrap_or(0) as usize)
             }
+            PatchNode::Taken { .. } => (0, MAX_TAKEN),
             PatchNode::Nested { tag, nodes, .. } => {
                 let (least, most) = bounds(nodes);
                 let around = |inner: usize| tag.bytes().len() + varint(inner as u64).1 + inner;

@@ -15,6 +15,8 @@ pub(super) struct MessageRenderer<'a> {
     pub(super) compression: Option<MessageCompression>,
     /// The time in nanoseconds since 1970.
     pub(super) unix_ns: u64,
+    /// The values of earlier answers of the journey.
+    pub(super) taken: &'a [Option<Box<[u8]>>],
 }
 
 impl MessageRenderer<'_> {
@@ -24,6 +26,7 @@ impl MessageRenderer<'_> {
         let messages = &self.varying.messages;
         let render = &messages[message as usize % messages.len()];
         let moment = self.varying.variation.moment(number, message, self.unix_ns);
+        let moment = moment.with_taken(self.taken);
         write_message(out, self.compression, |out| render.render(&moment, out));
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use plimsoll_model::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
-use super::call::{GrpcCall, MessageCompression, MessageShapes};
+use super::call::{AnswerSchema, GrpcCall, MessageCompression, MessageShapes};
 use super::exchange::StreamScript;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;
 use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
+use crate::journey::AnswerCapture;
 use crate::prepare_error::RequestError;
 
 /// The input from which calls are prepared.
@@ -43,6 +44,8 @@ pub(super) struct PreparedGrpcCall {
     pub(super) compression: Option<MessageCompression>,
     /// The prepared messages of streams; `None`: the call is unary.
     pub(super) script: Option<StreamScript>,
+    /// What is kept of the answer, and what reads it, if the call is a journey's step.
+    pub(super) capture: Option<(AnswerCapture, Option<AnswerSchema>)>,
 }
 
 impl PreparedGrpcCall {
@@ -138,8 +141,23 @@ impl PreparedGrpcCall {
             compression: call.compression,
             without_timeout,
             answer: call.answer.clone(),
+            capture: None,
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
             max_head: call.max_head.max(plimsoll_wire::http2::MAX_HEADER_LIST),
+        })
+    }
+
+    /// Prepares the call of a journey's step. `capture`: what is kept of its answers.
+    pub(super) fn of_step(
+        request: &GrpcRequest<'_>,
+        capture: AnswerCapture,
+    ) -> Result<PreparedGrpcCall, RequestError> {
+        let prepared = PreparedGrpcCall::new(request)?;
+        Ok(PreparedGrpcCall {
+            // Steps have different requests, so none may rely on the peer's table.
+            request: prepared.request.stateless(),
+            capture: Some((capture, request.call.answer_schema.clone())),
+            ..prepared
         })
     }
 

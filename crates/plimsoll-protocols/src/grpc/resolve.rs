@@ -1,5 +1,7 @@
 //! Resolves `[call.grpc]` to a call with all defaults, and writes the resolved section back to the plan.
 
+mod journey;
+
 #[cfg(all(feature = "schema", feature = "targets"))]
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use plimsoll_model::spec::{
     PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_printable,
     is_visible,
 };
-use plimsoll_model::template::{self, VaryingMessages};
+use plimsoll_model::template::{self, FieldScope, VaryingMessages};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use plimsoll_model::template::{RowOrder, Variation};
 use plimsoll_model::units::{ByteSize, Period};
@@ -30,6 +32,9 @@ use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
 use crate::alternatives::report_conflict;
 use crate::http2::{NOT_HTTP2, max_head};
+use crate::journey::{
+    StepScope, StepSection as _, change_fields, keys_within, load_journeys, resolve_journey,
+};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::protocol_module::ServerUnreachable;
 use crate::protocol_module::{
@@ -46,13 +51,22 @@ impl ProtocolModule for GrpcSpec {
         call: &GrpcCall,
     ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
-        let protocol = GrpcProtocol::new(&GrpcRequest {
+        let authority = plan.target.authority();
+        let request = GrpcRequest {
             call,
-            authority: &plan.target.authority(),
+            authority: &authority,
             secure: plan.tls.is_some(),
             deadline: plan.load.deadline,
-        });
-        Ok(load_with_driver(asked, protocol?))
+        };
+        if let Some(journey) = &call.journey {
+            return load_journeys(plan, journey, |call, capture| {
+                Ok(GrpcProtocol::of_step(
+                    &GrpcRequest { call, ..request },
+                    capture,
+                )?)
+            });
+        }
+        Ok(load_with_driver(asked, GrpcProtocol::new(&request)?))
     }
 
     #[cfg(all(feature = "schema", feature = "targets"))]
@@ -166,12 +180,26 @@ impl CallSection for GrpcSpec {
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
         match path {
             "message_binary" => Some(BinarySource::keys()),
+            path if path.split('.').next() == Some("steps") => keys_within::<GrpcSpec>(path),
             path => path.starts_with("metadata.").then(MetadataSpec::keys),
         }
     }
 
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
         Some(&mut self.metadata)
+    }
+
+    fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+        change_fields(
+            self.steps.as_deref_mut().unwrap_or_default(),
+            GrpcSpec::FIELDS_KEY,
+            change,
+        );
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
+        // Journeys differ in how many calls they make, and count as one.
+        self.journey_steps().map(|_| 1)
     }
 
     fn wire(&self, _: &Spec) -> WireFormat {
@@ -224,10 +252,22 @@ impl CallSection for GrpcSpec {
                 ),
             );
         }
-        resolve_call(problems, spec, self, surroundings)
+        match self.journey_steps() {
+            Some(steps) => {
+                let resolved = resolve_journey(problems, spec, self, steps, surroundings);
+                let (journey, first) = resolved?;
+                let journey = Some(Box::new(journey));
+                Some(GrpcCall { journey, ..first })
+            }
+            None => resolve_call(problems, spec, self, surroundings),
+        }
     }
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
+        if call.journey.is_some() {
+            // The calls are in the steps.
+            return self;
+        }
         self.method = Some(call.method.clone());
         // The messages themselves are recorded, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
@@ -272,10 +312,43 @@ fn resolve_call(
     call: &GrpcSpec,
     surroundings: &dyn ResolveContext,
 ) -> Option<GrpcCall> {
-    check_one_description(problems, call);
     let rows = problems.rows(spec, surroundings);
-    let given = PlanRows::of(rows.as_ref(), spec);
-    let mut metadata = problems.metadata(&METADATA_NAMES, &call.metadata, given, surroundings);
+    let variation = problems.variation(spec, rows.as_ref());
+    let scope = StepScope {
+        rows: rows.as_ref(),
+        metadata: PlanRows::of(rows.as_ref(), spec).into(),
+        variation: &variation,
+    };
+    let (resolved, uses_rows) = step_call(problems, spec, call, &scope, surroundings)?;
+    if spec.rows.is_some() && !uses_rows {
+        problems.add(
+            "rows",
+            "not used by any message or metadata: write {{row.NAME}} where a column belongs",
+        );
+    }
+    Some(resolved)
+}
+
+/// Resolves one call, which may be a step of a journey, and returns whether it uses rows.
+fn step_call(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &GrpcSpec,
+    scope: &StepScope<'_>,
+    surroundings: &dyn ResolveContext,
+) -> Option<(GrpcCall, bool)> {
+    check_one_description(problems, call);
+    let rows = scope.rows;
+    let fields = FieldScope {
+        rows,
+        taken: scope.metadata.taken,
+    };
+    let mut metadata = problems.metadata(
+        &METADATA_NAMES,
+        &call.metadata,
+        scope.metadata,
+        surroundings,
+    );
     problems.traceparent(&METADATA_NAMES, spec, &mut metadata);
     let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
     let max_message = if (1..=1 << 31).contains(&max_message) {
@@ -328,21 +401,21 @@ fn resolve_call(
         return None;
     }
     let uses_rows = matches!(&given, PlanMessages::Json(text) if template::uses_rows(text));
-    if spec.rows.is_some() && !uses_rows && !metadata.uses_rows {
-        problems.add(
-            "rows",
-            "not used by any message or metadata: write {{row.NAME}} where a column belongs",
-        );
-    }
-    let variation = problems.variation(spec, rows.as_ref());
+    let uses_rows = uses_rows || metadata.uses_rows;
+    let variation = scope.variation.clone();
     let of_question = variation.clone().traced(random_trace_ids());
-    let first = metadata.clone().in_requests(&of_question).of(0, 0);
-    let fields = metadata.in_requests(&variation);
-    let asked = (&given, rows.as_ref(), first.as_slice());
+    // No answer has given values yet when the server is asked to describe its methods.
+    let mut known = metadata.clone();
+    known
+        .varying
+        .retain(|field| field.template.needs().next().is_none());
+    let first = known.in_requests(&of_question).of(0, 0);
+    let metadata = metadata.in_requests(&variation);
+    let asked = (&given, fields, first.as_slice());
     let encoded = encode(call, method, asked, surroundings);
     let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;
     let stream = stream(problems, call, &encoded);
-    Some(GrpcCall {
+    let resolved = GrpcCall {
         method: encoded.method,
         message: match encoded.kind {
             MethodKind::Unary => encoded.messages.into_iter().next().unwrap_or_default(),
@@ -354,15 +427,18 @@ fn resolve_call(
             messages: encoded.varying,
         }),
         plan_messages: given,
-        metadata: fields.constant,
-        varying_metadata: fields.varying,
+        metadata: metadata.constant,
+        varying_metadata: metadata.varying,
         authority: call.authority.clone(),
         user_agent: call.user_agent.clone(),
         compression,
         max_message,
         max_head,
         answer: encoded.answer,
-    })
+        answer_schema: encoded.answer_schema,
+        journey: None,
+    };
+    Some((resolved, uses_rows))
 }
 
 /// Resolves the plan of a streaming call; `None`: the call is unary.
@@ -462,7 +538,7 @@ fn message(
 fn encode(
     _: &GrpcSpec,
     method: &str,
-    _: (&PlanMessages, Option<&template::Rows>, &[(String, String)]),
+    _: (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     _: &dyn ResolveContext,
 ) -> Result<EncodedCall, Problem> {
     let problem = format!("{method} can't be looked up here");

@@ -4,6 +4,7 @@
 //! built-in one of the reference servers. In each case it is one descriptor pool. It is used when a plan is
 //! resolved; a run itself handles encoded bytes only.
 
+mod answers;
 mod describe;
 mod descriptors;
 mod editions;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::binary::BinarySpec;
 use super::call::StreamPace;
 use crate::flags::CredentialFlags;
+use crate::journey::StepSpec;
 
 /// One kind of gRPC call.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -157,6 +158,18 @@ pub struct GrpcSpec {
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
     pub deadline: Option<OptionalPeriod>,
+
+    /// The steps of a journey, which plans write as `[[steps]]`: calls that each user makes one after another, and whose
+    /// answers give values to later ones. The other keys here are their defaults.
+    #[arg(skip)]
+    pub steps: Option<Vec<StepSpec>>,
+}
+
+impl GrpcSpec {
+    /// Returns the steps of the journey, if there is one.
+    pub(super) fn journey_steps(&self) -> Option<&[StepSpec]> {
+        self.steps.as_deref().filter(|steps| !steps.is_empty())
+    }
 }
 
 /// A message as JSON text. A plan gives it as a table or as a string of JSON; for a call that sends a stream

@@ -57,14 +57,8 @@ impl RequestTemplate {
             RequestBlock::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
         let is_bodiless = bodies == BodyKind::Same && body.is_empty();
 
-        let mut steady = Vec::with_capacity(steady_block.bytes().len() + body.len() + 32);
-        write::header_block(&mut steady, 0, steady_block.bytes(), EndStream(is_bodiless));
-        if bodies == BodyKind::Same {
-            let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
-            while let Some(chunk) = chunks.next() {
-                write::data(&mut steady, 0, chunk, EndStream(chunks.peek().is_none()));
-            }
-        }
+        let constant_body = (bodies == BodyKind::Same).then_some(&*body);
+        let steady = steady_frames(&steady_block, constant_body, is_bodiless);
         RequestTemplate {
             window_needed: match (bodies, &varying_fields) {
                 (BodyKind::Same, None) => body.len() as u32,
@@ -85,14 +79,17 @@ impl RequestTemplate {
     }
 
     /// Returns the same request without entries in the peer's dynamic table, for a connection that sends several kinds
-    /// of requests. Its requests must vary.
+    /// of requests.
     #[must_use]
     pub(crate) fn stateless(self) -> RequestTemplate {
-        debug_assert!(self.varies());
+        let constant_body = (self.body_kind == BodyKind::Same).then_some(&*self.body);
+        let steady = steady_frames(&self.plain_block, constant_body, self.is_bodiless);
         RequestTemplate {
             first_block: self.plain_block.clone(),
             steady_block: self.plain_block.clone(),
             table_needed: 0,
+            id_offsets: stream_id_offsets(&steady),
+            steady: steady.into(),
             ..self
         }
     }
@@ -107,6 +104,21 @@ impl RequestTemplate {
     pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
         self.varying_fields.as_ref()?.trace_ids()
     }
+}
+
+/// Returns the frames of a request without its stream ids: HEADERS, and DATA if all calls send the same `body`.
+fn steady_frames(block: &RequestBlock, body: Option<&[u8]>, is_bodiless: bool) -> Vec<u8> {
+    let size = block.bytes().len() + body.map_or(0, <[u8]>::len) + 32;
+    let mut frames = Vec::with_capacity(size);
+    write::header_block(&mut frames, 0, block.bytes(), EndStream(is_bodiless));
+    let mut chunks = body
+        .unwrap_or_default()
+        .chunks(DEFAULT_MAX_FRAME as usize)
+        .peekable();
+    while let Some(chunk) = chunks.next() {
+        write::data(&mut frames, 0, chunk, EndStream(chunks.peek().is_none()));
+    }
+    frames
 }
 
 /// Returns the offsets of the stream ids in a sequence of complete frames.

@@ -48,6 +48,9 @@ impl GrpcDriver {
                 step = bad_message(error);
             }
         }
+        if let Some(current) = &mut self.calls.step {
+            current.add_data(data);
+        }
         if stream.slot != NO_SLOT {
             return self.receive_stream_data(piece, before, step, to);
         }
@@ -71,7 +74,12 @@ impl GrpcDriver {
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         // The block must be decoded in any case, since it may change the table that later ones refer to.
-        let (head, texts) = (self.calls.heads.read(piece.bytes)).map_err(lost_compression)?;
+        let heads = &mut self.calls.heads;
+        let read = match &mut self.calls.step {
+            None => heads.read(piece.bytes),
+            Some(step) => heads.read_fields(piece.bytes, |name, value| step.add_field(name, value)),
+        };
+        let (head, texts) = read.map_err(lost_compression)?;
         let Some(stream) = self.streams.find_open(piece.stream) else {
             return self.on_closed(piece, "HEADERS", to.events);
         };

@@ -31,7 +31,8 @@ impl GrpcDriver {
         mut input: &'a [u8],
         to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
-        let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
+        let calls = &self.calls;
+        let unary = calls.exchanges.is_none() && calls.unpackers.is_none() && calls.step.is_none();
         if !unary || !self.http2.may_take_any() {
             return input;
         }

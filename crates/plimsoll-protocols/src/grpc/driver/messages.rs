@@ -54,6 +54,7 @@ impl GrpcDriver {
                 varying,
                 compression: self.calls.prepared.compression,
                 unix_ns: self.calls.prepared.request.unix_zero.at(now),
+                taken: self.calls.step.as_ref().map_or(&[], |step| &step.taken),
             });
         let before = out.len();
         loop {

@@ -12,7 +12,7 @@ mod well_known;
 use std::sync::Arc;
 
 use plimsoll_model::template::{
-    Render, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare,
+    FieldScope, Render, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost::encoding::{decode_key, decode_varint};
@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::describe::field_named;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
-use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
+use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage, TakenEncoder};
 use filler::{TemplateFiller, typed, whole};
 use scalar::{scalar, wire, wire_type};
 use tree::{TemplateTree, join, parse_tree};
@@ -45,12 +45,13 @@ impl Schema {
     /// # Errors
     /// Returns the errors of [`Schema::encode`], and an error if a field can't vary as requested, or if a row
     /// does not fit.
-    pub fn encode_all(
+    pub fn encode_all<'a>(
         &self,
         method: &GrpcMethod,
         json: &str,
-        rows: Option<&Rows>,
+        scope: impl Into<FieldScope<'a>>,
     ) -> Result<EncodedRequests, SchemaError> {
+        let scope = scope.into();
         let varies = has_fields(json);
         let quoted = if varies {
             quote_bare(json)
@@ -70,11 +71,11 @@ impl Schema {
             messages: Vec::new(),
             varying: Vec::new(),
         };
-        let count = rows.map_or(0, Rows::count);
+        let count = scope.rows.map_or(0, Rows::count);
         let first = Variation::new(1, 1, count, RowOrder::RoundRobin);
         let mut slots = 0;
         for (i, text) in texts.iter().enumerate() {
-            let encoded = self.encode_one(method, text, &mut slots, rows, &first);
+            let encoded = self.encode_one(method, text, &mut slots, scope, &first);
             let (message, patched) = encoded.map_err(|error| match texts.len() {
                 1 => error,
                 _ => {
@@ -120,13 +121,14 @@ impl Schema {
         Ok(EncodedRequests { messages, varying })
     }
 
-    /// Encodes one message: returns that of the first call, and the renderer for every call.
+    /// Encodes one message: returns that of the first call, and the renderer for every call. One with values of earlier
+    /// answers is empty before there are any.
     fn encode_one(
         &self,
         method: &GrpcMethod,
         json: &str,
         slots: &mut u32,
-        rows: Option<&Rows>,
+        scope: FieldScope<'_>,
         first: &Variation,
     ) -> Result<(Vec<u8>, PatchedMessage), SchemaError> {
         if !has_fields(json) {
@@ -134,11 +136,14 @@ impl Schema {
             let patched = PatchedMessage::new(vec![PatchNode::Bytes(bytes.clone().into())]);
             return Ok((bytes, patched));
         }
-        let message = TemplateMessage::parse(self, method, json, slots, rows)?;
+        let message = TemplateMessage::parse(self, method, json, slots, scope)?;
         let sample = message.fill(&first.moment(0, 0, 0));
         // Field names are checked first, then the templates, and values last.
         self.check_names(&message.message, &sample)?;
         let patched = message.to_patched()?;
+        if !patched.needs().is_empty() {
+            return Ok((Vec::new(), patched));
+        }
         Ok((self.encode(method, &sample.to_string())?, patched))
     }
 }
@@ -172,6 +177,16 @@ impl Render for RoundRobinMessages {
         let sizes = self.0.iter().map(|message| message.max_bytes());
         sizes.max().unwrap_or(0)
     }
+
+    fn needs(&self) -> Vec<u16> {
+        self.0.iter().flat_map(|message| message.needs()).collect()
+    }
+
+    fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
+        self.0
+            .iter()
+            .try_for_each(|message| message.check_taken(moment))
+    }
 }
 
 /// A message with templates.
@@ -180,7 +195,7 @@ struct TemplateMessage<'a> {
     method: &'a GrpcMethod,
     message: MessageDescriptor,
     tree: TemplateTree,
-    rows: Option<&'a Rows>,
+    scope: FieldScope<'a>,
 }
 
 impl<'a> TemplateMessage<'a> {
@@ -189,7 +204,7 @@ impl<'a> TemplateMessage<'a> {
         method: &'a GrpcMethod,
         json: &str,
         slots: &mut u32,
-        rows: Option<&'a Rows>,
+        scope: FieldScope<'a>,
     ) -> Result<TemplateMessage<'a>, SchemaError> {
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
@@ -197,7 +212,7 @@ impl<'a> TemplateMessage<'a> {
             schema.encode(method, json)?;
             return Err(value_error(&message, "", "not valid JSON"));
         };
-        let tree = parse_tree(value, slots, rows, "").map_err(|(path, e)| {
+        let tree = parse_tree(value, slots, scope, "").map_err(|(path, e)| {
             let problem = e.to_string();
             value_error(&message, &path, &problem)
         })?;
@@ -206,7 +221,7 @@ impl<'a> TemplateMessage<'a> {
             method,
             message,
             tree,
-            rows,
+            scope,
         })
     }
 
@@ -232,6 +247,14 @@ impl<'a> TemplateMessage<'a> {
                     let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
                     let rows = self.encode_rows(column, "", whole, encode)?;
                     return Ok(PatchedMessage::new(vec![rows]));
+                }
+                if let Some(index) = tree.taken() {
+                    let message = self.message.clone();
+                    let encode = move |text: &str| {
+                        encoded(&message, &whole(&message, text)).map_err(|e| e.to_string())
+                    };
+                    let node = self.taken_node(index, "", encode);
+                    return Ok(PatchedMessage::new(vec![node]));
                 }
                 Ok(PatchedMessage::new(self.content(
                     &self.message,
@@ -279,6 +302,12 @@ impl<'a> TemplateMessage<'a> {
             let encode = |value| self.encode_field(message, field.json_name(), value, path);
             let rows = self.encode_rows(column, path, |text| typed(field, text), encode)?;
             return Ok(vec![rows]);
+        }
+        let is_text = field.kind() == Kind::String && !field.is_list() && !field.is_map();
+        if let Some(index) = tree.taken().filter(|_| !is_text) {
+            let field = field.clone();
+            let encode = move |text: &str| encoded_field(&field, typed(&field, text));
+            return Ok(vec![self.taken_node(index, path, encode)]);
         }
         let tag = FieldTag::new(field.number(), wire::LEN);
         let pair =
@@ -360,6 +389,20 @@ impl<'a> TemplateMessage<'a> {
                         elements.push(self.encode_rows(column, &path, typed, each)?);
                         continue;
                     }
+                    if let Some(index) = tree.taken().filter(|_| field.kind() != Kind::String) {
+                        let field = field.clone();
+                        let encode = move |text: &str| {
+                            let element = Value::Array(vec![typed(&field, text)]);
+                            let bytes = encoded_field(&field, element)?;
+                            Ok(if packed {
+                                without_tag_and_length(&bytes)
+                            } else {
+                                bytes
+                            })
+                        };
+                        elements.push(self.taken_node(index, &path, encode));
+                        continue;
+                    }
                     let tag = if packed {
                         FieldTag::NONE
                     } else {
@@ -432,7 +475,7 @@ impl<'a> TemplateMessage<'a> {
         let mut ends = Vec::new();
         for (row, text) in column.values().enumerate() {
             let bytes = encode(value(&text)).map_err(|e| {
-                let (file, row) = (self.rows.map_or("", Rows::file), row + 1);
+                let (file, row) = (self.scope.rows.map_or("", Rows::file), row + 1);
                 SchemaError::Row(format!("{file}, row {row}, column {:?}: {e}", column.name))
             })?;
             encoded.extend_from_slice(&bytes);
@@ -445,6 +488,22 @@ impl<'a> TemplateMessage<'a> {
             encoded: encoded.into(),
             ends: ends.into(),
         })
+    }
+
+    /// Returns the node of a field that is the value of an earlier answer, which `encode` encodes.
+    fn taken_node(
+        &self,
+        index: u16,
+        path: &str,
+        encode: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> PatchNode {
+        let name = self.scope.taken.get(usize::from(index));
+        let name = name.cloned().unwrap_or_default();
+        let path = if path.is_empty() { "." } else { path }.to_owned();
+        let encoder = TakenEncoder::new(move |text| {
+            encode(text).map_err(|problem| format!("`{name}` does not fit {path}: {problem}"))
+        });
+        PatchNode::Taken { index, encoder }
     }
 
     /// Encodes a message that has one field.
@@ -465,15 +524,24 @@ impl<'a> TemplateMessage<'a> {
         value: &Value,
         path: &str,
     ) -> Result<Vec<u8>, SchemaError> {
-        match DynamicMessage::deserialize(message.clone(), value) {
-            Ok(encoded) => Ok(encoded.encode_to_vec()),
-            Err(e) => Err(self.error_at(path, &e.to_string())),
-        }
+        encoded(message, value).map_err(|e| self.error_at(path, &e.to_string()))
     }
 
     fn error_at(&self, path: &str, problem: &str) -> SchemaError {
         value_error(&self.message, path, problem)
     }
+}
+
+/// Encodes a message.
+fn encoded(message: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, serde_json::Error> {
+    let message = DynamicMessage::deserialize(message.clone(), value)?;
+    Ok(message.encode_to_vec())
+}
+
+/// Encodes a field of a message, including its tag.
+fn encoded_field(field: &FieldDescriptor, value: Value) -> Result<Vec<u8>, String> {
+    let object = Value::Object(Map::from_iter([(field.json_name().to_owned(), value)]));
+    encoded(field.parent_message(), &object).map_err(|e| e.to_string())
 }
 
 fn value_error(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {

@@ -1,6 +1,6 @@
 //! JSON whose strings and keys may contain templates, parsed once when a plan is resolved.
 
-use plimsoll_model::template::{FieldSource, RowColumn, Rows, Template, has_fields};
+use plimsoll_model::template::{FieldScope, FieldSource, RowColumn, Template, has_fields};
 use serde_json::Value;
 
 /// JSON whose strings are parsed as templates.
@@ -25,20 +25,28 @@ impl TemplateTree {
             _ => None,
         }
     }
+
+    /// Returns the position of the name whose value it is, if it is a single value of an earlier answer.
+    pub(super) fn taken(&self) -> Option<u16> {
+        match self {
+            TemplateTree::Template(template) => template.alone_taken(),
+            _ => None,
+        }
+    }
 }
 
 /// Parses the templates in the strings of a JSON value. Errors contain the path.
 pub(super) fn parse_tree(
     value: Value,
     slots: &mut u32,
-    rows: Option<&Rows>,
+    scope: FieldScope<'_>,
     path: &str,
 ) -> Result<TemplateTree, (String, String)> {
     if !has_fields(&value.to_string()) {
         return Ok(TemplateTree::Constant(value));
     }
     match value {
-        Value::String(text) => match Template::parse(&text, slots, rows) {
+        Value::String(text) => match Template::parse(&text, slots, scope) {
             Ok(template) => Ok(match template.constant() {
                 Some(text) => TemplateTree::Constant(Value::String(text.to_owned())),
                 None => TemplateTree::Template(template),
@@ -48,7 +56,7 @@ pub(super) fn parse_tree(
         Value::Array(items) => {
             let items = items.into_iter().enumerate();
             items
-                .map(|(i, item)| parse_tree(item, slots, rows, &format!("{path}[{i}]")))
+                .map(|(i, item)| parse_tree(item, slots, scope, &format!("{path}[{i}]")))
                 .collect::<Result<_, _>>()
                 .map(TemplateTree::List)
         }
@@ -58,9 +66,9 @@ pub(super) fn parse_tree(
                 return entries
                     .map(|(key, value)| {
                         let path = join(path, &key);
-                        let key = Template::parse(&key, slots, rows);
+                        let key = Template::parse(&key, slots, scope);
                         let key = key.map_err(|e| (path.clone(), e))?;
-                        Ok((key, parse_tree(value, slots, rows, &path)?))
+                        Ok((key, parse_tree(value, slots, scope, &path)?))
                     })
                     .collect::<Result<_, _>>()
                     .map(TemplateTree::Keyed);
@@ -68,7 +76,7 @@ pub(super) fn parse_tree(
             let mut planted = Vec::new();
             for (key, value) in entries {
                 let path = join(path, &key);
-                planted.push((key, parse_tree(value, slots, rows, &path)?));
+                planted.push((key, parse_tree(value, slots, scope, &path)?));
             }
             Ok(TemplateTree::Object(planted))
         }

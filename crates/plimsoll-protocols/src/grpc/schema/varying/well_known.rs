@@ -6,7 +6,7 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
 use super::scalar::{wire, wire_type};
-use super::{TemplateMessage, TemplateTree};
+use super::{TemplateMessage, TemplateTree, encoded};
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
 
@@ -157,6 +157,13 @@ impl TemplateMessage<'_> {
                     let rows =
                         self.encode_rows(column, path, json_or_string, |json| encode(&json))?;
                     return Ok(vec![rows]);
+                }
+                _ if let Some(index) = template.alone_taken() => {
+                    let value = value.clone();
+                    let encode = move |text: &str| {
+                        encoded(&value, &json_or_string(text)).map_err(|e| e.to_string())
+                    };
+                    return Ok(vec![self.taken_node(index, path, encode)]);
                 }
                 (None, Some(only)) if only.is_number() => "number_value",
                 _ => "string_value",

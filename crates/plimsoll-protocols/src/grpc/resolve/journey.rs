@@ -1,0 +1,56 @@
+//! gRPC calls as the steps of a journey.
+
+use plimsoll_model::spec::{Problems, ResolveContext, Spec};
+use plimsoll_model::template::Template;
+
+use super::step_call;
+use crate::grpc::call::GrpcCall;
+use crate::grpc::section::GrpcSpec;
+use crate::journey::{StepScope, StepSection, Take, TakeSource};
+
+impl StepSection for GrpcSpec {
+    const FIELDS_KEY: &'static str = "metadata";
+    const CONTENT_KEYS: &'static [&'static str] = &["message", "message_file", "message_binary"];
+    const SHARED_KEYS: &'static [&'static str] = &["compression", "max_head", "deadline"];
+    const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
+    const FIELD_PLACES: &'static str = "message or metadata";
+
+    fn without_steps(&self) -> GrpcSpec {
+        GrpcSpec {
+            steps: None,
+            ..self.clone()
+        }
+    }
+
+    fn step_call(
+        &self,
+        problems: &mut Problems,
+        spec: &Spec,
+        scope: &StepScope<'_>,
+        surroundings: &dyn ResolveContext,
+    ) -> Option<(GrpcCall, bool)> {
+        step_call(problems, spec, self, scope, surroundings)
+    }
+
+    fn needs(call: &GrpcCall) -> Vec<usize> {
+        let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
+        let metadata = metadata.flat_map(|field| Template::needs(&field.template));
+        let messages = call.varying.iter().flat_map(|all| &all.messages);
+        let messages = messages.flat_map(|message| message.needs());
+        metadata.chain(messages).map(usize::from).collect()
+    }
+
+    /// Checks the paths into the answer, and writes its fields as the answer's JSON has them.
+    fn fit_take(call: &GrpcCall, take: &mut Take) -> Result<(), String> {
+        match &mut take.source {
+            TakeSource::Pointer(tokens) => {
+                if let Some(schema) = &call.answer_schema {
+                    *tokens = schema.path(tokens)?;
+                }
+                Ok(())
+            }
+            TakeSource::Cookie(_) => Err("gRPC has no cookies: use metadata".to_owned()),
+            TakeSource::Path(_) | TakeSource::Header(..) | TakeSource::Regex(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Reads values from the messages that a method returns.
+
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions};
+
+use super::describe::field_named;
+use super::error::suggestion_or_fields;
+use super::type_hint::fields;
+use super::{GrpcMethod, Schema, similar_names};
+use crate::grpc::call::AnswerReader;
+
+/// The reader of a method's responses.
+struct MethodAnswers {
+    message: MessageDescriptor,
+}
+
+impl Schema {
+    /// Returns what reads values from the responses of `method`.
+    pub fn answer_reader(&self, method: &GrpcMethod) -> impl AnswerReader + use<> {
+        MethodAnswers {
+            message: method.descriptor.output(),
+        }
+    }
+}
+
+impl AnswerReader for MethodAnswers {
+    fn type_name(&self) -> String {
+        self.message.full_name().to_owned()
+    }
+
+    fn json(&self, message: &[u8]) -> Result<String, String> {
+        let decoded = DynamicMessage::decode(self.message.clone(), message);
+        let decoded = decoded.map_err(|e| e.to_string())?;
+        let options = SerializeOptions::new()
+            .skip_default_fields(false)
+            .use_proto_field_name(true);
+        let mut json = Vec::new();
+        let mut serializer = serde_json::Serializer::new(&mut json);
+        let written = decoded.serialize_with_options(&mut serializer, &options);
+        written.map_err(|e| e.to_string())?;
+        String::from_utf8(json).map_err(|e| e.to_string())
+    }
+
+    fn path(&self, tokens: &[String]) -> Result<Vec<String>, String> {
+        let mut message = Some(self.message.clone());
+        // The list or map that the next token leads into.
+        let mut container: Option<FieldDescriptor> = None;
+        let mut path = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            if let Some(field) = container.take() {
+                message = value_message(&field);
+                path.push(token.clone());
+                continue;
+            }
+            // The types that come with protobuf have JSON formats of their own.
+            let own = message
+                .take()
+                .filter(|message| !message.full_name().starts_with("google.protobuf."));
+            let Some(own) = own else {
+                path.push(token.clone());
+                continue;
+            };
+            let Some(field) = field_named(&own, token) else {
+                let names: Vec<String> =
+                    own.fields().map(|field| field.name().to_owned()).collect();
+                let hint = suggestion_or_fields(&similar_names(token, names.iter()), &fields(&own));
+                let name = own.full_name();
+                return Err(format!("{name} has no field `{token}`{hint}"));
+            };
+            path.push(field.name().to_owned());
+            if field.is_list() || field.is_map() {
+                container = Some(field);
+            } else {
+                message = value_message(&field);
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// Returns the message that a field's value, its elements or the values of its map are; `None`: they are none.
+fn value_message(field: &FieldDescriptor) -> Option<MessageDescriptor> {
+    match field.kind() {
+        Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {
+            Kind::Message(message) => Some(message),
+            _ => None,
+        },
+        Kind::Message(message) => Some(message),
+        _ => None,
+    }
+}
