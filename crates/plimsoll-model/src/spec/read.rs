@@ -125,6 +125,14 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
+        // A step has the keys of its protocol, which only its target or the plan's tells.
+        STEPS_KEY => {
+            let found = protocol::all().filter_map(|protocol| (protocol.keys_within)(path));
+            let mut keys: Vec<&'static str> = found.flatten().copied().collect();
+            keys.sort_unstable();
+            keys.dedup();
+            return Some(keys.into());
+        }
         path if path.split('.').next() == Some(STEPS_KEY) => {
             protocol::all().find_map(|protocol| (protocol.keys_within)(path))?
         }

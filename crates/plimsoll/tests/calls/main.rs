@@ -1,6 +1,7 @@
 //! Contents of requests and responses: varying data, compressed messages, and invalid answers.
 
 mod answers;
+mod journeys;
 #[path = "../support/mod.rs"]
 mod support;
 
