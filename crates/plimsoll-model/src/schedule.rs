@@ -223,6 +223,7 @@ impl Schedule {
             step: u64::from(of),
             stage: 0,
             segment: piece.unwrap_or(EMPTY_SEGMENT),
+            cut_at: None,
         }
     }
 
@@ -287,6 +288,8 @@ pub struct ArrivalIter {
     stage: usize,
     /// A copy of the current stage's rate function.
     segment: RateSegment,
+    /// See [`ArrivalIter::cut_at`].
+    cut_at: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -323,6 +326,12 @@ struct RandomArrivals {
 }
 
 impl ArrivalIter {
+    /// Returns when the first arrival would be due that the plan's number of calls cuts off, in nanoseconds since the
+    /// schedule's start; `None` before it is reached, and for arrivals whose number is known to [`Schedule::end`].
+    pub fn cut_at(&self) -> Option<u64> {
+        self.cut_at
+    }
+
     /// Moves on to the next stage; returns false if there is none.
     #[cold]
     fn next_stage(&mut self) -> bool {
@@ -395,6 +404,7 @@ impl ArrivalIter {
             random.elapsed_gaps = passed;
             if !self.segment.warmup {
                 if random.measured_left == 0 {
+                    self.cut_at = Some(self.segment.time_of(passed));
                     self.source = ArrivalSource::Ended;
                     return None;
                 }

@@ -5,12 +5,15 @@
 //! started is the send delay ("lag"). The two differ when calls wait for a connection, which is not the
 //! generator's fault.
 
+mod backlog;
+
 use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::ArrivalModel as ArrivalsPlan;
 use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
+pub(crate) use self::backlog::Backlog;
 use super::EventLoop;
 use super::client::{LoopClient, LoopHandler};
 use super::control::{StopLevel, WorkerControl};
@@ -195,6 +198,19 @@ impl OpenLoop {
         }
     }
 
+    /// Takes the next arrival of a load that began at `start`. Where the number of calls leaves out all further ones, the
+    /// load ends when the first of them would have been due, however long the stage was planned.
+    #[inline]
+    fn advance(&mut self, start: Time) {
+        self.next = self.arrivals.next();
+        if self.next.is_none()
+            && let Some(at) = self.arrivals.cut_at()
+        {
+            self.end = self.end.min(start.plus_nanos(at));
+            self.ticks_end = self.ticks_end.min(self.end);
+        }
+    }
+
     /// Returns the end of the schedule.
     pub(crate) fn end(&self) -> Time {
         self.end
@@ -220,43 +236,6 @@ impl OpenLoop {
     }
 }
 
-/// Arrivals that were due when no connection had capacity, in order. The schedule itself is the queue: only
-/// positions in it are stored, however long the backlog grows.
-#[derive(Clone, Debug)]
-pub(crate) struct Backlog {
-    pub(crate) head: Arrival,
-    second: Option<Arrival>,
-    rest: ArrivalIter,
-    length: u64,
-    /// Upper bound of the delay that the generator itself added to one of these calls. Nanoseconds.
-    late_ns: u64,
-}
-
-impl Backlog {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Returns when the oldest queued call was due, in a load that began at `start`.
-    pub(crate) fn due(&self, start: Time) -> Time {
-        start.plus_nanos(self.head.at)
-    }
-
-    /// Returns an upper bound of the delay that the generator itself added to one of these calls, in nanoseconds.
-    pub(crate) fn late_ns(&self) -> u64 {
-        self.late_ns
-    }
-
-    pub(crate) fn advance(&mut self) {
-        self.length -= 1;
-        if self.length > 0
-            && let Some(next) = self.second.take().or_else(|| self.rest.next())
-        {
-            self.head = next;
-        }
-    }
-}
-
 impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
     Self: LoopHandler<C::ConnectRequest>,
@@ -264,10 +243,10 @@ where
     pub(super) fn start_issuing(&mut self) {
         match &mut self.call_source {
             CallSource::Open(open) => {
-                open.next = open.arrivals.next();
                 let length = self.share.schedule.end();
                 open.end = self.start.plus_nanos(length.unwrap_or(0));
                 open.ticks_end = length.map_or(Time::NEVER, |_| open.end);
+                open.advance(self.start);
             }
             CallSource::Closed(_) => self.enter_stage(self.start),
         }
@@ -335,7 +314,7 @@ where
                 .stage(arrival.stage)
                 .pacing
                 .record(now.since(due));
-            open.next = open.arrivals.next();
+            open.advance(self.start);
             if now.since(due) >= self.deadline_ns {
                 self.on_missed_deadline(arrival.stage)
             } else {

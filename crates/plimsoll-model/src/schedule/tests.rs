@@ -197,6 +197,25 @@ fn poisson_gaps_are_exponential() {
 }
 
 #[test]
+fn random_arrivals_say_when_their_count_cuts_them_off() {
+    for spacing in [ArrivalSpacing::Poisson, ArrivalSpacing::Gamma(0.25)] {
+        let of = |calls| {
+            let stages = vec![stage(false, 100_000, 20.0, 20.0)];
+            Schedule::new(&load(spacing, stages, Some(calls)), 7)
+        };
+        let (fewer, more) = (of(20), of(21));
+        let next = all(&more)[20].at;
+        for share in 0..3 {
+            let mut arrivals = fewer.share(share, 3);
+            assert_eq!(arrivals.cut_at(), None);
+            while arrivals.next().is_some() {}
+            // The arrival that one call more would have brought, in every share.
+            assert_eq!(arrivals.cut_at(), Some(next), "{spacing:?}");
+        }
+    }
+}
+
+#[test]
 fn gamma_gaps_have_mean_and_variance_of_their_shape() {
     for shape in [0.25, 1.0, 4.0] {
         let stages = vec![stage(false, 100_000, 1000.0, 1000.0)];
