@@ -80,6 +80,9 @@ pub struct StageRecord {
     /// Shared connections that the peer closed before they carried a call.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_unused: u64,
+    /// Shared connections, of those that were lost, that the peer closed after they had been idle for a while.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub connections_idle_closed: u64,
     /// Failed attempts to connect; they are not calls.
     pub connect_failures: OutcomeCounts,
     /// Counts by address, where the target has a name or several addresses; a worker's own counts are in
@@ -284,6 +287,7 @@ impl StageRecord {
         self.certificates_replaced += other.certificates_replaced;
         self.connections_lost += other.connections_lost;
         self.connections_unused += other.connections_unused;
+        self.connections_idle_closed += other.connections_idle_closed;
         self.connect_failures.merge(&other.connect_failures);
         for (address, counts) in &other.addresses {
             self.count_at(address, counts);
@@ -347,6 +351,7 @@ impl StageRecord {
             && self.connections_resumed == 0
             && self.connections_lost == 0
             && self.connections_unused == 0
+            && self.connections_idle_closed == 0
             && self.connect_failures.total() == 0
             && self.addresses.is_empty()
             && self.pacing.is_empty()

@@ -63,6 +63,8 @@ pub struct DriverState<D> {
     pub(super) in_flight: u32,
     /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
     low_water: u32,
+    /// When the last call ended; [`Time::ZERO`] before that.
+    pub(super) last_end: Time,
     /// Whether an answer has begun to arrive, or a call has succeeded.
     pub(super) was_used: bool,
     /// Whether the call that the connection was made for has been handed to the driver.
@@ -91,6 +93,7 @@ impl<D> DriverState<D> {
             in_flight: 0,
             calls_left: u64::MAX,
             expires_at: Time::NEVER,
+            last_end: Time::ZERO,
             was_used: false,
             attempt_started: false,
             is_queued: false,

@@ -283,6 +283,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             carried.shared_trace_number = connection.data.driver.shared_trace_number();
             connection.data.in_flight -= 1;
             connection.data.was_used |= outcome.is_ok() | (done.first_byte != Time::NEVER);
+            connection.data.last_end = now;
             (self.recorder).call_at(connection.address_index, call.stage, outcome);
             match connection.early_data {
                 EarlyDataState::Unused | EarlyDataState::Sent(_) => {}

@@ -16,6 +16,8 @@ use crate::loss::ConnectionLoss;
 use crate::network::Network;
 
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
+/// How long a connection must have carried no call for the server's closing it to be that of an idle connection.
+const MIN_IDLE_TIME: Duration = Duration::from_millis(500);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Properties of a connection that was lost.
@@ -89,7 +91,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Returns whether a slot's connection that is about to end was useful: it carried a call, or lasted. One
-    /// that carried none is counted as unused.
+    /// that carried none is counted as unused, and one that had none for a while as closed while idle.
     pub(super) fn has_served(&mut self, index: u32, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
@@ -101,8 +103,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let lasted = connection.age(now) >= MAX_RECONNECT_DELAY;
         // A server may close idle connections, which are those that were not needed recently.
         let was_idle = lasted && connection.data.driver.is_exclusive();
+        // A call that was in flight has ended just now.
+        let since_call = now.since(connection.data.last_end);
+        let rested = Duration::from_nanos(since_call).min(connection.age(now));
+        let has_rested = rested >= MIN_IDLE_TIME && connection.data.driver.is_exclusive();
+        let record = self.recorder.stage(self.stage);
+        record.connections_idle_closed += u64::from(is_to_carry && has_rested);
         if is_to_carry && !carried && !was_idle {
-            self.recorder.stage(self.stage).connections_unused += 1;
+            record.connections_unused += 1;
         }
         carried || lasted
     }

@@ -117,7 +117,7 @@ fn counters_and_times_reach_their_stage() {
     let mut recorder = Recorder::new(2);
     // Each count differs.
     for n in 0..16 {
-        let calls: [(u64, RecordOnce); 13] = [
+        let calls: [(u64, RecordOnce); 14] = [
             (2, |r| r.stage(1).connections_first += 1),
             (3, |r| r.stage(1).connections_lost += 1),
             (4, |r| r.stage(1).connections_unused += 1),
@@ -131,6 +131,7 @@ fn counters_and_times_reach_their_stage() {
             (12, |r| r.stage(1).late += 1),
             (13, |r| r.stage(1).pacing.record(5)),
             (14, |r| r.delayed(1, 5, 2)),
+            (15, |r| r.stage(1).connections_idle_closed += 1),
         ];
         for (most, count) in calls {
             if n < most {
@@ -147,6 +148,7 @@ fn counters_and_times_reach_their_stage() {
     assert_eq!(record.connections_first, 2 * 2);
     assert_eq!(record.connections_lost, 2 * 3);
     assert_eq!(record.connections_unused, 2 * 4);
+    assert_eq!(record.connections_idle_closed, 2 * 15);
     assert_eq!(record.connect_failures.of(Outcome::Reset), 2 * 5);
     assert_eq!(record.due, 2 * 60);
     assert_eq!(record.not_started, 2 * (70 + 8));

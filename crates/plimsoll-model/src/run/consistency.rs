@@ -131,6 +131,7 @@ fn each_stage_count(
         certificates_replaced,
         connections_lost,
         connections_unused,
+        connections_idle_closed,
         connect_failures,
         addresses,
         slowest: _,
@@ -168,6 +169,7 @@ fn each_stage_count(
         ("certificates_replaced", certificates_replaced),
         ("connections_lost", connections_lost),
         ("connections_unused", connections_unused),
+        ("connections_idle_closed", connections_idle_closed),
         ("bytes_sent", bytes_sent),
         ("bytes_received", bytes_received),
     ] {

@@ -273,6 +273,9 @@ pub struct StageSummary {
     /// Shared connections that the peer closed before they carried a call; left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_unused: Option<u64>,
+    /// Shared connections that the peer closed while they were idle; left out where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_idle_closed: Option<u64>,
     /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
     /// Errors, the most frequent first, as in the next two fields.
@@ -363,6 +366,8 @@ impl StageSummary {
             connections_retried: r.connections_retried,
             connections_lost: r.connections_lost,
             connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
+            connections_idle_closed: (r.connections_idle_closed > 0)
+                .then_some(r.connections_idle_closed),
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_error),
             cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_abandoned),

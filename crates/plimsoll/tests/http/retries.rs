@@ -87,6 +87,31 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     assert_eq!(calls_retried(&run), 5, "{run}");
 }
 
+/// nginx closes connections that have been idle for a second, most of which the load does not need.
+#[test]
+fn closed_idle_connections_leave_a_run_valid() {
+    let place = Place::new();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), "hello").unwrap();
+    let port = free_port();
+    let more = format!("}} server {{ listen 127.0.0.1:{port}; keepalive_timeout 1s;");
+    let _nginx = Nginx::start(&place, &more);
+    let url = format!("http://127.0.0.1:{port}/a");
+    let load = ["--connections", "4", "--rate", "1/s", "--duration", "6s"];
+    let run = run_http(&place, 0, &url, &load);
+    let total = &run["total"];
+    assert_eq!(
+        (&total["ok"], &total["errors"]),
+        (&6.into(), &0.into()),
+        "{run}"
+    );
+    let closed = total["connections_idle_closed"].as_u64().unwrap_or(0);
+    assert!(closed > 4, "{run}");
+    let problems = run["health"]["problems"].as_array().expect("a list");
+    let is_wrong = |problem: &Value| problem["kind"] == "not_reused";
+    assert!(!problems.iter().any(is_wrong), "{run}");
+}
+
 #[test]
 fn immediately_dropped_request_is_not_retried() {
     let place = Place::new();

@@ -54,6 +54,8 @@ pub(super) fn problems(
         && header.connection_lifetime_us.is_none();
     if is_measured && are_connections_kept {
         let made = judged.connections_full + judged.connections_resumed;
+        // No call waits for the replacement of a connection that was idle.
+        let made = made.saturating_sub(judged.connections_idle_closed);
         problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
     }
     let full = judged.connections_full;
