@@ -285,6 +285,121 @@ pub trait Driver {
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn on_alpn(&mut self, alpn: Option<&[u8]>) {
+        (**self).on_alpn(alpn);
+    }
+
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        (**self).open(now, out);
+    }
+
+    fn is_cheap_to_receive(&self) -> bool {
+        (**self).is_cheap_to_receive()
+    }
+
+    fn is_ready(&self) -> bool {
+        (**self).is_ready()
+    }
+
+    fn capacity(&self) -> usize {
+        (**self).capacity()
+    }
+
+    fn is_reading_remainder(&self) -> bool {
+        (**self).is_reading_remainder()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        (**self).is_exclusive()
+    }
+
+    fn is_draining(&self) -> bool {
+        (**self).is_draining()
+    }
+
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        (**self).start(call, number, now, out);
+    }
+
+    fn shared_trace_number(&self) -> Option<u64> {
+        (**self).shared_trace_number()
+    }
+
+    fn start_delayed(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        (**self).start_delayed(call, number, waited, now, out);
+    }
+
+    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
+        (**self).cancel(call, now, out);
+    }
+
+    fn call_progress(&self, call: CallId) -> CallProgress {
+        (**self).call_progress(call)
+    }
+
+    fn still_to_come(&self) -> u64 {
+        (**self).still_to_come()
+    }
+
+    fn prefetch(&self) {
+        (**self).prefetch();
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        (**self).receive(bytes, now, out, events)
+    }
+
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        (**self).receive_end(now, events)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        (**self).deadline()
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        (**self).payload_bytes()
+    }
+
+    fn is_held_back(&self) -> bool {
+        (**self).is_held_back()
+    }
+
+    fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
+        (**self).resume_sending(now, out);
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        (**self).expire(now, out, events);
+    }
+
+    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        (**self).end_with_load(now, out, events);
+    }
+
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
+        (**self).abort(outcome, now, events);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        (**self).finish(out);
+    }
+}
+
 /// A protocol with a prepared call, which makes a driver for each connection.
 ///
 /// State that is the same on all connections (encoded requests, tables) belongs to the protocol and is shared

@@ -37,7 +37,7 @@ pub mod schedule;
 pub mod search;
 pub mod spec;
 pub mod statistics;
-mod suggest;
+pub mod suggest;
 pub mod template;
 pub mod time;
 mod times;

@@ -78,7 +78,7 @@ pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of
 pub use resolve_entries::give_addresses;
 pub use saving::secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
-pub use steps::step_name;
+pub use steps::{URL_KEYS, step_name};
 pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };

@@ -18,6 +18,7 @@ pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
+use crate::journey::{self, StepModule};
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::protocol_module::ProtocolVtable;
 pub use crate::protocol_module::{
@@ -105,8 +106,12 @@ pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
     },
 ];
 
+/// The protocols whose calls can be the steps of a journey.
+static STEP_MODULES: [StepModule; 2] = [StepModule::of::<HttpSpec>(), StepModule::of::<GrpcSpec>()];
+
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register() {
+    journey::register(&STEP_MODULES);
     spec::register(PROTOCOL_VTABLES.iter().map(|kind| kind.protocol));
 }
 
@@ -164,7 +169,11 @@ pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     let named =
         line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
     let owning = || {
+        // A word before the flags may be another tool's name.
+        let is_name =
+            |word: &String| word != "localhost" && word.bytes().all(|b| b.is_ascii_alphabetic());
         let found = line_tools().find(|(_, tool)| tool.owns(words));
+        let found = found.filter(|_| !words.first().is_some_and(is_name));
         found.map(|(entry, tool)| (entry, tool, words, true))
     };
     let (entry, tool, words, is_guessed) = named.or_else(owning)?;
@@ -174,6 +183,30 @@ pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
         words,
         is_guessed,
     })
+}
+
+/// Returns the words after one of our commands as a line of the tool that they are typed for: one that recognises its
+/// flags, or the only one that has them all.
+pub fn line_for_command<'a>(command: &str, words: &'a [String]) -> Option<ForeignLine<'a>> {
+    let tools = || line_tools().filter(|(entry, _)| entry.name == command);
+    let owner = tools().find(|(_, tool)| tool.owns(words));
+    let only = || {
+        let mut readers = tools().filter(|(_, tool)| tool.reads(words));
+        readers.next().filter(|_| readers.next().is_none())
+    };
+    let (entry, tool) = owner.or_else(only)?;
+    Some(ForeignLine {
+        tool,
+        command: entry.name,
+        words,
+        is_guessed: true,
+    })
+}
+
+/// Returns whether a tool whose lines are translated to `command` has a flag of this name, without dashes.
+pub fn is_foreign_flag(command: &str, name: &str) -> bool {
+    let mut tools = line_tools().filter(|(entry, _)| entry.name == command);
+    tools.any(|(_, tool)| tool.has_flag(name))
 }
 
 /// Returns the command whose targets have this URL's scheme.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
+use super::LinkId;
 use crate::driver::Protocol;
 
 /// Defines the sequence of a user's calls.
@@ -17,6 +18,20 @@ pub trait Scenario: Send + Sync + 'static {
 
     /// Returns the protocol, which makes a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
+
+    /// Makes a driver for a new connection of the user.
+    fn driver(
+        &self,
+        _link: LinkId,
+        _memory: &Self::Memory,
+    ) -> <Self::Protocol as Protocol>::Driver {
+        self.protocol().driver()
+    }
+
+    /// Returns the connection that the user's current call needs.
+    fn link(&self, _memory: &Self::Memory) -> LinkId {
+        LinkId(0)
+    }
 
     /// Returns the number of calls of a user, at least 1; the greatest where users differ.
     fn calls(&self) -> u32;

@@ -1,7 +1,7 @@
-//! Users: scripts that make one call after another over a single connection of a driver, with pauses in between.
+//! Users: scripts that make one call after another, each over one of their connections, with pauses in between.
 //!
-//! A [`Scenario`] defines a user's calls; everything that is specific to a protocol's connection is its driver,
-//! which is the same as for independent calls. The first call is due when its user is, and each further one a
+//! A [`Scenario`] defines a user's calls, and which connection each needs; everything that is specific to a protocol's
+//! connection is its driver, which is the same as for independent calls. The first call is due when its user is, and each further one a
 //! pause after the previous one's end. The time to make a connection counts towards the call that needed it.
 //! A call that fails ends its user, because the following calls would have depended on it, unless the scenario decides
 //! otherwise, as journeys do ([`Scenario::after_call`]).
@@ -11,113 +11,36 @@
 //! Long because everything that may happen to a call or its connection is handled here, in one
 //! state machine.
 
+mod factory;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
-use plimsoll_model::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Time};
 
+pub use self::factory::UserScripts;
+use self::factory::UserSettings;
 use super::scenario::{EndedCall, NextCall, Scenario, UserCall};
-use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptFactory, ScriptOrigin};
+use super::{LinkId, MAX_LINKS, RequestTrace, Script, ScriptContext, ScriptOrigin};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
-use crate::tls::TlsClient;
 use crate::worker::ResponseTokens;
 
-/// The only link: users have one connection.
-const ONLY_LINK: LinkId = LinkId(0);
 /// The only call id: users make one call at a time.
 const ONLY_CALL: CallId = CallId(0);
 
-/// All users of a run.
-pub struct UserScripts<C> {
-    shared: Arc<UserSettings<C>>,
+/// One of a user's connections.
+struct UserLink<D> {
+    /// The driver of the established connection.
+    driver: Option<D>,
+    is_connecting: bool,
 }
 
-struct UserSettings<C> {
-    scenario: C,
-    target: Target,
-    tls: Option<TlsClient>,
-    deadline: Option<Duration>,
-    /// Whether calls that the server did not process are retried once.
-    retries_unprocessed: bool,
-    goodput: GoodputBounds,
-}
-
-impl<C: Scenario> UserScripts<C> {
-    /// Makes the users' factory; without `tls` they use plaintext. `load` gives the deadline of each call
-    /// from when it is due, and whether unprocessed calls are retried.
-    pub fn new(
-        scenario: C,
-        target: &Target,
-        tls: Option<TlsClient>,
-        load: &LoadPlan,
-    ) -> UserScripts<C> {
-        let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
-        let goodput = scenario.protocol().goodput();
-        UserScripts {
-            shared: Arc::new(UserSettings {
-                scenario,
-                target: target.clone(),
-                tls,
-                deadline,
-                retries_unprocessed: retries,
-                goodput,
-            }),
-        }
-    }
-}
-
-impl<C: Scenario> ScriptFactory for UserScripts<C>
-where
-    <C::Protocol as Protocol>::Driver: Send,
-{
-    type Script = User<C>;
-
-    fn script(&self, origin: ScriptOrigin) -> User<C> {
-        let mut memory = C::Memory::default();
-        self.shared.scenario.begin(origin.number, &mut memory);
-        User {
-            shared: Arc::clone(&self.shared),
-            origin,
-            due: Time::NEVER,
+impl<D> Default for UserLink<D> {
+    fn default() -> UserLink<D> {
+        UserLink {
             driver: None,
             is_connecting: false,
-            memory,
-            calls_begun: 0,
-            call: None,
-            next_at: Time::NEVER,
-            waits_for_remainder: false,
-            has_failed: false,
-            events: Vec::new(),
         }
-    }
-
-    fn targets(&self) -> [&Target; MAX_LINKS] {
-        [&self.shared.target; MAX_LINKS]
-    }
-
-    fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
-        self.shared.tls.as_ref()
-    }
-
-    fn calls(&self) -> u32 {
-        // Journeys differ in how many calls they make, and count as one.
-        let scenario = &self.shared.scenario;
-        if scenario.step_names().is_empty() {
-            scenario.calls()
-        } else {
-            1
-        }
-    }
-
-    fn trace_ids(&self) -> Option<TraceIds> {
-        self.shared.scenario.protocol().trace_ids()
-    }
-
-    fn set_clock_origin(&self, unix_ns: u64) {
-        self.shared.scenario.protocol().set_clock_origin(unix_ns);
     }
 }
 
@@ -155,9 +78,9 @@ pub struct User<C: Scenario> {
     origin: ScriptOrigin,
     /// When the user was due.
     due: Time,
-    /// The driver of the established connection.
-    driver: Option<<C::Protocol as Protocol>::Driver>,
-    is_connecting: bool,
+    /// The connection of the current call, or of the last one between two calls.
+    link: LinkId,
+    links: [UserLink<<C::Protocol as Protocol>::Driver>; MAX_LINKS],
     memory: C::Memory,
     /// Number of calls that have been due.
     calls_begun: u32,
@@ -172,9 +95,31 @@ pub struct User<C: Scenario> {
 }
 
 impl<C: Scenario> User<C> {
+    /// Returns the driver of the current call's connection.
+    fn driver(&self) -> Option<&<C::Protocol as Protocol>::Driver> {
+        self.links[usize::from(self.link.0)].driver.as_ref()
+    }
+
+    fn driver_mut(&mut self) -> Option<&mut <C::Protocol as Protocol>::Driver> {
+        self.links[usize::from(self.link.0)].driver.as_mut()
+    }
+
+    fn link_mut(&mut self, link: LinkId) -> &mut UserLink<<C::Protocol as Protocol>::Driver> {
+        &mut self.links[usize::from(link.0)]
+    }
+
     /// Starts a call that was due at `due`.
     fn start_call(&mut self, due: Time, now: Time, context: &mut ScriptContext<'_>) {
         self.count_due(context);
+        let link = self.shared.scenario.link(&self.memory);
+        if link != self.link {
+            // A connection that was requested for a call that has failed since is not needed any more.
+            let before = self.link;
+            if std::mem::take(&mut self.link_mut(before).is_connecting) {
+                context.close(before);
+            }
+            self.link = link;
+        }
         self.next_at = Time::NEVER;
         self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
@@ -195,7 +140,7 @@ impl<C: Scenario> User<C> {
 
     /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
     fn is_reading_remainder(&self) -> bool {
-        let driver = self.driver.as_ref();
+        let driver = self.driver();
         driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
     }
 
@@ -214,13 +159,14 @@ impl<C: Scenario> User<C> {
                 self.start_call(now, now, context)
             };
         }
-        let number = self.number();
+        let (number, link) = (self.number(), self.link);
         let waits = self.call.as_mut().filter(|call| call.is_waiting);
         if let Some(call) = waits {
-            match &mut self.driver {
+            let connection = &mut self.links[usize::from(link.0)];
+            match &mut connection.driver {
                 Some(driver) if driver.is_draining() => {
-                    self.driver = None;
-                    context.close(ONLY_LINK);
+                    connection.driver = None;
+                    context.close(link);
                 }
                 Some(driver) if driver.capacity() > 0 => {
                     let step = UserCall {
@@ -239,15 +185,17 @@ impl<C: Scenario> User<C> {
                             self.set_timer(context);
                         };
                     }
-                    driver.start(ONLY_CALL, number, now, context.out(ONLY_LINK));
+                    driver.start(ONLY_CALL, number, now, context.out(link));
                     (call.sent, call.is_waiting) = (call.sent.min(now), false);
                 }
                 _ => {}
             }
         }
-        if self.call.is_some() && self.driver.is_none() && !self.is_connecting {
-            self.is_connecting = true;
-            context.connect(ONLY_LINK);
+        let needs_connection = self.call.is_some();
+        let connection = self.link_mut(link);
+        if needs_connection && connection.driver.is_none() && !connection.is_connecting {
+            connection.is_connecting = true;
+            context.connect(link);
         }
         self.set_timer(context);
     }
@@ -255,9 +203,10 @@ impl<C: Scenario> User<C> {
     /// Sets the wake-up time to the earliest timer.
     fn set_timer(&self, context: &mut ScriptContext<'_>) {
         let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
-        let driver = self.driver.as_ref().and_then(Driver::deadline);
+        let drivers = self.links.iter().filter_map(|link| link.driver.as_ref());
+        let of_drivers = drivers.filter_map(Driver::deadline).min();
         let at = deadline.min(self.next_at);
-        context.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
+        context.wake_at(at.min(of_drivers.unwrap_or(Time::NEVER)));
     }
 
     /// Processes the events that the driver has reported.
@@ -324,7 +273,7 @@ impl<C: Scenario> User<C> {
     fn on_call_end(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
         let mut done = *done;
         if done.outcome.is_ok()
-            && let Some(driver) = &mut self.driver
+            && let Some(driver) = &mut self.links[usize::from(self.link.0)].driver
             && let Err((outcome, text)) =
                 (self.shared.scenario).check_answer(&mut self.memory, driver, now)
         {
@@ -380,7 +329,7 @@ impl<C: Scenario> User<C> {
         let (counts, times) = measured
             .as_ref()
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
-        let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
+        let driver = self.driver().filter(|_| call.sent != Time::NEVER);
         let shared = driver.map(|driver| driver.shared_trace_number());
         let scenario = &self.shared.scenario;
         let step = (!scenario.step_names().is_empty()).then(|| scenario.current_step(&self.memory));
@@ -388,12 +337,12 @@ impl<C: Scenario> User<C> {
             context.step_call(sample, step, scenario.step_names());
         }
         let traced_as = shared.map(|shared| RequestTrace { shared, step });
-        context.call(ONLY_LINK, sample, counts, times, traced_as);
+        context.call(self.link, sample, counts, times, traced_as);
     }
 
     /// Ends the current call without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
-        let exchanged = match (&self.driver, &self.call) {
+        let exchanged = match (self.driver(), &self.call) {
             (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL),
             _ => Default::default(),
         };
@@ -442,18 +391,29 @@ impl<C: Scenario> User<C> {
 
     fn end(&mut self, context: &mut ScriptContext<'_>) {
         (self.next_at, self.waits_for_remainder) = (Time::NEVER, false);
-        if let Some(driver) = &mut self.driver {
-            driver.finish(context.out(ONLY_LINK));
+        for (link, connection) in (0..).map(LinkId).zip(&mut self.links) {
+            if let Some(driver) = &mut connection.driver {
+                driver.finish(context.out(link));
+            }
         }
         context.end(!self.has_failed);
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn on_connection_gone(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
-        self.driver = None;
-        self.is_connecting = false;
+    fn on_connection_gone(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    ) {
+        *self.link_mut(link) = UserLink::default();
         if context.ended.is_some() {
             return;
+        }
+        // Calls use another connection now, and this one is made anew when one needs it.
+        if link != self.link {
+            return self.set_timer(context);
         }
         // A waiting call was not sent over the lost connection, and between two calls none is in flight.
         if self.shared.scenario.replaces_connections() {
@@ -468,6 +428,30 @@ impl<C: Scenario> User<C> {
     }
 }
 
+impl<C: Scenario> User<C> {
+    /// Handles a connection that never became ready, which fails the call that needs it. It is not replaced: a server
+    /// that accepts connections without greeting would be asked again endlessly.
+    fn on_connection_failed(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    ) {
+        // The call may have ended before, by its deadline, or use another connection by now.
+        let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
+        if !is_needed {
+            return self.on_connection_gone(link, outcome, now, context);
+        }
+        *self.link_mut(link) = UserLink::default();
+        self.fail(outcome, now, context);
+        self.follow(outcome, now, context);
+        if context.ended.is_none() {
+            self.set_timer(context);
+        }
+    }
+}
+
 impl<C: Scenario> Script for User<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
@@ -479,23 +463,27 @@ where
 
     fn connected(
         &mut self,
-        _link: LinkId,
+        link: LinkId,
         _took_ns: u64,
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        self.is_connecting = false;
-        let mut driver = self.shared.scenario.protocol().driver();
-        driver.open(now, context.out(ONLY_LINK));
-        self.driver = Some(driver);
+        let mut driver = self.shared.scenario.driver(link, &self.memory);
+        driver.open(now, context.out(link));
+        *self.link_mut(link) = UserLink {
+            driver: Some(driver),
+            is_connecting: false,
+        };
         self.advance(now, context);
     }
 
-    fn receive(&mut self, _link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>) {
-        let Some(driver) = &mut self.driver else {
+    fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>) {
+        let connection = &mut self.links[usize::from(link.0)];
+        let Some(driver) = &mut connection.driver else {
             return;
         };
-        let received = driver.receive(bytes, now, context.out(ONLY_LINK), &mut self.events);
+        let was_ready = driver.is_ready();
+        let received = driver.receive(bytes, now, context.out(link), &mut self.events);
         if let Err(e) = &received {
             context.detail(e.outcome, &e.detail);
             driver.abort(e.outcome, now, &mut self.events);
@@ -505,20 +493,24 @@ where
             return;
         }
         if let Err(e) = received {
-            context.close(ONLY_LINK);
-            return self.on_connection_gone(e.outcome, now, context);
+            context.close(link);
+            if was_ready {
+                return self.on_connection_gone(link, e.outcome, now, context);
+            }
+            return self.on_connection_failed(link, e.outcome, now, context);
         }
-        let is_draining = self.driver.as_ref().is_some_and(Driver::is_draining);
+        let driver = self.link_mut(link).driver.as_ref();
+        let is_draining = driver.is_some_and(Driver::is_draining);
         if is_draining && !self.shared.scenario.replaces_connections() {
-            context.close(ONLY_LINK);
-            return self.on_connection_gone(Outcome::SocketClosed, now, context);
+            context.close(link);
+            return self.on_connection_gone(link, Outcome::SocketClosed, now, context);
         }
         self.advance(now, context);
     }
 
     fn lost(
         &mut self,
-        _link: LinkId,
+        link: LinkId,
         outcome: Outcome,
         detail: &str,
         now: Time,
@@ -526,8 +518,9 @@ where
     ) {
         // Only connections that were ready are replaced: a server that accepts connections without greeting
         // would otherwise be retried endlessly.
-        let was_up = self.driver.as_ref().is_some_and(Driver::is_ready);
-        if let Some(driver) = &mut self.driver {
+        let connection = &mut self.links[usize::from(link.0)];
+        let was_up = connection.driver.as_ref().is_some_and(Driver::is_ready);
+        if let Some(driver) = &mut connection.driver {
             let ended = match outcome {
                 Outcome::ConnectionClosed => driver.receive_end(now, &mut self.events),
                 _ => Ok(()),
@@ -542,24 +535,20 @@ where
         // A server may close an idle connection; if that happened before the waiting call was sent, another
         // connection is made.
         if was_up {
-            return self.on_connection_gone(outcome, now, context);
+            return self.on_connection_gone(link, outcome, now, context);
         }
         context.detail(outcome, detail);
-        self.driver = None;
-        self.is_connecting = false;
-        self.fail(outcome, now, context);
-        self.follow(outcome, now, context);
-        if context.ended.is_none() {
-            self.set_timer(context);
-        }
+        self.on_connection_failed(link, outcome, now, context);
     }
 
     fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>) {
-        if let Some(driver) = &mut self.driver
-            && driver.deadline().is_some_and(|at| at <= now)
-        {
-            driver.expire(now, context.out(ONLY_LINK), &mut self.events);
-            self.take_events(now, context);
+        for link in (0..MAX_LINKS as u8).map(LinkId) {
+            if let Some(driver) = &mut self.links[usize::from(link.0)].driver
+                && driver.deadline().is_some_and(|at| at <= now)
+            {
+                driver.expire(now, context.out(link), &mut self.events);
+                self.take_events(now, context);
+            }
         }
         if context.ended.is_some() {
             return;
@@ -576,8 +565,9 @@ where
         }
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
             self.fail(Outcome::DeadlineExceeded, now, context);
-            if let Some(driver) = &mut self.driver {
-                driver.cancel(ONLY_CALL, now, context.out(ONLY_LINK));
+            let link = self.link;
+            if let Some(driver) = self.driver_mut() {
+                driver.cancel(ONLY_CALL, now, context.out(link));
             }
             self.follow(Outcome::DeadlineExceeded, now, context);
             if context.ended.is_some() {

@@ -167,7 +167,11 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 ScriptAction::Connect(link) => {
                     self.to_connect.push_back(LinkRequest { slot: index, link })
                 }
-                ScriptAction::Close(link) => self.close(control, index, link),
+                ScriptAction::Close(link) => {
+                    self.to_connect
+                        .retain(|wanted| (wanted.slot, wanted.link) != (index, link));
+                    self.close(control, index, link);
+                }
             }
         }
         if let Some(ok) = ended {

@@ -3,12 +3,15 @@
 use toml::{Table, Value};
 
 use super::protocol;
-use super::target::section_of;
+use super::target::{path_of, section_of};
 use super::{Problem, Spec};
 use crate::redaction::{self, QuerySecrets};
 
 /// The key of the steps, at the top of a plan and within a section.
 pub(super) const STEPS_KEY: &str = "steps";
+
+/// The keys of a step whose values may have a query with secrets, in the order in which these are numbered.
+pub const URL_KEYS: [&str; 2] = ["path", "target"];
 
 /// Moves the steps of `spec` into the section of the protocol that makes them.
 ///
@@ -62,28 +65,35 @@ pub(super) fn hide_queries(section: &mut Table) {
     let steps = section.get_mut(STEPS_KEY).and_then(Value::as_array_mut);
     for step in steps.into_iter().flatten().filter_map(Value::as_table_mut) {
         let name = step_name(step);
-        let Some(Value::String(path)) = step.get_mut("path") else {
-            continue;
-        };
-        let hidden = secrets.hide(path);
-        if hidden != *path {
-            *path = hidden;
-            step.insert("name".to_owned(), name.into());
+        for key in URL_KEYS {
+            let Some(Value::String(url)) = step.get_mut(key) else {
+                continue;
+            };
+            let hidden = secrets.hide(url);
+            if hidden != *url {
+                *url = hidden;
+                step.insert("name".to_owned(), name.clone().into());
+            }
         }
     }
 }
 
-/// Returns the name of a step: its own, or the method and path of its request, without the secrets in its query.
+/// Returns the name of a step: its own, or the method and path of its request, without the secrets in its query, or the
+/// method of a service without the service.
 pub fn step_name(step: &Table) -> String {
     let text = |key: &str| step.get(key).and_then(Value::as_str);
     if let Some(name) = text("name") {
         return name.to_owned();
     }
+    if let Some((_, method)) = text("method").and_then(|method| method.rsplit_once('/')) {
+        return method.to_owned();
+    }
     let has_body = step.contains_key("body") || step.contains_key("body_file");
+    let path = text("path").or_else(|| path_of(text("target")?));
     let method = text("method").unwrap_or(if has_body { "POST" } else { "GET" });
     format!(
         "{method} {}",
-        redaction::with_variables(text("path").unwrap_or("/"))
+        redaction::with_variables(path.unwrap_or("/"))
     )
 }
 

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::plan::Call;
+use plimsoll_model::plan::{Call, Target};
 use plimsoll_model::template::{
     MetadataField, Render, TraceIds, Variation, VaryingMessages, VaryingMetadata,
 };
@@ -84,7 +84,7 @@ pub struct GrpcCall {
     /// What reads values from responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
     /// Makes each user send the calls of these steps; the call itself is that of the first.
-    pub journey: Option<Box<JourneyPlan<GrpcCall>>>,
+    pub journey: Option<Box<JourneyPlan>>,
 }
 
 impl Call for GrpcCall {
@@ -100,6 +100,14 @@ impl Call for GrpcCall {
             Some(_) => "journey".into(),
             None => self.method.rsplit('/').next().unwrap_or_default().into(),
         }
+    }
+
+    fn second_target(&self) -> Option<(&Target, bool)> {
+        self.journey.as_ref()?.second_target()
+    }
+
+    fn second_target_mut(&mut self) -> Option<&mut Target> {
+        self.journey.as_mut()?.second_target_mut()
     }
 
     fn most_calls_of_journey(&self) -> Option<u32> {
@@ -124,10 +132,8 @@ impl Call for GrpcCall {
     }
 
     fn traced(&self, ids: TraceIds) -> Option<GrpcCall> {
-        let journey = self.journey.as_ref().map(|journey| {
-            let traced = |call: &GrpcCall| call.traced(ids).unwrap_or_else(|| call.clone());
-            Box::new(journey.map_calls(traced))
-        });
+        let journey = self.journey.as_ref();
+        let journey = journey.map(|journey| Box::new(journey.traced(ids)));
         Some(GrpcCall {
             varying_metadata: Some(self.varying_metadata.as_ref()?.traced(ids)?),
             journey,

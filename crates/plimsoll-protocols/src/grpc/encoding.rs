@@ -31,19 +31,23 @@ pub struct ReflectionQuery {
     pub is_required: bool,
     /// The call's metadata, which the query carries, too.
     pub metadata: Vec<(String, String)>,
+    /// The URL of the server.
+    pub target: String,
+    /// The `:authority` of the call; `None`: host:port of the target.
+    pub authority: Option<String>,
     /// Types that the messages refer to and that the service's descriptors may lack.
     pub types: Vec<String>,
     /// The result.
     pub answer: ReflectionResult,
 }
 
-/// Looks up `method` and encodes or checks its messages, which may have fields of rows and of earlier answers. If the server must be
+/// Looks up `method` of the server at `url`, and encodes or checks its messages, which may have fields of rows and of earlier answers. If the server must be
 /// queried, the query carries the metadata.
 ///
 /// # Errors
 /// Returns a problem that names its key below `call.grpc`.
 pub(super) fn encode(
-    call: &GrpcSpec,
+    (call, url): (&GrpcSpec, &str),
     method: &str,
     (given, scope, metadata): (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     surroundings: &dyn ResolveContext,
@@ -64,7 +68,7 @@ pub(super) fn encode(
         files => {
             let types = types_named_in(given);
             find_schema(
-                call,
+                (call, url),
                 method,
                 (metadata, types),
                 files.as_ref(),
@@ -155,7 +159,7 @@ fn types_named_in(given: &PlanMessages) -> Vec<String> {
 /// Returns the schema of a method that no file describes: that of a built-in service, or the server's
 /// reflection, supplemented by `files`.
 fn find_schema(
-    call: &GrpcSpec,
+    (call, url): (&GrpcSpec, &str),
     method: &str,
     (metadata, types): (&[(String, String)], Vec<String>),
     files: Option<&Schema>,
@@ -180,6 +184,8 @@ fn find_schema(
         method: method.to_owned(),
         is_required: asked_for,
         metadata: metadata.to_vec(),
+        target: url.to_owned(),
+        authority: call.authority.clone(),
         types,
         answer: ReflectionResult::NoAnswer("the server can't be queried here".to_owned()),
     };

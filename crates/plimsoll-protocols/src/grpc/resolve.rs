@@ -1,6 +1,7 @@
 //! Resolves `[call.grpc]` to a call with all defaults, and writes the resolved section back to the plan.
 
 mod journey;
+mod keys;
 
 #[cfg(all(feature = "schema", feature = "targets"))]
 use std::any::Any;
@@ -12,28 +13,26 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::ForwardProxy;
 use plimsoll_model::spec::{
     CallSection, DEFAULT_DEADLINE, FieldNameRules, LoadSpec, MetadataSpec, OptionalPeriod,
-    PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_printable,
-    is_visible,
+    PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
 };
 use plimsoll_model::template::{self, FieldScope, VaryingMessages};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use plimsoll_model::template::{RowOrder, Variation};
 use plimsoll_model::units::{ByteSize, Period};
 
+use self::keys::{check_keys, check_stream_duration, message};
 use super::binary::{BinarySource, BinarySpec};
 use super::call::{
     EncodedCall, GrpcCall, MessageCompression, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
-use super::delimited::binary;
 use super::driver::GrpcProtocol;
 #[cfg(feature = "schema")]
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
-use crate::alternatives::report_conflict;
-use crate::http2::{NOT_HTTP2, max_head};
+use crate::http2::NOT_HTTP2;
 use crate::journey::{
-    StepScope, StepSection as _, change_fields, keys_within, load_journeys, resolve_journey,
+    StepScope, change_fields, files, is_secured, keys_within, load_journeys, resolve_journey,
 };
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::protocol_module::ServerUnreachable;
@@ -41,9 +40,6 @@ use crate::protocol_module::{
     LocalFolder, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
     random_trace_ids,
 };
-
-/// The default limit of gRPC clients.
-const MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
 impl ProtocolModule for GrpcSpec {
     fn load<'a>(
@@ -59,12 +55,7 @@ impl ProtocolModule for GrpcSpec {
             deadline: plan.load.deadline,
         };
         if let Some(journey) = &call.journey {
-            return load_journeys(plan, journey, |call, capture| {
-                Ok(GrpcProtocol::of_step(
-                    &GrpcRequest { call, ..request },
-                    capture,
-                )?)
-            });
+            return load_journeys(plan, journey);
         }
         Ok(load_with_driver(asked, GrpcProtocol::new(&request)?))
     }
@@ -190,11 +181,11 @@ impl CallSection for GrpcSpec {
     }
 
     fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
-        change_fields(
-            self.steps.as_deref_mut().unwrap_or_default(),
-            GrpcSpec::FIELDS_KEY,
-            change,
-        );
+        change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+    }
+
+    fn is_secured(&self, spec: &Spec) -> bool {
+        is_secured(self.journey_steps().unwrap_or_default(), spec)
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
@@ -222,7 +213,9 @@ impl CallSection for GrpcSpec {
             BinarySource::Base64(_) => None,
         });
         let all = given.chain(protos).chain(binary);
-        all.map(|(key, path)| (key, path.clone())).collect()
+        let all = all.map(|(key, path)| (key, path.clone()));
+        let steps = self.journey_steps().unwrap_or_default();
+        all.chain(files(GrpcSpec::SCHEMES.section, steps)).collect()
     }
 
     /// A stream with a planned duration gets the default deadline in addition to it.
@@ -239,19 +232,6 @@ impl CallSection for GrpcSpec {
         problems: &mut Problems,
         surroundings: &dyn ResolveContext,
     ) -> Option<GrpcCall> {
-        let lasts = self.stream_duration.map(|period| period.0);
-        if let (Some(lasts), Some(deadline)) = (lasts, spec.deadline())
-            && !lasts.is_zero()
-            && deadline <= lasts
-        {
-            problems.add(
-                "call.grpc.stream_duration",
-                format!(
-                    "streams of {} would exceed their deadline: give a longer deadline, or \"none\"",
-                    Period(lasts)
-                ),
-            );
-        }
         match self.journey_steps() {
             Some(steps) => {
                 let resolved = resolve_journey(problems, spec, self, steps, surroundings);
@@ -264,6 +244,8 @@ impl CallSection for GrpcSpec {
     }
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
+        // The load has it.
+        self.deadline = None;
         if call.journey.is_some() {
             // The calls are in the steps.
             return self;
@@ -289,20 +271,7 @@ impl CallSection for GrpcSpec {
         });
         self.max_message = Some(ByteSize(call.max_message as u64));
         self.max_head = Some(ByteSize(call.max_head.into()));
-        self.deadline = None;
         self
-    }
-}
-
-/// Checks that the method is described in one way only.
-fn check_one_description(problems: &mut Problems, call: &GrpcSpec) {
-    let schemas = [
-        ("proto", call.proto.is_some()),
-        ("descriptor_set", call.descriptor_set.is_some()),
-    ];
-    report_conflict(problems, "call.grpc", &schemas);
-    if call.import_path.is_some() && call.proto.is_none() {
-        problems.add("call.grpc.import_path", "used only with call.grpc.proto");
     }
 }
 
@@ -337,7 +306,6 @@ fn step_call(
     scope: &StepScope<'_>,
     surroundings: &dyn ResolveContext,
 ) -> Option<(GrpcCall, bool)> {
-    check_one_description(problems, call);
     let rows = scope.rows;
     let fields = FieldScope {
         rows,
@@ -350,48 +318,8 @@ fn step_call(
         surroundings,
     );
     problems.traceparent(&METADATA_NAMES, spec, &mut metadata);
-    let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
-    let max_message = if (1..=1 << 31).contains(&max_message) {
-        max_message as usize
-    } else {
-        problems.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
-        0
-    };
-    let max_head = max_head(problems, GrpcSpec::SCHEMES.section, call.max_head);
-    let expected = call.expect_message.as_ref();
-    problems.refuse_fields(
-        "call.grpc.expect_message",
-        expected.map(|json| json.0.as_str()),
-    );
-    problems.refuse_fields("call.grpc.authority", call.authority.as_deref());
-    problems.refuse_fields("call.grpc.user_agent", call.user_agent.as_deref());
-    if let Some(authority) = &call.authority
-        && !is_visible(authority)
-    {
-        problems.add(
-            "call.grpc.authority",
-            format!("`{authority}` is not a host or host:port"),
-        );
-    }
-    if let Some(agent) = &call.user_agent
-        && !is_printable(agent)
-    {
-        problems.add(
-            "call.grpc.user_agent",
-            "not a field value: use printable ASCII without leading or trailing spaces",
-        );
-    }
-    let compression = match call.compression.as_deref() {
-        None | Some("none") => None,
-        Some("gzip") => Some(MessageCompression::Gzip),
-        Some(other) => {
-            problems.add(
-                "call.grpc.compression",
-                format!("`{other}` is unknown: use \"gzip\" or \"none\""),
-            );
-            None
-        }
-    };
+    let limits = check_keys(problems, call);
+    check_stream_duration(problems, spec, call);
     let Some(method) = &call.method else {
         problems.add("call.grpc.method", "missing: write package.Service/Method");
         return None;
@@ -412,7 +340,8 @@ fn step_call(
     let first = known.in_requests(&of_question).of(0, 0);
     let metadata = metadata.in_requests(&variation);
     let asked = (&given, fields, first.as_slice());
-    let encoded = encode(call, method, asked, surroundings);
+    let url = spec.target.as_deref().unwrap_or_default();
+    let encoded = encode((call, url), method, asked, surroundings);
     let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;
     let stream = stream(problems, call, &encoded);
     let resolved = GrpcCall {
@@ -431,9 +360,9 @@ fn step_call(
         varying_metadata: metadata.varying,
         authority: call.authority.clone(),
         user_agent: call.user_agent.clone(),
-        compression,
-        max_message,
-        max_head,
+        compression: limits.compression,
+        max_message: limits.max_message,
+        max_head: limits.max_head,
         answer: encoded.answer,
         answer_schema: encoded.answer_schema,
         journey: None,
@@ -500,43 +429,13 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
     })
 }
 
-/// Returns the messages as the plan gives them, or `None` after adding problems to `problems`.
-fn message(
-    problems: &mut Problems,
-    call: &GrpcSpec,
-    surroundings: &dyn ResolveContext,
-) -> Option<PlanMessages> {
-    let given = [
-        ("message", call.message.is_some()),
-        ("message_file", call.message_file.is_some()),
-        ("message_binary", call.message_binary.is_some()),
-    ];
-    if report_conflict(problems, "call.grpc", &given) {
-        return None;
-    }
-    if let Some(message) = &call.message {
-        return Some(PlanMessages::Json(message.0.clone()));
-    }
-    if let Some(path) = &call.message_file {
-        let text = surroundings
-            .read(path)
-            .map_err(|e| format!("can't read {}: {e}", path.display()));
-        let text = problems.keep("call.grpc.message_file", text)?;
-        return Some(PlanMessages::Json(text));
-    }
-    match &call.message_binary {
-        Some(spec) => binary(problems, spec, surroundings).map(PlanMessages::Binary),
-        None => Some(PlanMessages::Nothing),
-    }
-}
-
 /// Always fails, because this build lacks the feature `schema`.
 ///
 /// # Errors
 /// Returns the problem that the method can't be looked up.
 #[cfg(not(feature = "schema"))]
 fn encode(
-    _: &GrpcSpec,
+    _: (&GrpcSpec, &str),
     method: &str,
     _: (&PlanMessages, FieldScope<'_>, &[(String, String)]),
     _: &dyn ResolveContext,

@@ -17,7 +17,6 @@ use super::client::{ConnectError, GrpcConnection, ServerEndpoint};
 use super::encoding::{ReflectionQuery, ReflectionResult};
 use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
-use super::section::GrpcSpec;
 use crate::protocol_module::{PrepareError, ServerUnreachable};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -144,8 +143,11 @@ fn query_schema(
     proxy: Option<&ForwardProxy>,
 ) -> Result<Result<Schema, String>, PrepareError> {
     let given = spec.load.resolve.as_deref().unwrap_or_default();
-    let named = spec.target.as_deref().ok_or("no target is set");
-    let named = named.map_err(str::to_owned).and_then(|url| {
+    let named = match &*question.target {
+        "" => Err("no target is set".to_owned()),
+        url => Ok(url),
+    };
+    let named = named.and_then(|url| {
         let (mut target, secured) = target(url)?;
         give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| problem)?;
         Ok((url, target, secured))
@@ -157,8 +159,7 @@ fn query_schema(
     target.proxy = proxy.cloned();
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
-    let call: Option<GrpcSpec> = spec.call.get();
-    let authority = call.and_then(|call| call.authority);
+    let authority = question.authority.clone();
     let mut server = server(&target, tls, authority)?;
     server.metadata.clone_from(&question.metadata);
     if let Some(limit) = spec.load.connect_timeout {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, TlsPlan, TokenCounter};
+use plimsoll_model::plan::{Call, Target, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
@@ -86,7 +86,7 @@ pub struct HttpCall {
     /// If set, each user sends several such calls, each with all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
     /// Makes each user send the requests of these steps; the call itself is that of the first.
-    pub journey: Option<Box<JourneyPlan<HttpCall>>>,
+    pub journey: Option<Box<JourneyPlan>>,
     /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
     /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
@@ -145,10 +145,8 @@ impl Call for HttpCall {
     }
 
     fn traced(&self, ids: TraceIds) -> Option<HttpCall> {
-        let journey = self.journey.as_ref().map(|journey| {
-            let traced = |call: &HttpCall| call.traced(ids).unwrap_or_else(|| call.clone());
-            Box::new(journey.map_calls(traced))
-        });
+        let journey = self.journey.as_ref();
+        let journey = journey.map(|journey| Box::new(journey.traced(ids)));
         let mut varying = self.varying.clone()?;
         varying.trace_ids()?;
         varying.variation = varying.variation.traced(ids);
@@ -161,6 +159,14 @@ impl Call for HttpCall {
 
     fn token_counter(&self) -> Option<&TokenCounter> {
         self.tokenizer.as_ref()
+    }
+
+    fn second_target(&self) -> Option<(&Target, bool)> {
+        self.journey.as_ref()?.second_target()
+    }
+
+    fn second_target_mut(&mut self) -> Option<&mut Target> {
+        self.journey.as_mut()?.second_target_mut()
     }
 
     fn most_calls_of_journey(&self) -> Option<u32> {

@@ -27,11 +27,10 @@ use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
-use super::journey::{RequestProtocol, StepValues, captured};
+use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured};
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
-use crate::journey::{AnswerCapture, CapturedResponse};
 
 /// The longest head that is remembered. Bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;

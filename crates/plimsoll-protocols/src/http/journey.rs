@@ -11,10 +11,9 @@ use plimsoll_model::template::{Template, TraceIds};
 
 use super::call::HttpCall;
 use super::checks::printable;
-use super::cookies::CookieJar;
 use super::is_valid_in_path;
-use super::multiplexed::HttpScheme;
-use crate::journey::{CapturedResponse, StepProtocol, TakenValues};
+pub(super) use crate::journey::{AnswerCapture, CapturedResponse};
+use crate::journey::{CookieJar, LinkSecurity, StepProtocol, TakenValues};
 
 /// The name of the field that carries a user's cookies.
 const COOKIE: &str = "cookie";
@@ -50,7 +49,7 @@ pub struct HttpStepProtocol<P> {
     path_name: Option<(usize, String)>,
     /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
     has_own_cookies: bool,
-    scheme: HttpScheme,
+    security: LinkSecurity,
 }
 
 impl<P: RequestProtocol> HttpStepProtocol<P> {
@@ -59,7 +58,7 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
         protocol: P,
         call: &HttpCall,
         taken: &[String],
-        scheme: HttpScheme,
+        security: LinkSecurity,
     ) -> HttpStepProtocol<P> {
         let varying = call.varying.as_ref();
         let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken());
@@ -74,7 +73,7 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
                 Some((index, taken.get(index)?.clone()))
             }),
             has_own_cookies: names.any(|name| name == COOKIE),
-            scheme,
+            security,
         }
     }
 
@@ -116,8 +115,6 @@ impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
 }
 
 impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
-    type UserState = CookieJar;
-
     fn select(
         &self,
         driver: &mut P::Driver,
@@ -134,7 +131,7 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
         let cookies = if self.has_own_cookies {
             String::new()
         } else {
-            cookies.field(self.cookie_path(values), self.scheme)
+            cookies.field(self.cookie_path(values), self.security)
         };
         let taken = Arc::clone(values);
         self.protocol.select(driver, StepValues { taken, cookies });
@@ -153,12 +150,8 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
         });
     }
 
-    fn with_answer<R>(&self, driver: &P::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
-        P::with_answer(driver, f)
-    }
-
-    fn cookie(cookies: &CookieJar, name: &str) -> Option<String> {
-        cookies.value(name).map(str::to_owned)
+    fn with_answer(&self, driver: &P::Driver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
+        P::with_answer(driver, f);
     }
 }
 

@@ -8,7 +8,6 @@ use super::call::{HttpCall, HttpVersion};
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
-use super::journey::HttpStepProtocol;
 use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::negotiated_driver::HttpProtocol;
 use super::plan_import;
@@ -72,19 +71,7 @@ impl ProtocolModule for HttpSpec {
         };
         let version = call.version_over(plan.tls.as_ref());
         if let Some(journey) = &call.journey {
-            let taken = journey.taken_names();
-            return match version {
-                HttpVersion::V2 => load_journeys(plan, journey, |call, capture| {
-                    let request = HttpRequest { call, ..request };
-                    let protocol = Http2Protocol::of_step(&request, scheme, capture);
-                    Ok(HttpStepProtocol::new(protocol, call, taken, scheme))
-                }),
-                _ => load_journeys(plan, journey, |call, capture| {
-                    let protocol =
-                        Http1Protocol::of_step(&HttpRequest { call, ..request }, capture);
-                    Ok(HttpStepProtocol::new(protocol, call, taken, scheme))
-                }),
-            };
+            return load_journeys(plan, journey);
         }
         if call.conversation.is_some() {
             return match version {

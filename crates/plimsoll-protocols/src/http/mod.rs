@@ -10,7 +10,6 @@ mod call;
 mod checks;
 mod content;
 mod conversation;
-mod cookies;
 mod driver;
 mod endless;
 mod envelopes;

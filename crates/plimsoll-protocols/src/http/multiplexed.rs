@@ -10,7 +10,6 @@
 //!
 //! Long because every frame of an answer is handled here, beside the glue of [`StreamCalls`].
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -35,14 +34,13 @@ use super::endless::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
-use super::journey::{RequestProtocol, StepValues, captured};
+use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured};
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
     VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression,
 };
-use crate::journey::{AnswerCapture, CapturedResponse};
 
 /// The longest header block that is remembered. Bytes.
 const MAX_REMEMBERED_BLOCK: usize = 255;
@@ -503,9 +501,7 @@ impl RequestProtocol for Http2Protocol {
         let kept = calls.responses.get(calls.answer_slot as usize);
         f(CapturedResponse {
             fields: calls.answer_fields.iter().collect(),
-            body: kept.map_or(Ok(Cow::Borrowed(&[])), |kept| {
-                captured(kept.content.captured())
-            }),
+            body: captured(kept.map_or(Some(&[]), |kept| kept.content.captured())),
         })
     }
 

@@ -39,7 +39,7 @@ use super::section::{
 };
 use super::user_scenarios::{conversation, script};
 use crate::http2::max_head;
-use crate::journey::{StepScope, StepSection as _, change_fields, keys_within, resolve_journey};
+use crate::journey::{StepScope, change_fields, files, is_secured, keys_within};
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -73,11 +73,7 @@ impl CallSection for HttpSpec {
     }
 
     fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
-        change_fields(
-            self.steps.as_deref_mut().unwrap_or_default(),
-            HttpSpec::FIELDS_KEY,
-            change,
-        );
+        change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
@@ -98,6 +94,10 @@ impl CallSection for HttpSpec {
         }
     }
 
+    fn is_secured(&self, spec: &Spec) -> bool {
+        is_secured(self.journey_steps().unwrap_or_default(), spec)
+    }
+
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
         let socket = self.websocket.as_ref();
         let script = socket.and_then(|socket| socket.script.as_ref());
@@ -110,8 +110,9 @@ impl CallSection for HttpSpec {
         let parts = self.form.iter().flatten();
         let parts = parts.map(|part| ("form", &part.file));
         let all = own.into_iter().chain(parts).chain(frames);
-        all.filter_map(|(key, path)| Some((key, path.clone()?)))
-            .collect()
+        let all = all.filter_map(|(key, path)| Some((key, path.clone()?)));
+        let steps = self.journey_steps().unwrap_or_default();
+        all.chain(files(HttpSpec::SCHEMES.section, steps)).collect()
     }
 
     fn wire(&self, spec: &Spec) -> WireFormat {
@@ -139,12 +140,7 @@ impl CallSection for HttpSpec {
     ) -> Option<HttpCall> {
         check_scheme(problems, spec, self);
         match self.journey_steps() {
-            Some(steps) => {
-                let resolved = resolve_journey(problems, spec, self, steps, surroundings);
-                let (journey, first) = resolved?;
-                let journey = Some(Box::new(journey));
-                Some(HttpCall { journey, ..first })
-            }
+            Some(steps) => journey::resolve(problems, spec, self, steps, surroundings),
             None => resolve_call(problems, spec, self, surroundings),
         }
     }
@@ -158,6 +154,8 @@ impl CallSection for HttpSpec {
 /// Writes the defaults into the section.
 fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
+    // The load has it.
+    spec.deadline = None;
     if call.journey.is_some() {
         // The requests are in the steps.
         return;
@@ -191,7 +189,6 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     }
     spec.max_body = Some(ByteSize(call.max_body.into()));
     spec.max_head = Some(ByteSize(call.max_head.into()));
-    spec.deadline = None;
 }
 
 /// Replaces the name of a body's file with its text.

@@ -2,7 +2,7 @@
 //! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
 use plimsoll_model::template::{
-    MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
+    MAX_TAKEN, MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
 };
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
@@ -113,11 +113,15 @@ impl VaryingFields {
         }
     }
 
-    /// Returns the maximum size of the fields in a header list, as RFC 9113, 6.5.2 counts it. Bytes.
+    /// Returns the maximum size of the fields in a header list, as RFC 9113, 6.5.2 counts it. Values that answers give
+    /// are not counted, since their size is known only when they are taken. Bytes.
     pub(crate) fn max_list_bytes(&self) -> usize {
         let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
         let fields = self.fields.iter();
-        let sizes = fields.map(|(_, field)| size(&field.name, field.max_bytes()));
+        let sizes = fields.map(|(_, field)| {
+            let taken = field.template.needs().count() * MAX_TAKEN;
+            size(&field.name, field.max_bytes().saturating_sub(taken))
+        });
         let path = self.path.as_ref();
         sizes.sum::<usize>() + path.map_or(0, |(_, path)| size(":path", path.bounds().1))
     }

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use plimsoll_model::plan::Call;
+use plimsoll_model::spec::MetadataSpec;
 use plimsoll_model::template::{FieldSource, MetadataField, TemplatePart};
+use toml::{Table, Value};
 
+use super::module;
 use super::plan::JourneyStep;
 use super::step_spec::{StepSpec, field_name, is_bound};
 
 /// Marks the values that some header field contains.
-pub(super) fn mark_header_values<C: Call>(steps: &mut [JourneyStep<C>]) {
+pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
     let headers = steps.iter().flat_map(|step| step.call.fields().1);
     let fields = headers.flat_map(|field| field.template.parts());
     let in_headers: HashSet<usize> = fields
@@ -29,18 +31,20 @@ pub(super) fn mark_header_values<C: Call>(steps: &mut [JourneyStep<C>]) {
 type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
 
 /// Returns the header fields of the section once, and those of each step under names with the step's number. `shared`:
-/// the names in the section; `key`: what the table of them is called.
-pub(super) fn all_fields<C: Call>(
+/// the names in the section.
+pub(super) fn all_fields(
     shared: &[String],
-    key: &str,
     typed: &[StepSpec],
-    steps: &[JourneyStep<C>],
+    steps: &[JourneyStep],
 ) -> AllFields {
     let mut constant: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
     let mut varying = Vec::new();
     let mut varying_names = HashSet::new();
     for (number, (typed, step)) in (1..).zip(typed.iter().zip(steps)) {
-        let own = typed.call.get(key).and_then(|value| value.as_table());
+        let own = typed
+            .call
+            .get(step.module.fields_key)
+            .and_then(|value| value.as_table());
         let is_own = |name: &str| {
             own.is_some_and(|own| own.keys().any(|key| key.eq_ignore_ascii_case(name)))
         };
@@ -83,4 +87,32 @@ pub(super) fn all_fields<C: Call>(
         values.into_iter().map(named).collect::<Vec<_>>()
     });
     (constant.collect(), varying)
+}
+
+/// Applies `change` to the header fields or metadata of each step. Their names are given with the step's number, from 1, since
+/// steps may have different values of one name.
+pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
+    for (number, step) in (1..).zip(steps) {
+        let keys = module::all().iter().map(|module| module.fields_key);
+        let mut tables: Vec<&mut Table> = Vec::new();
+        for (key, value) in step.call.iter_mut() {
+            if keys.clone().any(|known| known == key)
+                && let Value::Table(table) = value
+            {
+                tables.push(table);
+            }
+        }
+        for (name, typed) in tables.into_iter().flat_map(|table| table.iter_mut()) {
+            let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
+                continue;
+            };
+            if matches!(&value, MetadataSpec::Text(text) if is_bound(text)) {
+                continue;
+            }
+            change(&field_name(number, name), &mut value);
+            if let Ok(changed) = Value::try_from(&value) {
+                *typed = changed;
+            }
+        }
+    }
 }

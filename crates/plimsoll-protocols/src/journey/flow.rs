@@ -37,11 +37,7 @@ pub(super) enum NextStep {
 
 impl JourneyPosition {
     /// Creates the position of a user at its first step. `seed` must not be 0.
-    pub(super) fn start<C>(
-        plan: &JourneyPlan<C>,
-        seed: u64,
-        values: &TakenValues,
-    ) -> JourneyPosition {
+    pub(super) fn start(plan: &JourneyPlan, seed: u64, values: &TakenValues) -> JourneyPosition {
         let mut position = JourneyPosition {
             step: 0,
             attempt: 1,
@@ -56,9 +52,9 @@ impl JourneyPosition {
     }
 
     /// Moves on after a call that has ended.
-    pub(super) fn advance<C>(
+    pub(super) fn advance(
         &mut self,
-        plan: &JourneyPlan<C>,
+        plan: &JourneyPlan,
         outcome: Outcome,
         values: &TakenValues,
     ) -> NextStep {
@@ -97,12 +93,7 @@ impl JourneyPosition {
     }
 
     /// Returns the first step to make, from `from` on.
-    fn find<C>(
-        &mut self,
-        plan: &JourneyPlan<C>,
-        from: usize,
-        values: &TakenValues,
-    ) -> Option<usize> {
+    fn find(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
         (from..plan.steps.len()).find(|&index| {
             let step = &plan.steps[index];
             if let Some(place) = step.branch {
@@ -120,7 +111,7 @@ impl JourneyPosition {
     }
 
     /// Draws a branch of a fork, each with a probability in proportion to its weight.
-    fn choose<C>(&mut self, plan: &JourneyPlan<C>, fork: u32) -> u32 {
+    fn choose(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
         let places = plan.steps.iter().filter_map(|step| step.branch);
         let places = places.filter(|place| place.fork == fork && place.weight > 0);
         let sum: u64 = places.clone().map(|place| u64::from(place.weight)).sum();

@@ -1,4 +1,4 @@
-//! Makes loads of users, who have a connection each and make one call after another over it.
+//! Makes loads of users, who make one call after another over connections of their own.
 
 use std::sync::Arc;
 
@@ -7,32 +7,46 @@ use plimsoll_engine::script::scenario::Scenario;
 use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::Plan;
+use plimsoll_model::plan::Target;
 
 use super::plan::JourneyPlan;
 use super::scenario::JourneyScenario;
-use super::step_protocol::{AnswerCapture, StepProtocol};
-use crate::protocol_module::{PrepareError, PreparedLoad};
+use crate::prepare_error::PrepareError;
+use crate::protocol_module::PreparedLoad;
 
-/// Makes the load of users who follow a journey; `step` prepares the request of a step.
+/// Makes the load of users who follow a journey.
 ///
 /// # Errors
-/// What part of a step's request can't be sent, and the errors of [`load_users`].
-pub(crate) fn load_journeys<'a, C, P>(
+/// What part of a step's request can't be sent, what is wrong with the certificates or keys of TLS, and why a target's
+/// name can't be resolved.
+pub(crate) fn load_journeys<'a>(
     plan: &'a Plan,
-    journey: &JourneyPlan<C>,
-    step: impl Fn(&C, AnswerCapture) -> Result<P, PrepareError>,
-) -> Result<PreparedLoad<'a>, PrepareError>
-where
-    C: Clone + Send + Sync + 'static,
-    P: StepProtocol + 'a,
-    P::Driver: Send,
-{
-    let steps = journey
-        .requests()
-        .map(|(call, capture)| step(call, capture));
-    let steps = steps.collect::<Result<Vec<P>, PrepareError>>()?;
-    let journey = Arc::new(journey.clone());
-    load_users(plan, JourneyScenario::new(journey, steps, plan.seed))
+    journey: &JourneyPlan,
+) -> Result<PreparedLoad<'a>, PrepareError> {
+    let own = (&plan.target, journey.is_secured);
+    let second = journey.second_target().unwrap_or(own);
+    let authorities = [own.0.authority(), second.0.authority()];
+    let steps = journey.prepare([&authorities[0], &authorities[1]], &plan.load)?;
+    let alpn_of = |link: u8| {
+        let mut calls = journey.steps.iter().zip(&steps);
+        calls.find_map(|(step, call)| (step.link == link).then(|| call.alpn()).flatten())
+    };
+    let tls = |link: u8, (target, is_secured): (&Target, bool)| {
+        let offered: Vec<&[u8]> = alpn_of(link).into_iter().collect();
+        let tls = plan.tls.as_ref().filter(|_| is_secured);
+        tls.map(|tls| TlsClient::new(tls, target, &offered))
+            .transpose()
+    };
+    let tls = [tls(0, own)?, tls(1, second)?];
+    // Resolves the names now, so that an unknown one is reported before the load begins.
+    plimsoll_engine::resolve(own.0)?;
+    plimsoll_engine::resolve(second.0)?;
+    let targets = [own.0.clone(), second.0.clone()];
+    let scenario = JourneyScenario::new(Arc::new(journey.clone()), steps, plan.seed);
+    let users = UserScripts::with_links(scenario, targets, tls, &plan.load);
+    Ok(Box::new(move |place, stop, observe| {
+        plimsoll_engine::run_scripts(plan, users, place, stop, observe)
+    }))
 }
 
 /// Makes the load of users, who have a connection each.

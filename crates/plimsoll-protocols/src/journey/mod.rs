@@ -1,24 +1,37 @@
 //! Journeys: users who make several different calls, each of which may use what earlier answers said.
 //!
-//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`), whatever protocol its calls are of
-//! ([`StepSection`]). Each user follows it over a connection of its own: `flow` chooses the next step, `take` reads
-//! values from answers, and [`JourneyScenario`] ties them to the drivers of the protocol ([`StepProtocol`]).
+//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`), whatever protocols its calls are of (`module`).
+//! Each user follows it over connections of its own: `flow` chooses the next step, `take` reads values from answers,
+//! `cookies` keeps what servers set, and [`JourneyScenario`] ties them to the drivers ([`StepProtocol`]).
 
+mod cookies;
+mod failures;
 mod fields;
 mod flow;
+mod forks;
+mod keys;
 mod load;
+mod module;
 mod plan;
 mod resolve;
 mod scenario;
 mod step_protocol;
 mod step_spec;
 mod take;
+mod targets;
 
+pub use cookies::{CookieJar, LinkSecurity};
+pub(crate) use fields::change_fields;
+pub(crate) use keys::keys_within;
 pub(crate) use load::{load_journeys, load_users};
+pub(crate) use module::{StepModule, StepScope, StepSection, register};
 pub use plan::JourneyPlan;
-pub(crate) use resolve::{StepScope, StepSection, keys_within, resolve_journey};
+pub(crate) use resolve::resolve_journey;
 pub use scenario::{JourneyProtocol, JourneyScenario};
-pub use step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, TakenValues};
+pub use step_protocol::{
+    AnswerCapture, CapturedResponse, StepCall, StepContext, StepDriver, StepProtocol, TakenValues,
+};
+pub(crate) use step_spec::is_bound;
 pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable};
-pub(crate) use step_spec::{change_fields, is_bound};
 pub(crate) use take::{Take, TakeSource};
+pub(crate) use targets::{files, is_secured};

@@ -2,19 +2,28 @@
 
 use std::time::Duration;
 
-use plimsoll_model::template::MetadataField;
+use plimsoll_engine::script::MAX_LINKS;
+use plimsoll_model::plan::{CallPlan, ConnectionReuse, LoadPlan, Target};
+use plimsoll_model::template::{MetadataField, TraceIds};
 
-use super::step_protocol::AnswerCapture;
+use super::cookies::LinkSecurity;
+use super::module::StepModule;
+use super::step_protocol::{AnswerCapture, StepCall, StepContext};
 use super::step_spec::PauseSpec;
 use super::take::Take;
+use crate::prepare_error::PrepareError;
 
 /// The most passes of a step with `repeat = "while NAME"`.
 pub(crate) const MAX_PASSES: u32 = 100;
 
-/// The steps that each user makes, in order. `C`: the protocol's call.
+/// The steps that each user makes, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JourneyPlan<C> {
-    pub(crate) steps: Vec<JourneyStep<C>>,
+pub struct JourneyPlan {
+    pub(crate) steps: Vec<JourneyStep>,
+    /// Whether the plan's own target is reached over TLS.
+    pub(crate) is_secured: bool,
+    /// The target of the steps that have one of their own.
+    pub(crate) second: Option<SecondTarget>,
     /// The names of the steps, all different.
     pub(crate) names: Vec<String>,
     /// The variables that answers set.
@@ -29,12 +38,23 @@ pub struct JourneyPlan<C> {
     pub(crate) varying_fields: Vec<MetadataField>,
 }
 
-impl<C: PartialEq> Eq for JourneyPlan<C> {}
+impl Eq for JourneyPlan {}
+
+/// A target besides the plan's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SecondTarget {
+    pub(crate) target: Target,
+    /// Whether it is reached over TLS.
+    pub(crate) is_secured: bool,
+}
 
 /// A step of a journey.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct JourneyStep<C> {
-    pub(crate) call: C,
+pub(crate) struct JourneyStep {
+    pub(crate) module: &'static StepModule,
+    pub(crate) call: CallPlan,
+    /// The connection that it needs: 0 to the plan's own target, 1 to the second one.
+    pub(crate) link: u8,
     pub(crate) takes: Vec<Take>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
     pub(crate) needs: Vec<usize>,
@@ -86,18 +106,54 @@ pub(crate) enum OnFailure {
     Retry { attempts: u32, backoff: Duration },
 }
 
-impl<C> JourneyPlan<C> {
-    /// Returns the requests of the steps, and what is kept of their answers.
-    pub fn requests(&self) -> impl Iterator<Item = (&C, AnswerCapture)> {
-        self.steps.iter().map(|step| {
+impl JourneyPlan {
+    /// Prepares the requests of the steps. `targets`: the authorities of the plan's own target and of the second one.
+    ///
+    /// # Errors
+    /// What part of a request can't be sent.
+    pub fn prepare(
+        &self,
+        targets: [&str; MAX_LINKS],
+        load: &LoadPlan,
+    ) -> Result<Vec<Box<dyn StepCall>>, PrepareError> {
+        let prepared = self.steps.iter().map(|step| {
             let is_in_body = step.takes.iter().any(|take| take.source.is_in_body());
-            let capture = if is_in_body {
-                AnswerCapture::Whole
+            let of_second = self.second.as_ref().is_some_and(|second| second.is_secured);
+            let is_secured = if step.link > 0 {
+                of_second
             } else {
-                AnswerCapture::Head
+                self.is_secured
             };
-            (&step.call, capture)
-        })
+            let context = StepContext {
+                authority: targets[usize::from(step.link)],
+                security: if is_secured {
+                    LinkSecurity::Tls
+                } else {
+                    LinkSecurity::Plain
+                },
+                deadline: load.deadline,
+                closes: load.reuse == ConnectionReuse::Never,
+                capture: if is_in_body {
+                    AnswerCapture::Whole
+                } else {
+                    AnswerCapture::Head
+                },
+                taken: &self.taken,
+            };
+            (step.module.prepare)(&step.call, &context)
+        });
+        prepared.collect()
+    }
+
+    /// Returns the second target, and whether it is reached over TLS.
+    pub(crate) fn second_target(&self) -> Option<(&Target, bool)> {
+        let second = self.second.as_ref()?;
+        Some((&second.target, second.is_secured))
+    }
+
+    /// Returns the second target, so that resolving can give it addresses and a proxy.
+    pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
+        Some(&mut self.second.as_mut()?.target)
     }
 
     /// Returns the most calls that a user makes: of each fork all branches are counted, since a user may take any.
@@ -120,11 +176,6 @@ impl<C> JourneyPlan<C> {
         )
     }
 
-    /// Returns the names of the values that answers give.
-    pub fn taken_names(&self) -> &[String] {
-        &self.taken
-    }
-
     /// Returns the names of the steps.
     pub fn names(&self) -> &[String] {
         &self.names
@@ -135,14 +186,13 @@ impl<C> JourneyPlan<C> {
         (&self.constant_fields, &self.varying_fields)
     }
 
-    /// Returns the same journey with its requests changed.
-    pub(crate) fn map_calls(&self, change: impl Fn(&C) -> C) -> JourneyPlan<C>
-    where
-        C: Clone,
-    {
+    /// Returns the same journey with these trace ids in its requests.
+    pub(crate) fn traced(&self, ids: TraceIds) -> JourneyPlan {
         let mut plan = self.clone();
         for step in &mut plan.steps {
-            step.call = change(&step.call);
+            if let Some(traced) = (step.module.traced)(&step.call, ids) {
+                step.call = traced;
+            }
         }
         plan
     }

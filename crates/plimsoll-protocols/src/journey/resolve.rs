@@ -3,149 +3,56 @@
 //!
 //! Long because the keys of a step depend on those of the steps before it and are checked together.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashSet;
 use std::time::Duration;
 
+use plimsoll_model::plan::CallPlan;
+use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    CallSection, MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec,
-    keys_of, step_name,
+    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, section_of, step_name,
+    target_of,
 };
+use plimsoll_model::suggest::suggest;
 use plimsoll_model::template::{Rows, Variation};
 use toml::Table;
 
+use super::failures::{max_calls, on_failure};
 use super::fields::{all_fields, mark_header_values};
-use super::plan::{
-    BranchMembership, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
-};
-use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable, query_secrets};
+use super::forks::Forks;
+use super::keys::{STEPS_KEY, merged};
+use super::module::{self, StepModule, StepScope, StepSection};
+use super::plan::{Condition, JourneyPlan, JourneyStep, Repeat};
+use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, query_secrets};
 use super::take::{Take, TakeSource};
+use super::targets::second_target;
 
-/// The key of the steps.
-const STEPS_KEY: &str = "steps";
 const MAX_STEPS: usize = 200;
 const MAX_REPEATS: u32 = 10_000;
-const DEFAULT_ATTEMPTS: u32 = 3;
-const MAX_ATTEMPTS: u32 = 100;
 /// The problem with a key that journeys do not have.
 const UNSUPPORTED: &str =
     "not supported in a journey, whose steps are calls with answers in one piece";
-const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 /// Names that fields have without steps.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
-/// A section whose calls can be the steps of a journey.
-pub(crate) trait StepSection: CallSection {
-    /// The key of the table of header fields or metadata.
-    const FIELDS_KEY: &'static str;
-    /// Keys that describe the same thing: a step that has one of them takes over none from the section.
-    const CONTENT_KEYS: &'static [&'static str];
-    /// Keys that are the same for all steps, and stand in the section only.
-    const SHARED_KEYS: &'static [&'static str];
-    /// Keys that neither the section nor a step of a journey may have.
-    const UNSUPPORTED_KEYS: &'static [&'static str];
-    /// Where fields for columns may stand in a step, for messages.
-    const FIELD_PLACES: &'static str;
-
-    /// Returns the section without its steps.
-    #[must_use]
-    fn without_steps(&self) -> Self;
-
-    /// Reports what a journey over this section can't be, besides its keys.
-    fn check_journey(&self, _problems: &mut Problems) {}
-
-    /// Resolves the call of a step, whose keys are merged with those of the section, and returns whether it uses rows.
-    fn step_call(
-        &self,
-        problems: &mut Problems,
-        spec: &Spec,
-        scope: &StepScope<'_>,
-        surroundings: &dyn ResolveContext,
-    ) -> Option<(Self::Call, bool)>;
-
-    /// Returns the positions of the names whose values the call needs; they may repeat.
-    fn needs(call: &Self::Call) -> Vec<usize>;
-
-    /// Fits what is taken to the answers that the call can have.
-    ///
-    /// # Errors
-    /// Why no answer has it.
-    fn fit_take(_call: &Self::Call, _take: &mut Take) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// What the templates of a call may refer to, and how their values are chosen.
-pub(crate) struct StepScope<'a> {
-    pub(crate) rows: Option<&'a Rows>,
-    pub(crate) metadata: MetadataScope<'a>,
-    pub(crate) variation: &'a Variation,
-}
-
-/// Returns the keys of the table at `path` within the steps of a section with these keys; `None`: any.
-pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'static str]> {
-    match path.split_once('.') {
-        None => Some(step_keys::<S>()),
-        Some((_, "take")) => None,
-        Some((_, within)) if within.matches('.').count() == 1 && within.starts_with("take.") => {
-            Some(keys_of::<TakeTable>())
-        }
-        Some((_, within)) => {
-            let field = within.strip_prefix(S::FIELDS_KEY)?;
-            field.starts_with('.').then(MetadataSpec::keys)
-        }
-    }
-}
-
-/// Returns the keys of a step: those of its place in the journey, and those of the section.
-fn step_keys<S: StepSection>() -> &'static [&'static str] {
-    static KEYS: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
-        Mutex::new(BTreeMap::new());
-    let mut known = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(S::SCHEMES.section).or_insert_with(|| {
-        let call = keys_of::<S>().iter();
-        let flow = keys_of::<FlowSpec>().iter();
-        let keys = flow.chain(call.filter(|key| **key != STEPS_KEY));
-        keys.copied().collect::<Vec<_>>().leak()
-    })
-}
-
-/// Returns the most calls that a user of these steps makes, as far as it is known before resolution.
-fn max_calls(steps: &[StepSpec]) -> u32 {
-    let calls = steps.iter().map(|step| {
-        let flow = &step.flow;
-        let passes = match &flow.repeat {
-            None => 1,
-            Some(RepeatSpec::Times(times)) => *times,
-            Some(RepeatSpec::While(_)) => MAX_PASSES,
-        };
-        passes.saturating_mul(attempts_of(flow))
-    });
-    calls.fold(0, u32::saturating_add).max(1)
-}
-
-fn attempts_of(flow: &FlowSpec) -> u32 {
-    match flow.on_failure.as_deref() {
-        Some("retry") => flow.attempts.unwrap_or(DEFAULT_ATTEMPTS),
-        _ => 1,
-    }
-}
-
-/// Resolves the steps of `section`, whose other keys are their defaults. Returns the journey and the call of its first
-/// step; `None`: there was a problem.
+/// Resolves the steps of `section`, whose other keys are their defaults. Returns the journey, and the call of the first
+/// step at the plan's own target; `None`: there was a problem.
 pub(crate) fn resolve_journey<S: StepSection>(
     problems: &mut Problems,
     spec: &Spec,
     section: &S,
     steps: &[StepSpec],
     surroundings: &dyn ResolveContext,
-) -> Option<(JourneyPlan<S::Call>, S::Call)>
+) -> Option<(JourneyPlan, S::Call)>
 where
     S::Call: Clone,
 {
     let before = problems.0.len();
-    refuse_unsupported(problems, spec, section, steps);
+    let module = module::named(S::SCHEMES.section)?;
+    let mut defaults = Table::try_from(section).unwrap_or_default();
+    defaults.remove(STEPS_KEY);
+    refuse_unsupported(problems, spec, module, &defaults, steps);
     let names = step_names(problems, steps);
+    let second = second_target(problems, spec, steps);
     let rows = problems.rows(spec, surroundings);
     if spec.rows.is_some() && rows.is_none() {
         return None;
@@ -157,15 +64,17 @@ where
     let mut resolver = StepResolver {
         problems,
         spec,
-        section,
+        module,
+        defaults,
         surroundings,
         rows: rows.as_ref(),
         variation,
         taken: Vec::new(),
         uses_rows: false,
         forks: Forks::default(),
+        second_keys: None,
     };
-    let resolved: Vec<Option<JourneyStep<S::Call>>> = (0..)
+    let resolved: Vec<Option<JourneyStep>> = (0..)
         .zip(steps)
         .map(|(index, step)| resolver.step(index, step))
         .collect();
@@ -175,28 +84,33 @@ where
     if spec.rows.is_some() && !uses_rows {
         problems.add(
             "rows",
-            format!(
-                "not used by {} of any step: write {{{{row.NAME}}}} where a column belongs",
-                S::FIELD_PLACES
-            ),
+            "not used by any step: write {{row.NAME}} where a column belongs",
         );
     }
     problems.users(spec);
     if problems.0.len() > before {
         return None;
     }
-    let mut resolved: Vec<JourneyStep<S::Call>> = resolved.into_iter().collect::<Option<_>>()?;
+    let mut resolved: Vec<JourneyStep> = resolved.into_iter().collect::<Option<_>>()?;
     mark_header_values(&mut resolved);
     let mut fields = section.clone();
     let shared = fields
         .fields()
         .map(|fields| fields.keys().cloned().collect());
     let shared: Vec<String> = shared.unwrap_or_default();
-    let (constant_fields, varying_fields) = all_fields(&shared, S::FIELDS_KEY, steps, &resolved);
-    let first = resolved.first()?.call.clone();
+    let (constant_fields, varying_fields) = all_fields(&shared, steps, &resolved);
+    let first = resolved.iter().find(|step| step.link == 0);
+    let first: Option<&S::Call> = first.and_then(|step| step.call.of_type());
+    let Some(first) = first.cloned() else {
+        problems.add("target", "no step calls it: all have a target of their own");
+        return None;
+    };
+    let own = spec.target.as_deref().map(|url| target_of(url, spec));
     let journey = JourneyPlan {
         names,
         taken,
+        is_secured: own.is_some_and(|own| own.is_ok_and(|(_, is_secured)| is_secured)),
+        second,
         query_secrets: query_secrets(steps),
         max_calls: max_calls(steps),
         steps: resolved,
@@ -207,23 +121,21 @@ where
 }
 
 /// Reports keys that journeys do not have yet.
-fn refuse_unsupported<S: StepSection>(
+fn refuse_unsupported(
     problems: &mut Problems,
     spec: &Spec,
-    section: &S,
+    module: &StepModule,
+    defaults: &Table,
     steps: &[StepSpec],
 ) {
     if steps.len() > MAX_STEPS {
         problems.add(STEPS_KEY, format!("too many: at most {MAX_STEPS}"));
     }
-    section.check_journey(problems);
-    let given = Table::try_from(section).unwrap_or_default();
-    let name = S::SCHEMES.section;
-    for key in S::UNSUPPORTED_KEYS
-        .iter()
-        .filter(|key| given.contains_key(**key))
-    {
-        problems.add(format!("call.{name}.{key}"), UNSUPPORTED);
+    (module.check_journey)(defaults, problems);
+    let section = module.schemes.section;
+    let given = |key: &&&str| defaults.contains_key(**key);
+    for key in module.unsupported_keys.iter().filter(given) {
+        problems.add(format!("call.{section}.{key}"), UNSUPPORTED);
     }
     if spec.load.recording_key().is_some() && spec.rows.is_none() {
         problems.add(
@@ -268,62 +180,13 @@ fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     names
 }
 
-/// The forks of a journey, in the order of its steps.
-#[derive(Default)]
-struct Forks {
-    count: u32,
-    /// The names of the branches of the current fork; empty between forks.
-    branches: Vec<String>,
-}
-
-impl Forks {
-    /// Returns the place of a step that belongs to a branch, and ends the current fork for one that does not.
-    fn place(&mut self, index: usize, flow: &FlowSpec) -> Result<Option<BranchMembership>, String> {
-        let name = match (&flow.branch, flow.weight) {
-            (Some(name), _) => name.clone(),
-            (None, Some(_)) => format!("step {index}"),
-            (None, None) => {
-                self.branches.clear();
-                return Ok(None);
-            }
-        };
-        if flow.weight == Some(0) {
-            return Err("0: a branch that is never taken; leave the step out".to_owned());
-        }
-        if self.branches.is_empty() {
-            self.count += 1;
-        }
-        let known = self.branches.iter().position(|branch| *branch == name);
-        let is_last = known.is_some_and(|branch| branch + 1 == self.branches.len());
-        if known.is_some() && !is_last {
-            return Err(format!("`{name}`: the steps of a branch follow each other"));
-        }
-        if known.is_some() && flow.weight.is_some() {
-            return Err(format!(
-                "`{name}`: the weight belongs to the first step of a branch"
-            ));
-        }
-        let branch = known.unwrap_or_else(|| {
-            self.branches.push(name);
-            self.branches.len() - 1
-        });
-        Ok(Some(BranchMembership {
-            fork: self.count,
-            branch: branch as u32,
-            weight: if known.is_some() {
-                0
-            } else {
-                flow.weight.unwrap_or(1)
-            },
-        }))
-    }
-}
-
 /// Resolves one step after the other.
-struct StepResolver<'a, S> {
+struct StepResolver<'a> {
     problems: &'a mut Problems,
     spec: &'a Spec,
-    section: &'a S,
+    /// The protocol of the plan's own target, and the keys of its section.
+    module: &'static StepModule,
+    defaults: Table,
     surroundings: &'a dyn ResolveContext,
     rows: Option<&'a Rows>,
     variation: Variation,
@@ -331,10 +194,12 @@ struct StepResolver<'a, S> {
     taken: Vec<String>,
     uses_rows: bool,
     forks: Forks,
+    /// The keys of the first step with a target of its own that all such steps share.
+    second_keys: Option<Table>,
 }
 
-impl<S: StepSection> StepResolver<'_, S> {
-    fn step(&mut self, index: usize, step: &StepSpec) -> Option<JourneyStep<S::Call>> {
+impl StepResolver<'_> {
+    fn step(&mut self, index: usize, step: &StepSpec) -> Option<JourneyStep> {
         let key = |key: &str| format!("{STEPS_KEY}.{index}.{key}");
         let condition = step
             .flow
@@ -343,16 +208,22 @@ impl<S: StepSection> StepResolver<'_, S> {
             .map(|text| self.condition(text));
         let condition = condition.map(|parsed| self.problems.keep(&key("if"), parsed));
         let call = self.call(index, step);
-        let takes = self.takes(index, step, call.as_ref().map(|(call, _)| call));
+        let takes = self.takes(index, step, call.as_ref());
         let repeat = self.repeat(&step.flow);
         let repeat = self.problems.keep(&key("repeat"), repeat);
         let on_failure = on_failure(&step.flow);
         let on_failure = self.problems.keep(&key("on_failure"), on_failure);
         let branch = self.forks.place(index, &step.flow);
         let branch = self.problems.keep(&key("branch"), branch);
-        let (call, needs) = call?;
-        Some(JourneyStep {
+        let StepRequest {
+            module,
             call,
+            needs,
+        } = call?;
+        Some(JourneyStep {
+            module,
+            call,
+            link: u8::from(step.flow.target.is_some()),
             takes: takes?,
             needs,
             pause: step.flow.pause.unwrap_or(PauseSpec::Fixed(Duration::ZERO)),
@@ -366,26 +237,62 @@ impl<S: StepSection> StepResolver<'_, S> {
         })
     }
 
-    /// Resolves the call of a step, and the positions of the names that it needs.
-    fn call(&mut self, index: usize, step: &StepSpec) -> Option<(S::Call, Vec<usize>)> {
-        let merged = match merged(self.section, &step.call) {
-            Ok(merged) => merged,
-            Err(problem) => {
-                self.problems.add(format!("{STEPS_KEY}.{index}"), problem);
-                return None;
-            }
+    /// Returns the protocol of a step, and the keys that it takes over.
+    fn module(&mut self, index: usize, step: &StepSpec) -> Option<(&'static StepModule, Table)> {
+        let Some(url) = step.flow.target.as_deref() else {
+            return Some((self.module, self.defaults.clone()));
         };
-        let section = S::SCHEMES.section;
+        let section = section_of(url);
+        let found = section.and_then(module::named);
+        if found.is_none() {
+            let schemes = module::all().iter().map(|module| module.schemes.plain);
+            let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}://")).collect();
+            let url = redaction::with_variables(url);
+            let problem = format!(
+                "`{url}`: calls of this kind can't be steps: use {}",
+                schemes.join(", ")
+            );
+            self.problems
+                .add(format!("{STEPS_KEY}.{index}.target"), problem);
+        }
+        let module = found?;
+        // The keys of the section are those of the plan's own target, and mean nothing to another server.
+        Some((module, Table::new()))
+    }
+
+    /// Resolves the call of a step.
+    fn call(&mut self, index: usize, step: &StepSpec) -> Option<StepRequest> {
+        let (module, defaults) = self.module(index, step)?;
+        let section = module.schemes.section;
+        let merged = merged(module, defaults, &step.call);
         let mut own = Problems::default();
+        let is_own = step.flow.target.is_some();
         let given = |key: &&&str| step.call.contains_key(**key);
-        for key in S::SHARED_KEYS.iter().chain(&[STEPS_KEY]).filter(given) {
+        let shared = module.shared_keys.iter().filter(|_| !is_own);
+        for key in shared.chain(&[STEPS_KEY]).filter(given) {
             own.add(
                 format!("call.{section}.{key}"),
                 format!("the same for all steps: write it in [call.{section}]"),
             );
         }
-        for key in S::UNSUPPORTED_KEYS.iter().filter(given) {
+        if is_own {
+            self.check_second(&mut own, module, &merged);
+        }
+        for key in module.unsupported_keys.iter().filter(given) {
             own.add(format!("call.{section}.{key}"), UNSUPPORTED);
+        }
+        let known = (module.keys)();
+        for key in step
+            .call
+            .keys()
+            .filter(|key| !known.contains(&key.as_str()))
+        {
+            let hint = match suggest(key, known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("the keys are {}", known.join(", ")),
+            };
+            let problem = format!("not a key of a step with [call.{section}]; {hint}");
+            own.add(format!("call.{section}.{key}"), problem);
         }
         let scope = StepScope {
             rows: self.rows,
@@ -395,8 +302,16 @@ impl<S: StepSection> StepResolver<'_, S> {
             },
             variation: &self.variation,
         };
+        let spec = Spec {
+            target: step
+                .flow
+                .target
+                .clone()
+                .or_else(|| self.spec.target.clone()),
+            ..self.spec.clone()
+        };
         let resolved = if own.0.is_empty() {
-            merged.step_call(&mut own, self.spec, &scope, self.surroundings)
+            (module.step_call)(&merged, &mut own, &spec, &scope, self.surroundings)
         } else {
             None
         };
@@ -411,17 +326,46 @@ impl<S: StepSection> StepResolver<'_, S> {
         self.problems.0.extend(own.0.into_iter().map(within));
         let (call, uses_rows) = resolved?;
         self.uses_rows |= uses_rows;
-        let needs: HashSet<usize> = S::needs(&call).into_iter().collect();
+        let needs: HashSet<usize> = (module.needs)(&call).into_iter().collect();
         let mut needs: Vec<usize> = needs.into_iter().collect();
         needs.sort_unstable();
-        Some((call, needs))
+        Some(StepRequest {
+            module,
+            call,
+            needs,
+        })
+    }
+
+    /// Checks the keys of a step with a target of its own that must be the same in all of them, as they share a
+    /// connection.
+    fn check_second(&mut self, own: &mut Problems, module: &StepModule, call: &Table) {
+        let section = module.schemes.section;
+        (module.check_journey)(call, own);
+        if call.contains_key("deadline") {
+            own.add(
+                format!("call.{section}.deadline"),
+                "the same for all steps: write it as load.deadline",
+            );
+        }
+        let shared: Table = (call.iter())
+            .filter(|(key, _)| module.shared_keys.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let first = self.second_keys.get_or_insert_with(|| shared.clone());
+        let differs = |key: &&&str| first.get(**key) != shared.get(**key);
+        for key in module.shared_keys.iter().filter(differs) {
+            own.add(
+                format!("call.{section}.{key}"),
+                "the same for all steps with a target of their own: write it in each",
+            );
+        }
     }
 
     fn takes(
         &mut self,
         index: usize,
         step: &StepSpec,
-        call: Option<&S::Call>,
+        request: Option<&StepRequest>,
     ) -> Option<Vec<Take>> {
         let mut takes = Vec::new();
         let mut is_good = true;
@@ -449,7 +393,9 @@ impl<S: StepSection> StepResolver<'_, S> {
                 is_optional,
                 is_in_header: false,
             };
-            let fitted = call.map_or(Ok(()), |call| S::fit_take(call, &mut take));
+            let fitted = request.map_or(Ok(()), |request| {
+                (request.module.fit_take)(&request.call, &mut take)
+            });
             is_good &= self.problems.keep(&key, fitted).is_some();
             takes.push(take);
         }
@@ -506,46 +452,10 @@ impl<S: StepSection> StepResolver<'_, S> {
     }
 }
 
-fn on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
-    let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
-    match flow.on_failure.as_deref() {
-        None | Some("end" | "continue") if is_for_retries => {
-            Err("attempts and backoff belong to on_failure = \"retry\"".to_owned())
-        }
-        None | Some("end") => Ok(OnFailure::End),
-        Some("continue") => Ok(OnFailure::Continue),
-        Some("retry") => match flow.attempts.unwrap_or(DEFAULT_ATTEMPTS) {
-            attempts @ 2..=MAX_ATTEMPTS => Ok(OnFailure::Retry {
-                attempts,
-                backoff: flow.backoff.map_or(DEFAULT_BACKOFF, |period| period.0),
-            }),
-            attempts => Err(format!("{attempts} attempts: use 2 to {MAX_ATTEMPTS}")),
-        },
-        Some(other) => Err(format!(
-            "`{other}` is unknown: use \"end\", \"continue\" or \"retry\""
-        )),
-    }
-}
-
-/// Returns the call of a step: its own keys, and those of the section for the others. Header fields are those of both,
-/// and content of the step replaces that of the section.
-fn merged<S: StepSection>(section: &S, own: &Table) -> Result<S, String> {
-    let mut table = Table::try_from(section.without_steps()).map_err(|e| e.to_string())?;
-    if S::CONTENT_KEYS.iter().any(|key| own.contains_key(*key)) {
-        for key in S::CONTENT_KEYS {
-            table.remove(*key);
-        }
-    }
-    for (key, value) in own {
-        match (
-            table.get_mut(key).and_then(|before| before.as_table_mut()),
-            value,
-        ) {
-            (Some(before), toml::Value::Table(more)) => before.extend(more.clone()),
-            _ => {
-                table.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    S::deserialize(table).map_err(|e| e.message().to_owned())
+/// The resolved call of a step.
+struct StepRequest {
+    module: &'static StepModule,
+    call: CallPlan,
+    /// The positions of the names that it needs.
+    needs: Vec<usize>,
 }

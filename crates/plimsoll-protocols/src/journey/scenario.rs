@@ -1,28 +1,38 @@
 //! Journeys as users of the engine: each call is a step's request, and its answer is checked for what later steps need.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
 use plimsoll_engine::script::scenario::{EndedCall, NextCall, Scenario, UserCall};
+use plimsoll_engine::script::{LinkId, MAX_LINKS};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
+use super::cookies::CookieJar;
 use super::flow::{JourneyPosition, NextStep};
 use super::plan::JourneyPlan;
-use super::step_protocol::{CapturedResponse, StepProtocol, TakenValues};
+use super::step_protocol::{CapturedResponse, StepCall, StepDriver, TakenValues};
 use super::take::AnswerParts;
 
 /// An answer lacks what a later step needs.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
 
-/// The protocol of all steps; its connections begin with the first.
-#[derive(Clone, Debug)]
-pub struct JourneyProtocol<P>(Vec<P>);
+/// The requests of all steps.
+pub struct JourneyProtocol(Vec<Box<dyn StepCall>>);
 
-impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
-    type Driver = P::Driver;
+impl fmt::Debug for JourneyProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JourneyProtocol")
+            .field(&self.0.len())
+            .finish()
+    }
+}
+
+impl Protocol for JourneyProtocol {
+    type Driver = Box<dyn StepDriver>;
 
     fn alpn(&self) -> Option<&'static [u8]> {
         self.0[0].alpn()
@@ -34,7 +44,7 @@ impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
             .for_each(|step| step.set_clock_origin(unix_ns));
     }
 
-    fn driver(&self) -> P::Driver {
+    fn driver(&self) -> Box<dyn StepDriver> {
         self.0[0].driver()
     }
 
@@ -43,7 +53,7 @@ impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
-        self.0.iter().find_map(Protocol::trace_ids)
+        self.0.iter().find_map(|step| step.trace_ids())
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
@@ -51,19 +61,23 @@ impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
     }
 }
 
-/// The journeys of all users of a run. `C`: the call that a step is.
+/// The journeys of all users of a run.
 #[derive(Debug)]
-pub struct JourneyScenario<P, C> {
-    protocol: JourneyProtocol<P>,
-    plan: Arc<JourneyPlan<C>>,
+pub struct JourneyScenario {
+    protocol: JourneyProtocol,
+    plan: Arc<JourneyPlan>,
     seed: u64,
 }
 
-impl<P: StepProtocol, C> JourneyScenario<P, C> {
-    /// Makes the journeys of `plan`; `protocols` are those of its steps, in order.
-    pub fn new(plan: Arc<JourneyPlan<C>>, protocols: Vec<P>, seed: u64) -> JourneyScenario<P, C> {
+impl JourneyScenario {
+    /// Makes the journeys of `plan`; `calls` are the requests of its steps, in order.
+    pub fn new(
+        plan: Arc<JourneyPlan>,
+        calls: Vec<Box<dyn StepCall>>,
+        seed: u64,
+    ) -> JourneyScenario {
         JourneyScenario {
-            protocol: JourneyProtocol(protocols),
+            protocol: JourneyProtocol(calls),
             plan,
             seed,
         }
@@ -73,7 +87,7 @@ impl<P: StepProtocol, C> JourneyScenario<P, C> {
     fn take(
         &self,
         values: &mut Arc<TakenValues>,
-        state: &P::UserState,
+        cookies: &CookieJar,
         position: &mut JourneyPosition,
         answer: &CapturedResponse<'_>,
     ) -> Result<(), (Outcome, String)> {
@@ -81,7 +95,7 @@ impl<P: StepProtocol, C> JourneyScenario<P, C> {
         let parts = AnswerParts {
             fields: &answer.fields,
             body: answer.body.as_deref().map_err(String::as_str),
-            cookie: &|name| P::cookie(state, name),
+            cookie: &|name| cookies.value(name).map(str::to_owned),
         };
         for take in &step.takes {
             let value = take.value(&parts, &mut |bound| position.below(bound));
@@ -102,20 +116,31 @@ impl<P: StepProtocol, C> JourneyScenario<P, C> {
     }
 }
 
-/// What a user keeps from step to step. `S`: what the protocol keeps.
+/// What a user keeps from step to step.
 #[derive(Debug, Default)]
-pub struct JourneyMemory<S> {
+pub struct JourneyMemory {
     position: Option<JourneyPosition>,
     values: Arc<TakenValues>,
-    state: S,
+    /// The cookies of each target.
+    cookies: [CookieJar; MAX_LINKS],
 }
 
-impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, C> {
-    type Protocol = JourneyProtocol<P>;
-    type Memory = JourneyMemory<P::UserState>;
+impl Scenario for JourneyScenario {
+    type Protocol = JourneyProtocol;
+    type Memory = JourneyMemory;
 
-    fn protocol(&self) -> &JourneyProtocol<P> {
+    fn protocol(&self) -> &JourneyProtocol {
         &self.protocol
+    }
+
+    fn driver(&self, link: LinkId, _user: &JourneyMemory) -> Box<dyn StepDriver> {
+        let mut steps = self.plan.steps.iter();
+        let first = steps.position(|step| step.link == link.0);
+        self.protocol.0[first.unwrap_or(0)].driver()
+    }
+
+    fn link(&self, user: &JourneyMemory) -> LinkId {
+        LinkId(self.plan.steps[self.current_step(user)].link)
     }
 
     fn calls(&self) -> u32 {
@@ -126,14 +151,14 @@ impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, 
         &self.plan.names
     }
 
-    fn begin(&self, number: u64, user: &mut Self::Memory) {
+    fn begin(&self, number: u64, user: &mut JourneyMemory) {
         user.values = Arc::new(vec![None; self.plan.taken.len()]);
         // The golden ratio spreads consecutive numbers over all bits, and the lowest bit keeps the seed from being 0.
         let seed = (self.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
         user.position = Some(JourneyPosition::start(&self.plan, seed, &user.values));
     }
 
-    fn current_step(&self, user: &Self::Memory) -> usize {
+    fn current_step(&self, user: &JourneyMemory) -> usize {
         user.position.as_ref().map_or(0, |position| position.step)
     }
 
@@ -149,8 +174,8 @@ impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, 
         &self,
         _call: UserCall,
         _now: Time,
-        user: &mut Self::Memory,
-        driver: &mut P::Driver,
+        user: &mut JourneyMemory,
+        driver: &mut Box<dyn StepDriver>,
     ) -> Result<(), (Outcome, String)> {
         let at = self.current_step(user);
         let step = &self.plan.steps[at];
@@ -161,33 +186,41 @@ impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, 
             let text = format!("step {name}: `{taken}` is not bound: no answer has had it");
             return Err((TAKE_MISSING, text));
         }
-        let selected = self.protocol.0[at].select(driver, &user.values, &user.state);
+        let cookies = &user.cookies[usize::from(step.link)];
+        let selected = self.protocol.0[at].select(&mut **driver, &user.values, cookies);
         selected.map_err(|problem| (TAKE_MISSING, format!("step {name}: {problem}")))
     }
 
     fn check_answer(
         &self,
-        user: &mut Self::Memory,
-        driver: &mut P::Driver,
+        user: &mut JourneyMemory,
+        driver: &mut Box<dyn StepDriver>,
         now: Time,
     ) -> Result<(), (Outcome, String)> {
         let JourneyMemory {
             position: Some(position),
             values,
-            state,
+            cookies,
         } = user
         else {
             return Ok(());
         };
-        let protocol = &self.protocol.0[position.step];
-        protocol.keep(driver, now, values, state);
-        if self.plan.steps[position.step].takes.is_empty() {
-            return Ok(());
+        let step = &self.plan.steps[position.step];
+        let (call, cookies) = (
+            &self.protocol.0[position.step],
+            &mut cookies[usize::from(step.link)],
+        );
+        call.keep(&**driver, now, values, cookies);
+        let mut taken = Ok(());
+        if !step.takes.is_empty() {
+            call.with_answer(&**driver, &mut |answer| {
+                taken = self.take(values, cookies, position, &answer);
+            });
         }
-        protocol.with_answer(driver, |answer| self.take(values, state, position, &answer))
+        taken
     }
 
-    fn after_call(&self, ended: EndedCall, user: &mut Self::Memory) -> NextCall {
+    fn after_call(&self, ended: EndedCall, user: &mut JourneyMemory) -> NextCall {
         let Some(position) = &mut user.position else {
             return NextCall::Finish { is_ok: false };
         };
@@ -197,5 +230,5 @@ impl<P: StepProtocol, C: Send + Sync + 'static> Scenario for JourneyScenario<P, 
         }
     }
 
-    fn on_response_text(&self, _text: String, _user: &mut Self::Memory) {}
+    fn on_response_text(&self, _text: String, _user: &mut JourneyMemory) {}
 }

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use plimsoll_model::redaction::QuerySecrets;
-use plimsoll_model::spec::MetadataSpec;
+use plimsoll_model::spec::URL_KEYS;
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use toml::{Table, Value};
+use toml::Table;
 
 /// A step: a call, written like the section of its protocol, whose keys are its defaults, and its place in the journey.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,10 +25,13 @@ pub struct StepSpec {
 /// Returns the secrets in the queries of all steps, by the variables that a saved plan has for them.
 pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
-    let paths = steps
-        .iter()
-        .filter_map(|step| step.call.get("path")?.as_str());
-    paths.for_each(|path| drop(secrets.hide(path)));
+    for step in steps {
+        let urls = URL_KEYS.iter().filter_map(|key| match *key {
+            "target" => step.flow.target.as_deref(),
+            key => step.call.get(key)?.as_str(),
+        });
+        urls.for_each(|url| drop(secrets.hide(url)));
+    }
     secrets.by_variable()
 }
 
@@ -39,6 +42,10 @@ pub struct FlowSpec {
     /// The step's name in reports. Default: method and path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Where the step's call goes, if not to the plan's target: a URL, whose scheme tells the step's protocol. All steps
+    /// with a target of their own have the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// The limits that this step must meet, as in `[objective]`: `"p99" = "< 100ms"`, `"errors" = "< 1%"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
@@ -173,32 +180,6 @@ pub enum RepeatSpec {
     Times(u32),
     /// `while NAME`: again as long as the name is bound after an answer.
     While(String),
-}
-
-/// Applies `change` to the header fields of each step, in the table `key`. Their names are given with the step's number, from 1, since
-/// steps may have different values of one name.
-pub(crate) fn change_fields(
-    steps: &mut [StepSpec],
-    key: &str,
-    change: &dyn Fn(&str, &mut MetadataSpec),
-) {
-    for (number, step) in (1..).zip(steps) {
-        let Some(Value::Table(headers)) = step.call.get_mut(key) else {
-            continue;
-        };
-        for (name, typed) in headers.iter_mut() {
-            let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
-                continue;
-            };
-            if matches!(&value, MetadataSpec::Text(text) if is_bound(text)) {
-                continue;
-            }
-            change(&field_name(number, name), &mut value);
-            if let Ok(changed) = Value::try_from(&value) {
-                *typed = changed;
-            }
-        }
-    }
 }
 
 /// Returns whether the text holds nothing secret, whatever its field's name: fields only, and the name of an

@@ -17,6 +17,8 @@ use serde_json_path::JsonPath;
 use super::step_spec::{TakeSpec, TakeTable};
 use crate::http2::printable;
 
+/// The longest value that a header field can contain, the limit of common servers for a whole field. Bytes.
+const MAX_IN_HEADER: usize = 8 << 10;
 /// The longest excerpt of an answer in a message. Bytes.
 const MAX_SHOWN: usize = 120;
 
@@ -206,6 +208,12 @@ impl Take {
         }
         if found.len() > MAX_TAKEN {
             return Err(format!("its value has {} bytes, over 64 KiB", found.len()));
+        }
+        if self.is_in_header && found.len() > MAX_IN_HEADER {
+            let bytes = found.len();
+            return Err(format!(
+                "its value has {bytes} bytes, too many for a header field: at most 8 KiB"
+            ));
         }
         let fits = |byte: &u8| (0x20..=0x7e).contains(byte);
         if self.is_in_header && !(found.iter().all(fits) && found.trim_ascii() == &*found) {

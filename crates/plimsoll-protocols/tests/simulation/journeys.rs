@@ -17,9 +17,7 @@ use plimsoll_model::plan::Shard;
 use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
-use plimsoll_protocols::http::{
-    Http1Protocol, HttpCall, HttpRequest, HttpScheme, HttpStepProtocol,
-};
+use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::journey::JourneyScenario;
 
 use super::{START, SoleWorkerControl, draw};
@@ -163,16 +161,8 @@ impl SimulatedServer for Shop {
 fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
     let call: &HttpCall = plan.call.of_type().unwrap();
     let journey = call.journey.as_ref().unwrap();
-    let steps = journey.requests().map(|(call, capture)| {
-        let request = HttpRequest {
-            call,
-            authority: "h:1",
-            closes: false,
-        };
-        let protocol = Http1Protocol::of_step(&request, capture);
-        HttpStepProtocol::new(protocol, call, journey.taken_names(), HttpScheme::Http)
-    });
-    let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps.collect(), plan.seed);
+    let steps = journey.prepare(["h:1", "h:1"], &plan.load).unwrap();
+    let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps, plan.seed);
     let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
     let mut control = SoleWorkerControl {

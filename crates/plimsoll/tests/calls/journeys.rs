@@ -235,6 +235,83 @@ take.both = {{ metadata = "x-grpc-test-echo-initial", regex = "^[0-9a-f-]{{73}}$
 }
 
 #[test]
+fn steps_call_django_and_grpc_go_in_turn() {
+    let place = Place::new();
+    let shop = Server::start(python(&place, "django_shop.py").arg("uvicorn"));
+    let server = InteropServer::start();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let steps = format!(
+        r#"
+[[steps]]
+name = "form"
+path = "/login"
+take.csrf = {{ regex = 'name="csrfmiddlewaretoken" value="([^"]+)"' }}
+
+[[steps]]
+name = "log in"
+path = "/login"
+body = "user=ada&password=secret+of+ada&csrfmiddlewaretoken={{{{csrf}}}}"
+headers.content-type = "application/x-www-form-urlencoded"
+take.token = "/token"
+
+[[steps]]
+name = "call"
+target = "grpc://127.0.0.1:{}"
+method = "grpc.testing.TestService/UnaryCall"
+proto = ["{root}/../../tests/peers/interop.proto"]
+message = {{ response_size = 5 }}
+metadata.x-grpc-test-echo-initial = "{{{{token}}}}"
+take.returned = {{ metadata = "x-grpc-test-echo-initial" }}
+
+[[steps]]
+name = "list"
+path = "/items?page=1"
+headers.authorization = "Bearer {{{{returned}}}}"
+take.item = "$.items[?@.in_stock == true].id"
+
+[[steps]]
+name = "call again"
+target = "grpc://127.0.0.1:{}"
+method = "grpc.testing.TestService/StreamingOutputCall"
+proto = ["{root}/../../tests/peers/interop.proto"]
+message = {{ response_parameters = [{{ size = 3 }}, {{ size = 4 }}] }}
+expect = 2
+if = "item"
+"#,
+        server.port, server.port
+    );
+    let target = format!("http://{}", shop.address());
+    let run = run(&place, &target, &steps, 0);
+    let names = ["form", "log in", "call", "list", "call again"];
+    let all: Vec<(&str, u64, u64)> = names.iter().map(|name| (*name, 20, 20)).collect();
+    assert_eq!(counts(&run), all, "{run}");
+    // One second target is all that there may be, and its protocol must have calls that can be steps.
+    for (target, problem) in [
+        (
+            "grpc://127.0.0.1:1",
+            "a second one besides grpc://127.0.0.1:",
+        ),
+        (
+            "sofa://127.0.0.1:1",
+            "calls of this kind can't be steps: use http://, grpc://",
+        ),
+    ] {
+        let plan = fs::read_to_string(place.path("shop.toml")).unwrap();
+        let wrong = format!(
+            "{plan}\n[[steps]]\nname = \"more\"\ntarget = \"{target}\"\nmethod = \"a.B/C\"\n"
+        );
+        fs::write(place.path("wrong.toml"), wrong).expect("a writable folder");
+        let refused = place.run(&["run", "wrong.toml", "--dry-run"]);
+        let said = stderr_of(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("steps.5.target") && said.contains(problem),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn taken_values_must_fit_their_fields() {
     let place = Place::new();
     let server = place.serve(&["echo"]);
@@ -251,7 +328,7 @@ name = "submit"
 method = "orders.OrderService/Submit"
 message = { price = "{{said}}" }
 "#;
-    let failed = run(&place, &target, steps, 99);
+    let failed = run(&place, &target, steps, 0);
     assert_eq!(
         counts(&failed),
         [("echo", 20, 20), ("submit", 20, 0)],
@@ -270,10 +347,7 @@ fn steps_take_only_what_answers_have() {
     let place = Place::new();
     let server = place.serve(&["echo"]);
     for (take, problem) in [
-        (
-            "\"/mesage\"",
-            "has no field `mesage`; did you mean \"message\"?",
-        ),
+        ("\"/said\"", "has no field `said`; its fields are"),
         ("{ cookie = \"sid\" }", "gRPC has no cookies: use metadata"),
     ] {
         let plan = format!(

@@ -77,12 +77,15 @@ impl GrpcDriver {
         let heads = &mut self.calls.heads;
         let read = match &mut self.calls.step {
             None => heads.read(piece.bytes),
-            Some(step) => heads.read_fields(piece.bytes, |name, value| step.add_field(name, value)),
+            Some(step) => step.read_fields(heads, piece.bytes),
         };
         let (head, texts) = read.map_err(lost_compression)?;
         let Some(stream) = self.streams.find_open(piece.stream) else {
             return self.on_closed(piece, "HEADERS", to.events);
         };
+        if let Some(step) = &mut self.calls.step {
+            step.keep_fields();
+        }
         if stream.answer.first_byte == Time::NEVER {
             stream.answer.first_byte = to.now;
         }

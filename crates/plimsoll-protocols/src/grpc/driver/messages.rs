@@ -194,13 +194,12 @@ impl GrpcDriver {
     pub(super) fn handle_due_streams(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
-        let Some(script) = &prepared.script else {
-            return;
-        };
         while let Some(exchanges) = &mut self.calls.exchanges
             && let Some(id) = exchanges.expired(now)
         {
-            let Some(stream) = self.streams.find_open(id) else {
+            // The stream of a journey's earlier step may have ended before its timer.
+            let (Some(stream), Some(script)) = (self.streams.find_open(id), &prepared.script)
+            else {
                 continue;
             };
             let is_over = exchanges.is_over(stream.slot, now, script);

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use plimsoll_model::Time;
+use plimsoll_wire::hpack::HpackError;
 
 use super::{GrpcDriver, GrpcProtocol};
 use crate::grpc::call::AnswerSchema;
+use crate::grpc::head::{FailureTexts, GrpcHeaders, HeadReader};
 use crate::grpc::message::PREFIX_LEN;
 use crate::grpc::request::{GrpcRequest, PreparedGrpcCall};
 use crate::grpc::wire_validator::AnswerValidator;
-use crate::journey::{AnswerCapture, CapturedResponse, StepProtocol, TakenValues};
+use crate::journey::{AnswerCapture, CapturedResponse, CookieJar, StepProtocol, TakenValues};
 use crate::prepare_error::RequestError;
 use crate::unpacking::{ContentCoding, Unpacker};
 
@@ -28,8 +29,13 @@ pub(super) struct CurrentStep {
     /// A message was too large to be kept.
     is_too_large: bool,
     /// The metadata before and after the messages.
-    fields: Vec<(Box<[u8]>, Box<[u8]>)>,
+    fields: Vec<MetadataEntry>,
+    /// Those of the block that was read last, which may be of another call's answer.
+    read: Vec<MetadataEntry>,
 }
+
+/// The name and the value of a metadata entry.
+type MetadataEntry = (Box<[u8]>, Box<[u8]>);
 
 impl CurrentStep {
     fn begin(&mut self, taken: &Arc<TakenValues>, capture: AnswerCapture) {
@@ -37,12 +43,28 @@ impl CurrentStep {
         self.keeps_message = capture == AnswerCapture::Whole;
         self.data.clear();
         self.fields.clear();
+        self.read.clear();
         self.is_too_large = false;
     }
 
-    /// Adds metadata of the answer.
-    pub(super) fn add_field(&mut self, name: &[u8], value: &[u8]) {
-        self.fields.push((name.into(), value.into()));
+    /// Reads a header block of any stream.
+    ///
+    /// # Errors
+    /// Returns the errors of [`HeadReader::read_fields`].
+    pub(super) fn read_fields(
+        &mut self,
+        heads: &mut HeadReader,
+        block: &[u8],
+    ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
+        self.read.clear();
+        heads.read_fields(block, |name, value| {
+            self.read.push((name.into(), value.into()));
+        })
+    }
+
+    /// Adds the metadata of the block that was read last, which is one of the answer.
+    pub(super) fn keep_fields(&mut self) {
+        self.fields.append(&mut self.read);
     }
 
     /// Adds DATA of the answer.
@@ -51,10 +73,14 @@ impl CurrentStep {
             return;
         }
         self.data.extend_from_slice(data);
-        while let Some(end) = message_end(&self.data).filter(|end| *end < self.data.len()) {
-            self.data.drain(..end);
+        // The last complete message is kept until the one after it is complete, too.
+        while let Some(first) = message_end(&self.data)
+            && message_end(&self.data[first..]).is_some()
+        {
+            self.data.drain(..first);
         }
-        if self.data.len() > MAX_CAPTURED {
+        let complete = message_end(&self.data).unwrap_or(0);
+        if complete.max(self.data.len() - complete) > MAX_CAPTURED {
             self.is_too_large = true;
             self.data = Vec::new();
         }
@@ -67,10 +93,13 @@ impl CurrentStep {
                 "its message is larger than 1 MiB, and values are looked for in no more".to_owned(),
             );
         }
-        let [flag, _, _, _, _, message @ ..] = &*self.data else {
+        let Some((flag, message)) = message_end(&self.data)
+            .and_then(|end| self.data[..end].split_first())
+            .and_then(|(flag, rest)| Some((*flag, rest.get(PREFIX_LEN - 1..)?)))
+        else {
             return Err("the answer has no message".to_owned());
         };
-        if *flag == 0 {
+        if flag == 0 {
             return Ok(Cow::Borrowed(message));
         }
         let mut plain = Vec::new();
@@ -116,13 +145,11 @@ impl GrpcProtocol {
 }
 
 impl StepProtocol for GrpcProtocol {
-    type UserState = ();
-
     fn select(
         &self,
         driver: &mut GrpcDriver,
         values: &Arc<TakenValues>,
-        (): &(),
+        _: &CookieJar,
     ) -> Result<(), String> {
         if let Some(varying) = &self.prepared.varying {
             let moment = varying.variation.moment(0, 0, 0).with_taken(values);
@@ -141,9 +168,7 @@ impl StepProtocol for GrpcProtocol {
         Ok(())
     }
 
-    fn keep(&self, _: &GrpcDriver, _: Time, _: &TakenValues, (): &mut ()) {}
-
-    fn with_answer<R>(&self, driver: &GrpcDriver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+    fn with_answer(&self, driver: &GrpcDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
         let Some(step) = &driver.calls.step else {
             return f(CapturedResponse {
                 fields: Vec::new(),
@@ -163,10 +188,6 @@ impl StepProtocol for GrpcProtocol {
         f(CapturedResponse {
             fields: fields.collect(),
             body,
-        })
-    }
-
-    fn cookie((): &(), _: &str) -> Option<String> {
-        None
+        });
     }
 }

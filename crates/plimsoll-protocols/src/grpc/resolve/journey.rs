@@ -5,22 +5,19 @@ use plimsoll_model::template::Template;
 
 use super::step_call;
 use crate::grpc::call::GrpcCall;
+use crate::grpc::driver::GrpcProtocol;
+use crate::grpc::request::GrpcRequest;
 use crate::grpc::section::GrpcSpec;
-use crate::journey::{StepScope, StepSection, Take, TakeSource};
+use crate::journey::{
+    LinkSecurity, StepCall, StepContext, StepScope, StepSection, Take, TakeSource,
+};
+use crate::protocol_module::PrepareError;
 
 impl StepSection for GrpcSpec {
     const FIELDS_KEY: &'static str = "metadata";
     const CONTENT_KEYS: &'static [&'static str] = &["message", "message_file", "message_binary"];
     const SHARED_KEYS: &'static [&'static str] = &["compression", "max_head", "deadline"];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
-    const FIELD_PLACES: &'static str = "message or metadata";
-
-    fn without_steps(&self) -> GrpcSpec {
-        GrpcSpec {
-            steps: None,
-            ..self.clone()
-        }
-    }
 
     fn step_call(
         &self,
@@ -52,5 +49,18 @@ impl StepSection for GrpcSpec {
             TakeSource::Cookie(_) => Err("gRPC has no cookies: use metadata".to_owned()),
             TakeSource::Path(_) | TakeSource::Header(..) | TakeSource::Regex(_) => Ok(()),
         }
+    }
+
+    fn prepare(
+        call: &GrpcCall,
+        context: &StepContext<'_>,
+    ) -> Result<Box<dyn StepCall>, PrepareError> {
+        let request = GrpcRequest {
+            call,
+            authority: context.authority,
+            secure: context.security == LinkSecurity::Tls,
+            deadline: context.deadline,
+        };
+        Ok(Box::new(GrpcProtocol::of_step(&request, context.capture)?))
     }
 }

@@ -5,7 +5,9 @@
 //! the order of field numbers, as the library does.
 
 mod filler;
+mod list;
 mod scalar;
+mod taken;
 mod tree;
 mod well_known;
 
@@ -22,7 +24,7 @@ use serde_json::{Map, Value};
 use super::describe::field_named;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
-use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage, TakenEncoder};
+use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
 use filler::{TemplateFiller, typed, whole};
 use scalar::{scalar, wire, wire_type};
 use tree::{TemplateTree, join, parse_tree};
@@ -204,8 +206,9 @@ impl<'a> TemplateMessage<'a> {
         method: &'a GrpcMethod,
         json: &str,
         slots: &mut u32,
-        scope: FieldScope<'a>,
+        scope: impl Into<FieldScope<'a>>,
     ) -> Result<TemplateMessage<'a>, SchemaError> {
+        let scope = scope.into();
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
             // The plain encoder reports the problem.
@@ -249,12 +252,7 @@ impl<'a> TemplateMessage<'a> {
                     return Ok(PatchedMessage::new(vec![rows]));
                 }
                 if let Some(index) = tree.taken() {
-                    let message = self.message.clone();
-                    let encode = move |text: &str| {
-                        encoded(&message, &whole(&message, text)).map_err(|e| e.to_string())
-                    };
-                    let node = self.taken_node(index, "", encode);
-                    return Ok(PatchedMessage::new(vec![node]));
+                    return Ok(PatchedMessage::new(vec![self.taken_message(index)]));
                 }
                 Ok(PatchedMessage::new(self.content(
                     &self.message,
@@ -305,9 +303,7 @@ impl<'a> TemplateMessage<'a> {
         }
         let is_text = field.kind() == Kind::String && !field.is_list() && !field.is_map();
         if let Some(index) = tree.taken().filter(|_| !is_text) {
-            let field = field.clone();
-            let encode = move |text: &str| encoded_field(&field, typed(&field, text));
-            return Ok(vec![self.taken_node(index, path, encode)]);
+            return Ok(vec![self.taken_field(index, field, path)]);
         }
         let tag = FieldTag::new(field.number(), wire::LEN);
         let pair =
@@ -356,72 +352,6 @@ impl<'a> TemplateMessage<'a> {
                 self.value_nodes(field, tree, (tag, presence), path)
             }
         }
-    }
-
-    fn list_nodes(
-        &self,
-        field: &FieldDescriptor,
-        items: &[TemplateTree],
-        path: &str,
-    ) -> Result<Vec<PatchNode>, SchemaError> {
-        let packed = field.is_packed();
-        let message = field.parent_message();
-        let name = field.json_name();
-        let encode = |value: Value, path: &str| -> Result<Vec<u8>, SchemaError> {
-            let bytes = self.encode_field(message, name, Value::Array(vec![value]), path)?;
-            Ok(if packed {
-                without_tag_and_length(&bytes)
-            } else {
-                bytes
-            })
-        };
-        let mut elements = Vec::new();
-        for (i, tree) in items.iter().enumerate() {
-            let path = format!("{path}[{i}]");
-            match tree {
-                TemplateTree::Constant(value) => {
-                    elements.push(PatchNode::Bytes(encode(value.clone(), &path)?.into()));
-                }
-                tree => {
-                    if let Some(column) = tree.column() {
-                        let each = |value| encode(value, &path);
-                        let typed = |text: &str| typed(field, text);
-                        elements.push(self.encode_rows(column, &path, typed, each)?);
-                        continue;
-                    }
-                    if let Some(index) = tree.taken().filter(|_| field.kind() != Kind::String) {
-                        let field = field.clone();
-                        let encode = move |text: &str| {
-                            let element = Value::Array(vec![typed(&field, text)]);
-                            let bytes = encoded_field(&field, element)?;
-                            Ok(if packed {
-                                without_tag_and_length(&bytes)
-                            } else {
-                                bytes
-                            })
-                        };
-                        elements.push(self.taken_node(index, &path, encode));
-                        continue;
-                    }
-                    let tag = if packed {
-                        FieldTag::NONE
-                    } else {
-                        FieldTag::new(field.number(), wire_type(field))
-                    };
-                    elements.extend(self.value_nodes(
-                        field,
-                        tree,
-                        (tag, FieldPresence::Explicit),
-                        &path,
-                    )?);
-                }
-            }
-        }
-        if packed {
-            let tag = FieldTag::new(field.number(), wire::LEN);
-            elements = vec![PatchNode::nested(tag, elements)];
-        }
-        Ok(elements)
     }
 
     /// Returns the nodes of a field's value, or of one list element.
@@ -490,22 +420,6 @@ impl<'a> TemplateMessage<'a> {
         })
     }
 
-    /// Returns the node of a field that is the value of an earlier answer, which `encode` encodes.
-    fn taken_node(
-        &self,
-        index: u16,
-        path: &str,
-        encode: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
-    ) -> PatchNode {
-        let name = self.scope.taken.get(usize::from(index));
-        let name = name.cloned().unwrap_or_default();
-        let path = if path.is_empty() { "." } else { path }.to_owned();
-        let encoder = TakenEncoder::new(move |text| {
-            encode(text).map_err(|problem| format!("`{name}` does not fit {path}: {problem}"))
-        });
-        PatchNode::Taken { index, encoder }
-    }
-
     /// Encodes a message that has one field.
     fn encode_field(
         &self,
@@ -536,12 +450,6 @@ impl<'a> TemplateMessage<'a> {
 fn encoded(message: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, serde_json::Error> {
     let message = DynamicMessage::deserialize(message.clone(), value)?;
     Ok(message.encode_to_vec())
-}
-
-/// Encodes a field of a message, including its tag.
-fn encoded_field(field: &FieldDescriptor, value: Value) -> Result<Vec<u8>, String> {
-    let object = Value::Object(Map::from_iter([(field.json_name().to_owned(), value)]));
-    encoded(field.parent_message(), &object).map_err(|e| e.to_string())
 }
 
 fn value_error(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {

@@ -5,9 +5,28 @@ use plimsoll_model::template::{Template, Variation};
 
 use super::step_call;
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
-use crate::http::journey::templates;
+use crate::http::driver::Http1Protocol;
+use crate::http::journey::{HttpStepProtocol, templates};
+use crate::http::multiplexed::{Http2Protocol, HttpScheme};
+use crate::http::request::HttpRequest;
 use crate::http::section::HttpSpec;
-use crate::journey::{StepScope, StepSection};
+use crate::journey::{
+    LinkSecurity, StepCall, StepContext, StepScope, StepSection, StepSpec, resolve_journey,
+};
+use crate::protocol_module::PrepareError;
+
+/// Resolves a journey, whose call is that of its first step at the plan's own target.
+pub(super) fn resolve(
+    problems: &mut Problems,
+    spec: &Spec,
+    section: &HttpSpec,
+    steps: &[StepSpec],
+    surroundings: &dyn ResolveContext,
+) -> Option<HttpCall> {
+    let (journey, first) = resolve_journey(problems, spec, section, steps, surroundings)?;
+    let journey = Some(Box::new(journey));
+    Some(HttpCall { journey, ..first })
+}
 
 impl StepSection for HttpSpec {
     const FIELDS_KEY: &'static str = "headers";
@@ -22,14 +41,6 @@ impl StepSection for HttpSpec {
         "tokenizer",
         "goodput",
     ];
-    const FIELD_PLACES: &'static str = "path, headers or body";
-
-    fn without_steps(&self) -> HttpSpec {
-        HttpSpec {
-            steps: None,
-            ..self.clone()
-        }
-    }
 
     fn check_journey(&self, problems: &mut Problems) {
         if self.version == Some(HttpVersion::Auto) {
@@ -54,6 +65,34 @@ impl StepSection for HttpSpec {
     fn needs(call: &HttpCall) -> Vec<usize> {
         let needed = templates(call).flat_map(Template::needs);
         needed.map(usize::from).collect()
+    }
+
+    fn prepare(
+        call: &HttpCall,
+        context: &StepContext<'_>,
+    ) -> Result<Box<dyn StepCall>, PrepareError> {
+        let request = HttpRequest {
+            call,
+            authority: context.authority,
+            closes: context.closes,
+        };
+        let &StepContext {
+            capture,
+            taken,
+            security,
+            ..
+        } = context;
+        let scheme = match security {
+            LinkSecurity::Plain => HttpScheme::Http,
+            LinkSecurity::Tls => HttpScheme::Https,
+        };
+        Ok(if call.version == HttpVersion::V2 {
+            let protocol = Http2Protocol::of_step(&request, scheme, capture);
+            Box::new(HttpStepProtocol::new(protocol, call, taken, security))
+        } else {
+            let protocol = Http1Protocol::of_step(&request, capture);
+            Box::new(HttpStepProtocol::new(protocol, call, taken, security))
+        })
     }
 }
 

@@ -249,7 +249,7 @@ proptest! {
         }
         let order = shape.dice.one(&[RowOrder::RoundRobin, RowOrder::Random]);
         let variation = Variation::new(seed, 1 + shape.dice.below(9) as u32, rows.count(), order);
-        let varied = TemplateMessage::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows).into()).unwrap();
+        let varied = TemplateMessage::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows)).unwrap();
         for (number, unix_ns) in [(0, 0), (1, 1), (number, 1_795_253_400_250_000_000), (number + 1, 5_000_000_000)] {
             let moment = variation.moment(number, (number % 7) as u32, unix_ns);
             let filled = varied.fill(&moment).to_string();
@@ -471,14 +471,9 @@ fn varying_well_known_types_encode_correctly() {
         let requests = schema
             .encode_all(&method, json, Some(rows))
             .unwrap_or_else(|e| panic!("{json}: {e}"));
-        let varied = TemplateMessage::parse(
-            &schema,
-            &method,
-            &quote_bare(json),
-            &mut 0,
-            Some(rows).into(),
-        )
-        .unwrap();
+        let varied =
+            TemplateMessage::parse(&schema, &method, &quote_bare(json), &mut 0, Some(rows))
+                .unwrap();
         let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
             let moment = variation.moment(number, 0, 1_795_253_400_250_000_000);

@@ -5,7 +5,14 @@ use std::borrow::Cow;
 
 use cookie::{Cookie, Expiration};
 
-use super::multiplexed::HttpScheme;
+/// Whether a connection is one over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSecurity {
+    /// Plaintext.
+    Plain,
+    /// TLS.
+    Tls,
+}
 
 /// The most cookies of a user; further ones are ignored, as browsers do.
 const MAX_COOKIES: usize = 50;
@@ -25,7 +32,7 @@ struct StoredCookie {
 impl CookieJar {
     /// Stores the cookie of a `Set-Cookie` field, or removes the one that it lets expire. `request_path`: the path of
     /// the request, without query. Fields that are not cookies are ignored.
-    pub(super) fn set(&mut self, field: &[u8], request_path: &str, unix_s: i64) {
+    pub(crate) fn set(&mut self, field: &[u8], request_path: &str, unix_s: i64) {
         let Ok(text) = std::str::from_utf8(field) else {
             return;
         };
@@ -55,10 +62,10 @@ impl CookieJar {
 
     /// Returns the value of a `Cookie` field for a request; empty: there are no cookies for it. Longer paths come first
     /// (RFC 6265, 5.4).
-    pub(super) fn field(&self, request_path: &str, scheme: HttpScheme) -> String {
+    pub(crate) fn field(&self, request_path: &str, security: LinkSecurity) -> String {
         let mut matching: Vec<&StoredCookie> = (self.0.iter())
             .filter(|cookie| path_matches(request_path, &cookie.path))
-            .filter(|cookie| scheme == HttpScheme::Https || !cookie.is_secure)
+            .filter(|cookie| security == LinkSecurity::Tls || !cookie.is_secure)
             .collect();
         matching.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let mut field = String::new();
@@ -74,7 +81,7 @@ impl CookieJar {
     }
 
     /// Returns the value of the cookie of this name that was set last.
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|cookie| *cookie.name == *name);
         found.map(|cookie| &*cookie.value)
     }
@@ -108,15 +115,15 @@ mod tests {
         jar.set(b"old=4; Expires=Thu, 01 Jan 1970 00:00:05 GMT", "/", 100);
         jar.set(b"no cookie", "/", 100);
         assert_eq!(
-            jar.field("/api/items", HttpScheme::Http),
+            jar.field("/api/items", LinkSecurity::Plain),
             "csrf=\"x y\"; sid=1"
         );
-        assert_eq!(jar.field("/apis", HttpScheme::Http), "sid=1");
-        assert_eq!(jar.field("/", HttpScheme::Https), "sid=1; tls=2");
+        assert_eq!(jar.field("/apis", LinkSecurity::Plain), "sid=1");
+        assert_eq!(jar.field("/", LinkSecurity::Tls), "sid=1; tls=2");
         jar.set(b"sid=9; Path=/", "/", 100);
         assert_eq!(jar.value("sid"), Some("9"));
         jar.set(b"sid=; Max-Age=-1; Path=/", "/", 100);
-        assert_eq!(jar.field("/", HttpScheme::Http), "");
+        assert_eq!(jar.field("/", LinkSecurity::Plain), "");
         assert_eq!(jar.value("sid"), None);
     }
 

@@ -1,0 +1,118 @@
+//! Makes the users of a run, and holds what they share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
+use plimsoll_model::template::TraceIds;
+
+use super::User;
+use crate::driver::Protocol;
+use crate::script::scenario::Scenario;
+use crate::script::{LinkId, MAX_LINKS, ScriptFactory, ScriptOrigin};
+use crate::tls::TlsClient;
+
+/// All users of a run.
+pub struct UserScripts<C> {
+    shared: Arc<UserSettings<C>>,
+}
+
+pub(super) struct UserSettings<C> {
+    pub(super) scenario: C,
+    /// The targets of the links.
+    pub(super) targets: [Target; MAX_LINKS],
+    /// The TLS settings of the links; `None` for plaintext.
+    pub(super) tls: [Option<TlsClient>; MAX_LINKS],
+    pub(super) deadline: Option<Duration>,
+    /// Whether calls that the server did not process are retried once.
+    pub(super) retries_unprocessed: bool,
+    pub(super) goodput: GoodputBounds,
+}
+
+impl<C: Scenario> UserScripts<C> {
+    /// Makes the factory of users with one connection; without `tls` they use plaintext. `load` gives the deadline of
+    /// each call from when it is due, and whether unprocessed calls are retried.
+    pub fn new(
+        scenario: C,
+        target: &Target,
+        tls: Option<TlsClient>,
+        load: &LoadPlan,
+    ) -> UserScripts<C> {
+        let targets = std::array::from_fn(|_| target.clone());
+        UserScripts::with_links(scenario, targets, [tls, None], load)
+    }
+
+    /// Makes the factory of users with a connection to each of `targets`, as far as their calls need them.
+    pub fn with_links(
+        scenario: C,
+        targets: [Target; MAX_LINKS],
+        tls: [Option<TlsClient>; MAX_LINKS],
+        load: &LoadPlan,
+    ) -> UserScripts<C> {
+        let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
+        let goodput = scenario.protocol().goodput();
+        UserScripts {
+            shared: Arc::new(UserSettings {
+                scenario,
+                targets,
+                tls,
+                deadline,
+                retries_unprocessed: retries,
+                goodput,
+            }),
+        }
+    }
+}
+
+impl<C: Scenario> ScriptFactory for UserScripts<C>
+where
+    <C::Protocol as Protocol>::Driver: Send,
+{
+    type Script = User<C>;
+
+    fn script(&self, origin: ScriptOrigin) -> User<C> {
+        let mut memory = C::Memory::default();
+        self.shared.scenario.begin(origin.number, &mut memory);
+        User {
+            shared: Arc::clone(&self.shared),
+            origin,
+            due: Time::NEVER,
+            link: LinkId(0),
+            links: Default::default(),
+            memory,
+            calls_begun: 0,
+            call: None,
+            next_at: Time::NEVER,
+            waits_for_remainder: false,
+            has_failed: false,
+            events: Vec::new(),
+        }
+    }
+
+    fn targets(&self) -> [&Target; MAX_LINKS] {
+        std::array::from_fn(|link| &self.shared.targets[link])
+    }
+
+    fn tls(&self, link: LinkId) -> Option<&TlsClient> {
+        self.shared.tls[usize::from(link.0)].as_ref()
+    }
+
+    fn calls(&self) -> u32 {
+        // Journeys differ in how many calls they make, and count as one.
+        let scenario = &self.shared.scenario;
+        if scenario.step_names().is_empty() {
+            scenario.calls()
+        } else {
+            1
+        }
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.shared.scenario.protocol().trace_ids()
+    }
+
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.shared.scenario.protocol().set_clock_origin(unix_ns);
+    }
+}

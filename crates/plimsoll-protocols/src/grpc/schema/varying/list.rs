@@ -1,0 +1,68 @@
+//! Lists of which elements vary.
+
+use prost_reflect::{FieldDescriptor, Kind};
+use serde_json::Value;
+
+use super::filler::typed;
+use super::scalar::{wire, wire_type};
+use super::{TemplateMessage, TemplateTree, without_tag_and_length};
+use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
+use crate::grpc::schema::error::SchemaError;
+
+impl TemplateMessage<'_> {
+    pub(super) fn list_nodes(
+        &self,
+        field: &FieldDescriptor,
+        items: &[TemplateTree],
+        path: &str,
+    ) -> Result<Vec<PatchNode>, SchemaError> {
+        let packed = field.is_packed();
+        let message = field.parent_message();
+        let name = field.json_name();
+        let encode = |value: Value, path: &str| -> Result<Vec<u8>, SchemaError> {
+            let bytes = self.encode_field(message, name, Value::Array(vec![value]), path)?;
+            Ok(if packed {
+                without_tag_and_length(&bytes)
+            } else {
+                bytes
+            })
+        };
+        let mut elements = Vec::new();
+        for (i, tree) in items.iter().enumerate() {
+            let path = format!("{path}[{i}]");
+            match tree {
+                TemplateTree::Constant(value) => {
+                    elements.push(PatchNode::Bytes(encode(value.clone(), &path)?.into()));
+                }
+                tree => {
+                    if let Some(column) = tree.column() {
+                        let each = |value| encode(value, &path);
+                        let typed = |text: &str| typed(field, text);
+                        elements.push(self.encode_rows(column, &path, typed, each)?);
+                        continue;
+                    }
+                    if let Some(index) = tree.taken().filter(|_| field.kind() != Kind::String) {
+                        elements.push(self.taken_element(index, field, &path));
+                        continue;
+                    }
+                    let tag = if packed {
+                        FieldTag::NONE
+                    } else {
+                        FieldTag::new(field.number(), wire_type(field))
+                    };
+                    elements.extend(self.value_nodes(
+                        field,
+                        tree,
+                        (tag, FieldPresence::Explicit),
+                        &path,
+                    )?);
+                }
+            }
+        }
+        if packed {
+            let tag = FieldTag::new(field.number(), wire::LEN);
+            elements = vec![PatchNode::nested(tag, elements)];
+        }
+        Ok(elements)
+    }
+}

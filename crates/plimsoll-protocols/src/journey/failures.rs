@@ -1,0 +1,56 @@
+//! What a failed step leads to, and how many calls a user makes at most.
+
+use std::time::Duration;
+
+use super::plan::{MAX_PASSES, OnFailure};
+use super::step_spec::{FlowSpec, RepeatSpec, StepSpec};
+
+const DEFAULT_ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 100;
+const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Returns the most calls that a user of these steps makes, as far as it is known before resolution.
+pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
+    let calls = steps.iter().map(|step| {
+        let flow = &step.flow;
+        let passes = match &flow.repeat {
+            None => 1,
+            Some(RepeatSpec::Times(times)) => *times,
+            Some(RepeatSpec::While(_)) => MAX_PASSES,
+        };
+        passes.saturating_mul(attempts_of(flow))
+    });
+    calls.fold(0, u32::saturating_add).max(1)
+}
+
+fn attempts_of(flow: &FlowSpec) -> u32 {
+    match flow.on_failure.as_deref() {
+        Some("retry") => flow.attempts.unwrap_or(DEFAULT_ATTEMPTS),
+        _ => 1,
+    }
+}
+
+/// Returns what a failure of the step leads to.
+///
+/// # Errors
+/// What is wrong with the keys, and what would be right.
+pub(super) fn on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
+    let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
+    match flow.on_failure.as_deref() {
+        None | Some("end" | "continue") if is_for_retries => {
+            Err("attempts and backoff belong to on_failure = \"retry\"".to_owned())
+        }
+        None | Some("end") => Ok(OnFailure::End),
+        Some("continue") => Ok(OnFailure::Continue),
+        Some("retry") => match flow.attempts.unwrap_or(DEFAULT_ATTEMPTS) {
+            attempts @ 2..=MAX_ATTEMPTS => Ok(OnFailure::Retry {
+                attempts,
+                backoff: flow.backoff.map_or(DEFAULT_BACKOFF, |period| period.0),
+            }),
+            attempts => Err(format!("{attempts} attempts: use 2 to {MAX_ATTEMPTS}")),
+        },
+        Some(other) => Err(format!(
+            "`{other}` is unknown: use \"end\", \"continue\" or \"retry\""
+        )),
+    }
+}

@@ -1,0 +1,64 @@
+//! The keys of steps.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use plimsoll_model::spec::{MetadataSpec, keys_of};
+use toml::Table;
+
+use super::module::{StepModule, StepSection};
+use super::step_spec::{FlowSpec, TakeTable};
+
+/// The key of the steps.
+pub(super) const STEPS_KEY: &str = "steps";
+
+/// Returns the keys of the table at `path` within the steps of a section; `None`: any.
+pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'static str]> {
+    match path.split_once('.') {
+        None => Some(step_keys::<S>()),
+        Some((_, "take")) => None,
+        Some((_, within)) if within.matches('.').count() == 1 && within.starts_with("take.") => {
+            Some(keys_of::<TakeTable>())
+        }
+        Some((_, within)) => {
+            let field = within.strip_prefix(S::FIELDS_KEY)?;
+            field.starts_with('.').then(MetadataSpec::keys)
+        }
+    }
+}
+
+/// Returns the keys of a step: those of its place in the journey, and those of the section.
+fn step_keys<S: StepSection>() -> &'static [&'static str] {
+    static KEYS: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
+        Mutex::new(BTreeMap::new());
+    let mut known = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(S::SCHEMES.section).or_insert_with(|| {
+        let call = keys_of::<S>().iter();
+        let flow = keys_of::<FlowSpec>().iter();
+        let keys = flow.chain(call.filter(|key| **key != STEPS_KEY));
+        keys.copied().collect::<Vec<_>>().leak()
+    })
+}
+
+/// Returns the keys of a step's call: its own, and those of the section for the others. Header fields are those of both,
+/// and content of the step replaces that of the section.
+pub(super) fn merged(module: &StepModule, section: Table, own: &Table) -> Table {
+    let mut table = section;
+    if module.content_keys.iter().any(|key| own.contains_key(*key)) {
+        for key in module.content_keys {
+            table.remove(*key);
+        }
+    }
+    for (key, value) in own {
+        match (
+            table.get_mut(key).and_then(|before| before.as_table_mut()),
+            value,
+        ) {
+            (Some(before), toml::Value::Table(more)) => before.extend(more.clone()),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    table
+}

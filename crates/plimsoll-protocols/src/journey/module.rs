@@ -1,0 +1,185 @@
+//! The protocols whose calls can be steps, with their types erased.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use plimsoll_model::plan::CallPlan;
+use plimsoll_model::spec::{
+    CallSection, CallSpec, MetadataScope, Problem, Problems, ResolveContext, Spec, UrlSchemes,
+    keys_of,
+};
+use plimsoll_model::template::{Rows, TraceIds, Variation};
+use toml::Table;
+
+use super::step_protocol::{StepCall, StepContext};
+use super::take::Take;
+use crate::prepare_error::PrepareError;
+
+/// A section whose calls can be the steps of a journey.
+pub(crate) trait StepSection: CallSection {
+    /// The key of the table of header fields or metadata.
+    const FIELDS_KEY: &'static str;
+    /// Keys that describe the same thing: a step that has one of them takes over none from the section.
+    const CONTENT_KEYS: &'static [&'static str];
+    /// Keys that are the same for all steps, and stand in the section only.
+    const SHARED_KEYS: &'static [&'static str];
+    /// Keys that neither the section nor a step of a journey may have.
+    const UNSUPPORTED_KEYS: &'static [&'static str];
+
+    /// Reports what a journey over this section can't be, besides its keys.
+    fn check_journey(&self, _problems: &mut Problems) {}
+
+    /// Resolves the call of a step, whose keys are merged with those of the section, and returns whether it uses rows.
+    fn step_call(
+        &self,
+        problems: &mut Problems,
+        spec: &Spec,
+        scope: &StepScope<'_>,
+        surroundings: &dyn ResolveContext,
+    ) -> Option<(Self::Call, bool)>;
+
+    /// Returns the positions of the names whose values the call needs; they may repeat.
+    fn needs(call: &Self::Call) -> Vec<usize>;
+
+    /// Fits what is taken to the answers that the call can have.
+    ///
+    /// # Errors
+    /// Why no answer has it.
+    fn fit_take(_call: &Self::Call, _take: &mut Take) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Prepares the request of a step.
+    ///
+    /// # Errors
+    /// What part of it can't be sent.
+    fn prepare(
+        call: &Self::Call,
+        context: &StepContext<'_>,
+    ) -> Result<Box<dyn StepCall>, PrepareError>;
+}
+
+/// What the templates of a call may refer to, and how their values are chosen.
+pub(crate) struct StepScope<'a> {
+    pub(crate) rows: Option<&'a Rows>,
+    pub(crate) metadata: MetadataScope<'a>,
+    pub(crate) variation: &'a Variation,
+}
+
+/// A [`StepSection`] with its type erased.
+pub(crate) struct StepModule {
+    pub(crate) schemes: &'static UrlSchemes,
+    pub(crate) keys: fn() -> &'static [&'static str],
+    pub(crate) fields_key: &'static str,
+    pub(crate) content_keys: &'static [&'static str],
+    pub(crate) shared_keys: &'static [&'static str],
+    pub(crate) unsupported_keys: &'static [&'static str],
+    /// [`StepSection::check_journey`].
+    pub(crate) check_journey: fn(&Table, &mut Problems),
+    /// [`StepSection::step_call`] of a section that is given as a table.
+    pub(crate) step_call: fn(
+        &Table,
+        &mut Problems,
+        &Spec,
+        &StepScope<'_>,
+        &dyn ResolveContext,
+    ) -> Option<(CallPlan, bool)>,
+    /// [`CallSection::files`] of a section that is given as a table.
+    pub(crate) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
+    /// [`StepSection::needs`].
+    pub(crate) needs: fn(&CallPlan) -> Vec<usize>,
+    /// [`StepSection::fit_take`].
+    pub(crate) fit_take: fn(&CallPlan, &mut Take) -> Result<(), String>,
+    /// [`StepSection::prepare`].
+    pub(crate) prepare: fn(&CallPlan, &StepContext<'_>) -> Result<Box<dyn StepCall>, PrepareError>,
+    /// Returns the call with these trace ids in its request; `None`: it carries none.
+    pub(crate) traced: fn(&CallPlan, TraceIds) -> Option<CallPlan>,
+}
+
+impl StepModule {
+    /// Returns the module of a section.
+    pub(crate) const fn of<S: StepSection>() -> StepModule {
+        StepModule {
+            schemes: const { &S::SCHEMES },
+            keys: keys_of::<S>,
+            fields_key: S::FIELDS_KEY,
+            content_keys: S::CONTENT_KEYS,
+            shared_keys: S::SHARED_KEYS,
+            unsupported_keys: S::UNSUPPORTED_KEYS,
+            check_journey: |section, problems| {
+                if let Ok(section) = S::deserialize(section.clone()) {
+                    section.check_journey(problems);
+                }
+            },
+            step_call: |section, problems, spec, scope, surroundings| {
+                let section = match S::deserialize(section.clone()) {
+                    Ok(section) => section,
+                    Err(e) => {
+                        let key = format!("call.{}", S::SCHEMES.section);
+                        problems.0.push(Problem::new(key, e.message().to_owned()));
+                        return None;
+                    }
+                };
+                // What asks the server of the step sees the step alone.
+                let call = CallSpec::of(&section).ok()?;
+                let spec = Spec {
+                    call,
+                    ..spec.clone()
+                };
+                let (call, uses_rows) = section.step_call(problems, &spec, scope, surroundings)?;
+                Some((CallPlan::new(call), uses_rows))
+            },
+            files: |section| {
+                S::deserialize(section.clone()).map_or_else(|_| Vec::new(), |own| own.files())
+            },
+            needs: |call| call.of_type().map_or_else(Vec::new, S::needs),
+            fit_take: |call, take| {
+                call.of_type()
+                    .map_or(Ok(()), |call| S::fit_take(call, take))
+            },
+            prepare: |call, context| match call.of_type() {
+                Some(call) => S::prepare(call, context),
+                None => Err(PrepareError::Call("a step of another protocol".to_owned())),
+            },
+            traced: |call, ids| {
+                use plimsoll_model::plan::Call as _;
+                let call: &S::Call = call.of_type()?;
+                call.traced(ids).map(CallPlan::new)
+            },
+        }
+    }
+}
+
+impl fmt::Debug for StepModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StepModule")
+            .field(&self.schemes.section)
+            .finish()
+    }
+}
+
+impl PartialEq for StepModule {
+    fn eq(&self, other: &StepModule) -> bool {
+        self.schemes.section == other.schemes.section
+    }
+}
+
+static REGISTERED_MODULES: OnceLock<&'static [StepModule]> = OnceLock::new();
+
+/// Registers the protocols whose calls can be steps. Takes effect once in a process; later calls are ignored.
+pub(crate) fn register(modules: &'static [StepModule]) {
+    REGISTERED_MODULES.get_or_init(|| modules);
+}
+
+/// Returns all registered modules.
+pub(super) fn all() -> &'static [StepModule] {
+    REGISTERED_MODULES.get().copied().unwrap_or_default()
+}
+
+/// Returns the module of a section's calls.
+pub(super) fn named(section: &str) -> Option<&'static StepModule> {
+    all()
+        .iter()
+        .find(|module| module.schemes.section == section)
+}

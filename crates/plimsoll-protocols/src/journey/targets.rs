@@ -1,0 +1,52 @@
+//! The targets that steps have besides the plan's own, and the files of their calls.
+
+use std::path::PathBuf;
+
+use plimsoll_model::redaction;
+use plimsoll_model::spec::{Problems, Spec, section_of, target_of};
+
+use super::keys::STEPS_KEY;
+use super::module;
+use super::plan::SecondTarget;
+use super::step_spec::StepSpec;
+
+/// Returns the files that the calls of the steps need, with their keys. `section`: that of the plan's own target.
+pub(crate) fn files(section: &str, steps: &[StepSpec]) -> Vec<(&'static str, PathBuf)> {
+    let of_step = |step: &StepSpec| {
+        let own = step.flow.target.as_deref().and_then(section_of);
+        let module = module::named(own.unwrap_or(section))?;
+        Some((module.files)(&step.call))
+    };
+    steps.iter().filter_map(of_step).flatten().collect()
+}
+
+/// Returns whether some step's own target is reached over TLS.
+pub(crate) fn is_secured(steps: &[StepSpec], spec: &Spec) -> bool {
+    let mut urls = steps.iter().filter_map(|step| step.flow.target.as_deref());
+    urls.any(|url| target_of(url, spec).is_ok_and(|(_, is_secured)| is_secured))
+}
+
+/// Returns the target that steps have besides the plan's own, of which there may be one.
+pub(super) fn second_target(
+    problems: &mut Problems,
+    spec: &Spec,
+    steps: &[StepSpec],
+) -> Option<SecondTarget> {
+    let typed = (0..).zip(steps);
+    let mut typed = typed.filter_map(|(index, step)| Some((index, step.flow.target.as_deref()?)));
+    let (index, url) = typed.next()?;
+    let origin =
+        |url: &str| target_of(url, spec).map(|(target, secured)| (target.authority(), secured));
+    for (other, another) in typed {
+        if section_of(another) != section_of(url) || origin(another).ok() != origin(url).ok() {
+            let key = format!("{STEPS_KEY}.{other}.target");
+            let url = redaction::with_variables(url);
+            let problem =
+                format!("a second one besides {url}: steps can have one other than the plan's");
+            problems.add(key, problem);
+        }
+    }
+    let key = format!("{STEPS_KEY}.{index}.target");
+    let (target, is_secured) = problems.keep(&key, target_of(url, spec))?;
+    Some(SecondTarget { target, is_secured })
+}
