@@ -17,6 +17,7 @@ use crate::flag_names;
 use crate::foreign_words;
 use crate::help;
 use crate::origins::{FlagOrigins, Precedence};
+use crate::single_dash;
 use crate::synonyms;
 use crate::variables;
 
@@ -40,6 +41,9 @@ pub(crate) fn parse(
         Some(failure) => Err(reported(failure)),
         None => Ok((cli, origins)),
     };
+    if let Some(failure) = single_dash::failure(&commands::command_of(&typed), &typed) {
+        return Err(reported(failure));
+    }
     if let Ok(parsed) = read(commands::command_of(&typed), &typed, environment) {
         note_renamed_flags(&typed);
         variables::check(environment).map_err(reported)?;

@@ -66,6 +66,25 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     }))
 }
 
+/// Returns the tip for a line that begins with one of our commands and goes on with flags of another tool: the whole
+/// line in our words. `words` are those after the program's name.
+pub(crate) fn tip(words: &[&str]) -> Option<String> {
+    let (command, rest) = words.split_first()?;
+    let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
+    let line = registry::line_for_command(command, &rest)?;
+    let translated = line.translate(None).ok()?;
+    let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
+    let mut tip = format!(
+        "as a line of {} it is: plimsoll {}",
+        line.tool.name(),
+        shell_quoted(&ours)
+    );
+    for missing in translated.reasons {
+        tip += &format!("; {missing}");
+    }
+    Some(tip)
+}
+
 fn is_flag_or_url(word: &str) -> bool {
     word.starts_with('-') || word.contains("://")
 }

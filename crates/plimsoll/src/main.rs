@@ -48,6 +48,7 @@ mod remaining;
 mod reporter;
 mod run_folders;
 mod shards;
+mod single_dash;
 mod stopping;
 mod synonyms;
 mod telemetry;

@@ -13,6 +13,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::flag_names;
+use crate::foreign_lines;
 
 /// Flags of other tools without dashes, and their counterparts, of which the first applies whose flags the command has.
 /// `{N}` stands for the typed value or, without one, for this very word.
@@ -21,9 +22,11 @@ type Synonym = (&'static [&'static str], &'static [&'static str]);
 /// Synonyms by subject: the load, the request, links, results.
 const SYNONYMS: &[Synonym] = &[
     // Numbers of clients, calls, connections and threads.
-    (&["vus", "u"], &["--clients {N}"]),
     (
         &[
+            "vus",
+            "u",
+            "concurrency",
             "users",
             "num-users",
             "virtual-users",
@@ -35,7 +38,6 @@ const SYNONYMS: &[Synonym] = &[
         ],
         &["--clients {N}"],
     ),
-    (&["concurrency"], &["--clients {N}"]),
     (
         &[
             "iterations",
@@ -63,6 +65,7 @@ const SYNONYMS: &[Synonym] = &[
         &[
             "R",
             "r",
+            "q",
             "qps",
             "rps",
             "tps",
@@ -77,7 +80,6 @@ const SYNONYMS: &[Synonym] = &[
         ],
         &["--rate {N}/s"],
     ),
-    (&["q"], &["--rate {N}/s"]),
     (
         &[
             "time",
@@ -550,17 +552,6 @@ const SYNONYMS: &[Synonym] = &[
     (&["html-report", "report-html"], &["--html {FILE}"]),
     (&["junit-xml", "junit-report", "xml"], &["--junit {FILE}"]),
     (
-        &[
-            "latency",
-            "latencies",
-            "percentiles",
-            "u_latency",
-            "histogram",
-            "L",
-        ],
-        &["--json"],
-    ),
-    (
         &["record-requests", "save-detailed", "log-requests"],
         &["--requests"],
     ),
@@ -584,13 +575,26 @@ const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
 /// Flags of other tools that mean nothing here, with the reason.
-const WITHOUT_COUNTERPART: [(&[&str], &str); 1] = [(
-    &["retry", "retries", "max-retries", "retry-delay"],
-    "a call that fails is counted, and not made again",
-)];
+const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
+    (
+        &["retry", "retries", "max-retries", "retry-delay"],
+        "a call that fails is counted, and not made again",
+    ),
+    (
+        &[
+            "latency",
+            "latencies",
+            "percentiles",
+            "u_latency",
+            "histogram",
+            "L",
+        ],
+        "leave it out, since each report has the percentiles",
+    ),
+];
 
 /// Adds the counterpart of an unknown flag to its error. `command` is the command tree, `typed` the whole line.
-pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -> Error {
+pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
@@ -599,6 +603,9 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
     };
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = innermost(command, &words);
+    if let Some(tip) = foreign_lines::tip(words.get(1..).unwrap_or_default()) {
+        return with_tip(error, command, tip);
+    }
     let found = match counterpart(command, unknown, &words) {
         Some(ours) => Some((unknown.clone(), ours)),
         None => numbered_switch(command, &words),
@@ -612,6 +619,11 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
         (None, Some((_, reason))) => format!("`{unknown}` has no counterpart: {reason}"),
         (None, None) => return error,
     };
+    with_tip(error, command, tip)
+}
+
+/// Replaces what clap suggests.
+fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
     error.remove(ContextKind::SuggestedArg);
     error.insert(
         ContextKind::Suggested,
@@ -623,7 +635,7 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
 }
 
 /// Returns the innermost command that was typed.
-fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
+pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
         found = found.find_subcommand(word).unwrap_or(found);
@@ -632,13 +644,13 @@ fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
 }
 
 /// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
-fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+pub(crate) fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
     let ours = candidates(name).find(|ours| has_all(command, ours))?;
     Some(fill_in(ours, value_of(unknown, words)))
 }
 
-fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
     let known = SYNONYMS
         .iter()
         .filter(move |(theirs, _)| theirs.contains(&name));
@@ -719,144 +731,4 @@ fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commands;
-
-    /// Returns the commands that put load on a target.
-    fn load_commands() -> Vec<Command> {
-        let puts_load = |command: &Command| {
-            let mut longs = command.get_arguments().filter_map(clap::Arg::get_long);
-            longs.any(|long| long == "connections")
-        };
-        let all = commands::command();
-        all.get_subcommands()
-            .filter(|command| puts_load(command))
-            .cloned()
-            .collect()
-    }
-
-    #[test]
-    fn every_synonym_names_flags_of_a_load_command() {
-        let commands = load_commands();
-        assert!(
-            commands.len() > 8 && SYNONYMS.len() >= 80,
-            "{}",
-            SYNONYMS.len()
-        );
-        for (theirs, ours) in SYNONYMS {
-            for ours in *ours {
-                let has = commands.iter().any(|command| has_all(command, ours));
-                assert!(has, "{theirs:?}: no command has {ours}");
-            }
-        }
-    }
-
-    /// Every suggestion for every command must be accepted by that command.
-    #[test]
-    fn suggestions_are_read_by_the_command() {
-        let mut suggested = 0;
-        for command in load_commands() {
-            for name in SYNONYMS.iter().flat_map(|(theirs, _)| theirs.iter()) {
-                let unknown = if name.len() == 1 {
-                    format!("-{name}")
-                } else {
-                    format!("--{name}")
-                };
-                let Some(ours) = counterpart(&command, &unknown, &[&unknown]) else {
-                    continue;
-                };
-                let words = shell_words::split(&ours).expect("words of a shell");
-                let begin = ["plimsoll".to_owned(), command.get_name().to_owned()];
-                let line: Vec<OsString> =
-                    begin.into_iter().chain(words).map(OsString::from).collect();
-                let program = commands::command_of(&line).ignore_errors(false);
-                let read = program.try_get_matches_from(line);
-                let kind = read.err().map(|error| error.kind());
-                assert_ne!(
-                    kind,
-                    Some(ErrorKind::UnknownArgument),
-                    "{}: {ours}",
-                    command.get_name()
-                );
-                suggested += 1;
-            }
-        }
-        assert!(suggested > 1000, "{suggested}");
-    }
-
-    fn said(line: &str) -> String {
-        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let command = commands::command();
-        let error = command
-            .clone()
-            .try_get_matches_from(&words)
-            .expect_err(line);
-        explain(error, &command, &words).render().to_string()
-    }
-
-    #[test]
-    fn unknown_flags_are_explained_by_meaning() {
-        for (line, ours) in [
-            (
-                "plimsoll http http://x --vus 5",
-                "`--vus` of other tools is `--clients 5` here",
-            ),
-            (
-                "plimsoll http http://x --cacert ca.pem",
-                "is `--ca ca.pem` here",
-            ),
-            (
-                "plimsoll http http://x --timeout 3s",
-                "is `--deadline 3s` here",
-            ),
-            (
-                "plimsoll http http://x --timeout=3",
-                "is `--deadline 3s` here",
-            ),
-            (
-                "plimsoll http http://x --threshold p(95)<200",
-                "is `--objective 'p99 < 10ms'` here",
-            ),
-            (
-                "plimsoll http http://x --requests 200",
-                "`--requests 200` of other tools is `--calls 200` here",
-            ),
-            (
-                "plimsoll http -q 100 http://x",
-                "`-q 100` of other tools is `--rate 100/s` here",
-            ),
-            ("plimsoll grpc grpc://x:1 -t2", "is `--workers 2` here"),
-            (
-                "plimsoll http http://x -T text/plain",
-                "is `-H 'content-type: text/plain'` here",
-            ),
-            ("plimsoll grpc grpc://x:1 -H a", "is `--metadata 'a'` here"),
-            (
-                "plimsoll http http://x --disable-keepalive",
-                "is `--cold` here",
-            ),
-            (
-                "plimsoll run x.toml --stages 3",
-                "`--stages` of other tools is `--step 10s:100/s",
-            ),
-            (
-                "plimsoll grpc grpc://x:1 --servername a",
-                "is `--server-name a` here",
-            ),
-        ] {
-            let text = said(line);
-            assert!(text.contains(ours), "{line}: {text}");
-            assert!(!text.contains("similar"), "{line}: {text}");
-        }
-        let text = said("plimsoll http http://x --durration 3s");
-        assert!(
-            text.contains("similar argument exists: '--duration'"),
-            "{text}"
-        );
-        assert!(!said("plimsoll http http://x --userpass me:hush").contains("hush"));
-        let text = said("plimsoll http http://x --retry 3");
-        assert!(text.contains("a call that fails is counted"), "{text}");
-        assert!(!text.contains("--no-retry"), "{text}");
-    }
-}
+mod tests;

@@ -8,6 +8,8 @@
 //!
 //! Long because flags and values are read and translated in one pass.
 
+mod recognition;
+
 use crate::protocol_module::UsageError;
 
 /// Another load tool, whose whole command lines are translated.
@@ -298,19 +300,6 @@ pub fn with_unit(value: &str, unit: &str) -> String {
     }
 }
 
-/// Long flags of ours that other tools have, too: a line without a tool's name that has one of them is ours.
-const OUR_FLAGS: [&str; 6] = [
-    "clients",
-    "calls",
-    "rate",
-    "connections",
-    "duration",
-    "header",
-];
-
-/// Long flags that no line of ours has.
-const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
-
 /// The placeholder for a target that is missing in a line.
 const TARGET_PLACEHOLDER: &str = "URL";
 
@@ -356,22 +345,6 @@ impl LineTool {
             }
             Some(rest)
         })
-    }
-
-    /// Returns whether a line without a tool's name belongs to this tool.
-    pub fn owns(&self, words: &[String]) -> bool {
-        let Ok(line) = self.read(words) else {
-            return false;
-        };
-        let long = |name: &&str| {
-            let mut longs = words.iter().filter_map(|word| word.strip_prefix("--"));
-            longs.any(|long| long.split('=').next() == Some(name))
-        };
-        if OUR_FLAGS.iter().any(long) && !FOREIGN_FLAGS.iter().any(long) {
-            return false;
-        }
-        let has = |name: &&str| line.typed_flags.iter().any(|(known, _)| known == name);
-        self.marker_flags.iter().any(|set| set.iter().all(has))
     }
 
     /// Translates the words after the tool's name to a line of our `command`. `input` is the text of stdin, if the tool

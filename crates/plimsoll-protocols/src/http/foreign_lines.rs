@@ -4,10 +4,13 @@ mod ab;
 mod aiperf;
 mod bombardier;
 mod curl;
+mod fortio;
 mod h2load;
 mod hey;
 mod k6;
+mod locust;
 mod oha;
+mod siege;
 mod vegeta;
 mod vllm;
 mod wrk;
@@ -19,7 +22,7 @@ pub(super) static CURL: &LineTool = &curl::TOOL;
 
 /// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
 /// that recognises its flags.
-pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
+pub(super) static HTTP_TOOLS: [&LineTool; 12] = [
     &h2load::TOOL,
     &hey::TOOL,
     &wrk::TOOL,
@@ -29,6 +32,9 @@ pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
     &vegeta::TOOL,
     &k6::TOOL,
     &curl::TOOL,
+    &fortio::TOOL,
+    &siege::TOOL,
+    &locust::TOOL,
 ];
 
 /// The tools whose lines are translated to `plimsoll llm`.

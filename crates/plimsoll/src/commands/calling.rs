@@ -139,7 +139,9 @@ pub(crate) fn typed_call(
     let export = entry.apply(&arguments.matches, &mut spec, &|name: &str| {
         environment.value(name)
     })?;
-    default_load = default_load.or_else(|| fill_in_time(&mut spec.load, entry));
+    default_load = default_load
+        .or_else(|| fill_in_time(&mut spec.load, entry))
+        .or_else(|| fill_in_missing_clients(&mut spec.load, entry, &line));
     Ok(TypedInvocation {
         spec,
         default_load,
@@ -154,7 +156,7 @@ fn default_load_help(entry: &CommandEntry) -> String {
         format!("Without --for and --duration: connections are held for {time}.")
     } else {
         format!(
-            "Without --rate, --replay, --clients, --calls and --duration: {DEFAULT_CLIENTS} clients call for {time} (closed loop)."
+            "Without --rate, --replay and --clients: as many clients as --connections says, or {DEFAULT_CLIENTS}, call one after the other (closed loop), without --calls and --duration for {time}."
         )
     }
 }
@@ -212,6 +214,38 @@ fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Opt
         "no load was given: {DEFAULT_CLIENTS} clients for {}. The same, spelled out: {line} --clients {DEFAULT_CLIENTS} --duration {}",
         planned(DEFAULT_DURATION),
         Period(DEFAULT_DURATION)
+    ))
+}
+
+/// Sets the clients of a load that has a length but neither clients nor a rate: one for each connection, which is what
+/// other tools mean by a number of connections. Returns the message that says so. Call this after applying the
+/// protocol's own flags, because some protocols have a default of their own.
+fn fill_in_missing_clients(
+    load: &mut LoadSpec,
+    entry: &CommandEntry,
+    line: &str,
+) -> Option<String> {
+    let is_shaped = load.clients.is_some()
+        || load.rate.is_some()
+        || load.steps.is_some()
+        || load.recording_key().is_some();
+    if is_shaped || entry.schedules_itself {
+        return None;
+    }
+    let calls = load
+        .calls
+        .map_or(u32::MAX, |calls| u32::try_from(calls).unwrap_or(u32::MAX));
+    let clients = load
+        .connections
+        .unwrap_or(DEFAULT_CLIENTS)
+        .min(calls)
+        .max(1);
+    load.clients = Some(clients);
+    if load.calls.is_none() && load.duration.is_none() {
+        load.duration = Some(Period(DEFAULT_DURATION));
+    }
+    Some(format!(
+        "neither a rate nor clients were given: {clients} clients call one after the other. The same, spelled out: {line} --clients {clients}; --rate 100/s sends at a rate instead"
     ))
 }
 

@@ -2,7 +2,7 @@
 //! HOST:PORT …`; GenAI-Perf, which came before it, has the same flags.
 
 use super::NO_FILE;
-use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
 
@@ -97,7 +97,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             OurFlag("--out", ""),
         ),
-        value(&["profile-export-file"], Text, Missing(NO_FILE)),
+        value(&["profile-export-file"], Text, Dropped(NO_FILE)),
         value(&["workers-max", "max-workers"], Number, Nothing),
         value(&["ui", "ui-type"], Text, Nothing),
         value(&["service-kind"], Text, Nothing),

@@ -126,7 +126,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Dropped("cookies of answers are not kept"),
         ),
-        value(&["D", "dump-header"], Text, Missing(NO_FILE)),
+        value(&["D", "dump-header"], Text, Dropped(NO_FILE)),
         switch(&["s", "silent"], Nothing),
         switch(&["S", "show-error"], Nothing),
         switch(&["f", "fail"], Nothing),

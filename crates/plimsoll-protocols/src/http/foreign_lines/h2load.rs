@@ -1,7 +1,7 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::{NO_FILE, NO_SCRIPT, decimal_value};
-use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -77,7 +77,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("the URL names a socket: unix:/SOCKET:/PATH"),
         ),
-        value(&["log-file"], Text, Missing(NO_FILE)),
+        value(&["log-file"], Text, Dropped(NO_FILE)),
         value(&["qlog-file-base"], Text, Missing(NO_HTTP3)),
         value(&["max-udp-payload-size"], Text, Missing(NO_HTTP3)),
         switch(&["no-udp-gso"], Missing(NO_HTTP3)),

@@ -4,7 +4,7 @@ use super::{
     NO_FILE, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
     add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -16,7 +16,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c"], Number, Deferred),
         value(&["q"], Decimal, Deferred),
         value(&["z"], Time, Deferred),
-        value(&["o"], Text, Missing(NO_FILE)),
+        value(&["o"], Text, Dropped(NO_FILE)),
         value(&["m"], Text, OurFlag("-X", "")),
         value(&["H"], Text, OurFlag("-H", "")),
         value(&["t"], Number, Deferred),
@@ -57,7 +57,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !line.has("disable-compression") {
         line.add_switch("--compressed");
     }
-    if !line.has("disable-redirects") {
+    if line.has("disable-redirects") {
+        line.add("--expect", "2xx,3xx");
+    } else {
         add_redirects(line, 10);
     }
     add_basic(line, "a");

@@ -2,7 +2,7 @@
 //! URLs, so users must add one.
 
 use super::{NO_FILE, NO_SCRIPT, add_alpn, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Missing, Nothing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -23,8 +23,8 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-vu-connection-reuse"], OurFlag("--cold", "")),
         value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, OurFlag("--source", "")),
-        value(&["o", "out"], Text, Missing(NO_FILE)),
-        value(&["summary-export"], Text, Missing(NO_FILE)),
+        value(&["o", "out"], Text, Dropped(NO_FILE)),
+        value(&["summary-export"], Text, Dropped(NO_FILE)),
         value(&["summary-trend-stats"], Text, Nothing),
         value(&["summary-time-unit"], Text, Nothing),
         switch(&["no-summary"], Nothing),

@@ -7,7 +7,7 @@ use crate::foreign::lines::ValueForm::{Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
-    names: &["vegeta attack", "vegeta"],
+    names: &["vegeta attack", "attack", "vegeta"],
     style: FlagStyle::Go,
     flags: &[
         value(&["rate"], Text, Deferred),
@@ -34,7 +34,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["root-certs"], Text, Deferred),
         value(&["redirects"], Text, Deferred),
         value(&["name"], Text, OurFlag("--name", "")),
-        value(&["output"], Text, Missing(NO_FILE)),
+        value(&["output"], Text, Dropped(NO_FILE)),
         switch(&["lazy"], Nothing),
         switch(
             &["chunked"],

@@ -2,7 +2,7 @@
 
 use super::NO_FILE;
 use super::aiperf::{LENGTH_SPREAD_HINT, add_goodput};
-use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -60,7 +60,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["save-result"], Nothing),
         switch(&["save-detailed"], OurFlag("--requests", "")),
         value(&["result-dir"], Text, OurFlag("--out", "")),
-        value(&["result-filename"], Text, Missing(NO_FILE)),
+        value(&["result-filename"], Text, Dropped(NO_FILE)),
         switch(&["trust-remote-code"], Nothing),
         switch(&["disable-tqdm"], Nothing),
         value(&["ready-check-timeout-sec"], Number, Nothing),

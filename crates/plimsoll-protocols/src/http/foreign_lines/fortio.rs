@@ -1,0 +1,82 @@
+//! Translates command lines of [fortio](https://github.com/fortio/fortio).
+
+use super::{NO_FILE, add_basic, take_unverified_target};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Nothing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+/// The calls a second of all connections, without `-qps`.
+const DEFAULT_RATE: f64 = 8.0;
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["fortio load"],
+    style: FlagStyle::Go,
+    flags: &[
+        value(&["qps"], Decimal, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["n"], Number, Deferred),
+        value(&["t"], Time, Deferred),
+        value(&["timeout"], Time, OurFlag("--deadline", "")),
+        value(&["H"], Text, OurFlag("-H", "")),
+        value(&["X"], Text, OurFlag("-X", "")),
+        value(&["payload"], Text, OurFlag("-d", "")),
+        value(&["payload-file"], Text, Words(&["-d", "@{}"])),
+        value(&["content-type"], Text, Header("content-type")),
+        value(&["user"], Text, Deferred),
+        switch(&["k"], Deferred),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        switch(&["h2"], Words(&["--http-version", "2"])),
+        switch(&["L"], OurFlag("-L", "")),
+        switch(&["follow-redirects"], OurFlag("-L", "")),
+        switch(&["compression"], OurFlag("--compressed", "")),
+        switch(&["keepalive"], Deferred),
+        switch(&["jitter"], Nothing),
+        switch(&["uniform"], Nothing),
+        switch(&["nocatchup"], Nothing),
+        switch(&["stdclient"], Nothing),
+        switch(&["allow-initial-errors"], Nothing),
+        switch(&["sequential-warmup"], Nothing),
+        switch(&["quiet"], OurFlag("-q", "")),
+        value(&["loglevel"], Text, Nothing),
+        value(&["p"], Text, Nothing),
+        value(&["r"], Decimal, Nothing),
+        value(&["labels"], Text, Nothing),
+        value(&["json"], Text, Dropped(NO_FILE)),
+        switch(&["a"], Dropped(NO_FILE)),
+        value(&["data-dir"], Text, Dropped(NO_FILE)),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["qps"]],
+    finish,
+};
+
+/// A rate of 0 or less is as fast as the connections allow; `-n` wins over `-t`.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let connections = line.number("c", 4);
+    let rate = line.value("qps").and_then(|rate| rate.parse().ok());
+    match rate.unwrap_or(DEFAULT_RATE) {
+        rate if rate > 0.0 => {
+            line.add("--connections", connections);
+            line.add("--rate", format_args!("{rate}/s"));
+        }
+        _ => line.add("--clients", connections),
+    }
+    match (line.value("n").map(str::to_owned), line.value("t")) {
+        (Some(calls), _) if calls != "0" => line.add("--calls", calls),
+        (_, time) => {
+            let time = time.unwrap_or("5s").to_owned();
+            line.add("--duration", time);
+        }
+    }
+    if line.value("keepalive") == Some("false") {
+        line.add_switch("--cold");
+    }
+    add_basic(line, "user");
+    if line.has("k") {
+        take_unverified_target(line)
+    } else {
+        line.take_target("http")
+    }
+}

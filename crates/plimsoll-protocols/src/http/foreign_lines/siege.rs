@@ -1,0 +1,94 @@
+//! Translates command lines of [siege](https://www.joedog.org/siege-manual/).
+
+use super::{NO_FILE, take_unverified_target};
+use crate::foreign::lines::FlagMeaning::{
+    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
+};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+/// Users without `-c`, as its configuration file has it.
+const DEFAULT_USERS: u64 = 25;
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["siege"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["c", "concurrent"], Number, Deferred),
+        value(&["r", "reps"], Text, Deferred),
+        value(&["t", "time"], Text, Deferred),
+        value(&["d", "delay"], Decimal, Deferred),
+        switch(&["b", "benchmark"], Nothing),
+        value(&["H", "header"], Text, OurFlag("-H", "")),
+        value(&["A", "user-agent"], Text, Header("user-agent")),
+        value(&["T", "content-type"], Text, Header("content-type")),
+        value(
+            &["f", "file"],
+            Text,
+            Missing("write one of its URLs, or a line a row: --rows FILE and {{row.path}}"),
+        ),
+        switch(
+            &["i", "internet"],
+            Missing("rows are taken in order; --rows-order random takes them as they come"),
+        ),
+        switch(&["g", "get"], Words(&["--clients", "1", "--calls", "1"])),
+        value(&["l", "log"], Text, Dropped(NO_FILE)),
+        value(&["m", "mark"], Text, Dropped(NO_FILE)),
+        value(
+            &["R", "rc"],
+            Text,
+            Missing("siege's configuration is not read"),
+        ),
+        switch(&["q", "quiet"], OurFlag("-q", "")),
+        switch(&["v", "verbose"], Nothing),
+        switch(&["j", "json-output"], OurFlag("--json", "")),
+        switch(&["N", "no-follow"], Deferred),
+        switch(&["no-parser"], Nothing),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["c", "r"], &["b", "c"]],
+    finish,
+};
+
+/// Repetitions are those of each user, and `-t` has a unit in capitals. siege follows redirects. A word `URL POST body`
+/// is a request with a body.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let users = line.number("c", DEFAULT_USERS);
+    if !line.has("g") {
+        line.add("--clients", users);
+        let repetitions = line.value("r").and_then(|text| text.parse::<u64>().ok());
+        match (line.value("t").map(str::to_lowercase), repetitions) {
+            // A number without a unit is minutes.
+            (Some(time), _) if time.parse::<u64>().is_ok() => {
+                line.add("--duration", format_args!("{time}m"));
+            }
+            (Some(time), _) => line.add("--duration", time),
+            (None, Some(each)) => line.add("--calls", users.saturating_mul(each)),
+            (None, None) => return Err("it has no end: give -t or -r".to_owned()),
+        }
+        if let Some(delay) = line.value("d").filter(|delay| *delay != "0") {
+            let delay = format!("{delay}s");
+            line.add_dropped(
+                "-d",
+                "its pauses are random up to this length; --think is the whole of it",
+            );
+            line.add("--think", delay);
+        }
+    }
+    if !line.has("N") {
+        line.add_switch("-L");
+    }
+    let request = line.words.first().cloned().unwrap_or_default();
+    if let Some((url, body)) = request.split_once(" POST") {
+        line.words[0] = url.trim().to_owned();
+        line.add("-X", "POST");
+        match body.trim() {
+            "" => {}
+            body => match body.strip_prefix('<') {
+                Some(file) => line.add("-d", format_args!("@{}", file.trim())),
+                None => line.add("-d", body),
+            },
+        }
+    }
+    take_unverified_target(line)
+}

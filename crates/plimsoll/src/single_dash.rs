@@ -1,0 +1,81 @@
+//! Refuses flags of several letters that were typed with one dash, as Go's tools have them.
+//!
+//! Here such a word is a flag of one letter with the rest as its value: `-rate=50` would be a rate of `ate=50`, and
+//! `-disable-keepalive` a body. [`crate::arguments`] asks before it parses a line.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use plimsoll_protocols::registry;
+
+use crate::failure::Failure;
+use crate::foreign_lines;
+use crate::synonyms::{candidates, counterpart, innermost};
+
+/// Returns the failure of a flag of several letters that was typed with one dash, as Go's tools have them: here it would
+/// be a flag of one letter with the rest as its value.
+pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> {
+    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
+    let command = innermost(command, &words);
+    let is_flag = |name: &str| {
+        name.len() > 2
+            && (candidates(name).next().is_some()
+                || command
+                    .get_arguments()
+                    .any(|arg| arg.get_long() == Some(name))
+                || registry::is_foreign_flag(command.get_name(), name))
+    };
+    let own = words.iter().take_while(|word| **word != "--");
+    let mistyped = own.copied().find(|word| {
+        let name = word.strip_prefix('-').filter(|name| !name.starts_with('-'));
+        name.is_some_and(|name| is_flag(name.split('=').next().unwrap_or(name)))
+    })?;
+    let flag = mistyped.split('=').next().unwrap_or(mistyped);
+    let help = foreign_lines::tip(words.get(1..).unwrap_or_default()).unwrap_or_else(|| {
+        // A value may be secret, and is not shown.
+        let ours = counterpart(command, flag, &[]);
+        format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
+    });
+    Some(Failure::usage(
+        format_args!("{flag}: a flag of several letters has two dashes here"),
+        &help,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands;
+
+    #[test]
+    fn long_flags_with_one_dash_are_refused() {
+        plimsoll_protocols::registry::register();
+        let refused = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let failure = failure(&commands::command(), &words)?;
+            Some(failure.to_string())
+        };
+        for line in [
+            "plimsoll http -n 100 -c 10 -disable-keepalive http://a.test/",
+            "plimsoll http http://a.test/ -rate=50 -duration=1s",
+            "plimsoll grpc grpc://a.test:1 -insecure",
+            "plimsoll http http://a.test/ -qps 50",
+        ] {
+            let said = refused(line).expect(line);
+            assert!(said.contains("has two dashes here"), "{line}: {said}");
+        }
+        for line in [
+            "plimsoll http http://a.test/ -n100 -c10 -XPOST -dtext",
+            "plimsoll http http://a.test/ -q -d -",
+            "plimsoll http http://a.test/ --rate 50/s",
+            "plimsoll http http://a.test/ -- -rate",
+        ] {
+            assert_eq!(refused(line), None, "{line}");
+        }
+        assert!(
+            !refused("plimsoll http http://a -userpass=me:hush")
+                .unwrap()
+                .contains("hush")
+        );
+    }
+}
