@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
-use super::values::{is_distinctive, is_random, is_telling, words_of};
+use super::values::{entity_words, is_distinctive, is_random, is_telling, owner_words};
 use crate::journey::{TakeSpec, TakeTable};
 
 /// The largest body that values are looked for in: a journey looks in no more. Bytes.
@@ -21,8 +21,10 @@ pub(super) struct AnswerValue {
     pub(super) take: TakeSpec,
     /// The name that the value suggests.
     pub(super) name: String,
-    /// Words that later requests' names may share with this value's.
+    /// Words of what the value identifies, which later requests' names may share.
     pub(super) words: BTreeSet<String>,
+    /// Words of the thing that the value is the id of: without one of them, a common value is not recognised.
+    pub(super) owner: BTreeSet<String>,
     /// Whether it is recognised wherever it is sent.
     pub(super) is_distinctive: bool,
     /// Whether it is one item of a list.
@@ -63,15 +65,16 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
         return Vec::new();
     };
     let path = exchange.path.split('?').next().unwrap_or_default();
-    let path_words = words_of(path);
+    let path_words = entity_words(path);
     let mut values = Vec::new();
     let body = answer.body.as_deref().unwrap_or_default();
     if body.len() <= MAX_SEARCHED_BODY {
         match json_leaves(body) {
             Some(leaves) => values.extend(leaves.into_iter().map(|leaf| {
-                let mut words = words_of(&leaf.pointer);
+                let mut words = entity_words(&leaf.pointer);
                 words.extend(path_words.iter().cloned());
                 AnswerValue {
+                    owner: owner_of_leaf(&leaf.pointer, &leaf.key, path),
                     name: name_of_leaf(&leaf.pointer, &leaf.key, path),
                     is_distinctive: is_distinctive(&leaf.value, &leaf.key),
                     is_in_list: leaf.pointer.split('/').any(is_index),
@@ -96,10 +99,11 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
                 take: from_header(name, None),
                 name: as_name(name),
                 words: if is_telling(name) {
-                    words_of(name)
+                    entity_words(name)
                 } else {
                     BTreeSet::new()
                 },
+                owner: owner_words(name),
                 is_distinctive: is_distinctive(value, name),
                 is_in_list: false,
                 value: value.clone(),
@@ -108,10 +112,21 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     }
     // Without words and without being distinctive, a value could be any.
     values.retain(|found| {
-        (found.is_distinctive || !found.words.is_empty())
-            && (1..=MAX_TAKEN).contains(&found.value.len())
+        let is_identified = !found.words.is_empty() || !found.owner.is_empty();
+        (found.is_distinctive || is_identified) && (1..=MAX_TAKEN).contains(&found.value.len())
     });
     values
+}
+
+/// Returns the words of the thing that a leaf is the id of: those of its key, of what holds it, or of the path.
+fn owner_of_leaf(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
+    let own = owner_words(key);
+    if own.is_empty() || !entity_words(key).is_empty() {
+        return own;
+    }
+    let parents = pointer.rsplit('/').skip(1);
+    let mut owners = parents.chain(path.rsplit('/')).map(entity_words);
+    owners.find(|words| !words.is_empty()).unwrap_or_default()
 }
 
 fn is_index(token: &str) -> bool {
@@ -140,7 +155,9 @@ fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
     if !matches!(key, "id" | "uuid" | "key" | "code" | "number" | "name" | "") {
         return as_name(key);
     }
-    let is_word = |token: &&str| !token.is_empty() && !token.bytes().any(|b| b.is_ascii_digit());
+    let is_word = |token: &&str| {
+        !entity_words(token).is_empty() && !token.bytes().any(|b| b.is_ascii_digit())
+    };
     let mut parents = pointer.rsplit('/').skip(1).filter(is_word);
     let of_path = || path.rsplit('/').find(|segment| is_word(segment));
     let parent = parents.next().or_else(of_path).unwrap_or_default();
@@ -181,6 +198,7 @@ fn value_of_cookie(field: &str) -> Option<AnswerValue> {
         take: TakeSpec::From(take),
         name: as_name(name),
         words: BTreeSet::new(),
+        owner: BTreeSet::new(),
         is_distinctive: is_distinctive(value, name),
         is_in_list: false,
         value: value.to_owned(),
@@ -196,17 +214,21 @@ fn values_of_location(location: &str) -> Vec<AnswerValue> {
     let location = location.split('#').next().unwrap_or_default();
     let (path, query) = location.split_once('?').unwrap_or((location, ""));
     let mut values = Vec::new();
-    for pair in query.split('&') {
+    let queried = query.split('&').map(|pair| ("[?&]", "[^&#]+", pair));
+    let of_segments = path
+        .split('/')
+        .flat_map(|segment| segment.split(';').skip(1));
+    let of_segments = of_segments.map(|pair| (";", "[^;/?#]+", pair));
+    for (mark, content, pair) in queried.chain(of_segments) {
         let Some((name, value)) = pair.split_once('=').filter(|(_, value)| is_plain(value)) else {
             continue;
         };
+        let pattern = format!("{mark}{}=({content})", regex::escape(name));
         values.push(AnswerValue {
-            take: from_header(
-                "location",
-                Some(format!("[?&]{}=([^&#]+)", regex::escape(name))),
-            ),
+            take: from_header("location", Some(pattern)),
             name: as_name(name),
-            words: words_of(name),
+            words: entity_words(name),
+            owner: owner_words(name),
             is_distinctive: is_distinctive(value, name),
             is_in_list: false,
             value: value.to_owned(),
@@ -233,7 +255,8 @@ fn values_of_location(location: &str) -> Vec<AnswerValue> {
                     Some(format!("{}([^/?#]+)", regex::escape(prefix))),
                 ),
                 name: as_name(&format!("{singular}_id")),
-                words: words_of(prefix),
+                words: entity_words(prefix),
+                owner: entity_words(name),
                 is_distinctive: is_distinctive(segment, "id"),
                 is_in_list: false,
                 value: segment.to_owned(),
@@ -291,7 +314,8 @@ fn values_of_page(page: &str) -> Vec<AnswerValue> {
             values.push(AnswerValue {
                 take: from_body(pattern),
                 name: as_name(name),
-                words: words_of(name),
+                words: entity_words(name),
+                owner: owner_words(name),
                 is_distinctive: is_distinctive(value, name),
                 is_in_list: false,
                 value: value.to_owned(),

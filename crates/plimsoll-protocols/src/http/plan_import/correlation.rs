@@ -3,7 +3,7 @@
 //! Answers' values are kept by their text, so that each value of a request is looked up once. What a request has sent
 //! before any answer had it is not an answer's, though an answer may repeat it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use plimsoll_model::redaction;
@@ -11,11 +11,12 @@ use plimsoll_model::redaction;
 use super::answer_values::{
     AnswerValue, MAX_SEARCHED_BODY, answer_values, expression_for, from_body, location,
 };
-use super::exchange::{PlusSign, RecordedExchange, percent_decoded};
+use super::exchange::{PlusSign, RecordedExchange, percent_decode};
 use super::field_text::FieldText;
+use super::nested_values::{embedded_secrets, nested_values};
 use super::request_parts::{RequestValue, ValueSyntax, pieces};
-use super::secrets::{SecretNames, is_secret};
-use super::values::{is_jwt, is_random, is_telling, words_of};
+use super::secrets::{SecretNames, is_password, is_secret_value};
+use super::values::{entity_words, is_common, is_random, is_telling, owner_words};
 use crate::journey::TakeSpec;
 
 /// Answers' values of one text that are kept: those of several answers differ in what takes them.
@@ -39,6 +40,9 @@ enum ValueReplacement {
     /// An environment variable.
     Variable(String),
 }
+
+/// A place in a request's text, and what takes it.
+type FoundValue = (Range<usize>, ValueReplacement);
 
 /// What each step takes, the steps and names of values that are items of lists, and the plan's secrets.
 type CollectedTakes = (
@@ -86,7 +90,8 @@ impl ValueCorrelator {
         let step = self.takes.len();
         self.takes.push(BTreeMap::new());
         for value in answer_values(exchange) {
-            if self.sent.contains(&value.value) {
+            // A common value may have been sent as something else.
+            if self.sent.contains(&value.value) && !is_common(&value.value) {
                 continue;
             }
             let known = self.known.entry(value.value.clone()).or_default();
@@ -103,7 +108,8 @@ impl ValueCorrelator {
                 value: path.to_owned(),
                 take,
                 name: "location".to_owned(),
-                words: words_of(""),
+                words: BTreeSet::new(),
+                owner: BTreeSet::new(),
                 is_distinctive: true,
                 is_in_list: false,
             };
@@ -143,11 +149,11 @@ impl ValueCorrelator {
     /// Returns the text with fields in place of the values that are secret, or that earlier answers had. `values` are
     /// in the order of the text.
     pub(super) fn fill(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
-        let found = values
-            .iter()
-            .flat_map(|value| self.replacements(text, value));
-        let found = found.collect();
-        filled(text, found)
+        let found = values.iter();
+        let found = found
+            .flat_map(|value| self.replacements(text, value))
+            .collect();
+        replace_values(text, found)
     }
 
     /// Returns the value of a header field with fields in place of what earlier answers had. Secrets are left in it.
@@ -182,7 +188,7 @@ impl ValueCorrelator {
             self.sent.insert(text[credentials..].to_owned());
             self.sent.insert(text.to_owned());
         }
-        filled(text, found)
+        replace_values(text, found)
     }
 
     /// Returns the name of the value of the cookie that an answer has set to `value`.
@@ -194,37 +200,40 @@ impl ValueCorrelator {
         self.use_known(value, &is_it)
     }
 
-    fn replacements(
-        &mut self,
-        text: &str,
-        value: &RequestValue,
-    ) -> Vec<(Range<usize>, ValueReplacement)> {
-        let is_one_segment = value.place != ValueSyntax::Segment || !value.value.contains('/');
-        if let Some(name) = self.name_of(value).filter(|_| is_one_segment) {
+    fn replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
+        let held = &text[value.span.clone()];
+        let is_one_segment = !is_segment(value) || !value.value.contains('/');
+        // What a field is filled with is not encoded for the syntax within a value.
+        let is_plain = value.place != ValueSyntax::Embedded || held == value.value;
+        let takes_field = is_one_segment && is_plain;
+        if let Some(name) = self.name_of(value).filter(|_| takes_field) {
             return vec![(value.span.clone(), ValueReplacement::Field(name))];
         }
-        // A number is only a secret if it is one that people type.
-        let is_number = value.place == ValueSyntax::JsonNumber;
-        let secret = if is_number { "0" } else { &value.value };
-        // The name of a segment is the one before it, which only leads to the value's kind.
-        let is_named = value.place != ValueSyntax::Segment || is_jwt(secret);
-        if is_named && is_secret(&value.name, secret) {
-            self.sent.insert(value.value.clone());
-            let is_variable =
-                value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
-            // A value in a form or a URL is encoded there.
-            let held = &text[value.span.clone()];
-            let replacement = if is_variable {
-                ValueReplacement::Variable(self.secrets.variable(&value.name, held))
-            } else {
-                let column = self.secrets.column(&value.name, &value.value);
-                ValueReplacement::Field(format!("row.{column}"))
-            };
-            return vec![(value.span.clone(), replacement)];
+        if is_secret_value(value) {
+            // Pages give tokens, too, but nobody's password.
+            let is_given = takes_field && !is_password(&value.name);
+            if let Some(name) = is_given.then(|| self.search(value)).flatten() {
+                return vec![(value.span.clone(), ValueReplacement::Field(name))];
+            }
+            return vec![(value.span.clone(), self.secret(value, held))];
         }
-        let found = self.pieces(text, value);
+        let nested = nested_values(text, value);
+        if !nested.is_empty() {
+            let found = nested.iter().flat_map(|part| self.replacements(text, part));
+            return found.collect();
+        }
+        let secrets = embedded_secrets(text, value);
+        let mut found = self.pieces(text, value);
+        found.retain(|(span, _)| {
+            let mut secrets = secrets.iter().map(|secret| &secret.span);
+            secrets.all(|secret| span.end <= secret.start || secret.end <= span.start)
+        });
+        for secret in &secrets {
+            found.extend(self.replacements(text, secret));
+        }
+        found.sort_by_key(|(span, _)| span.start);
         if found.is_empty() {
-            if let Some(name) = self.search(value).filter(|_| is_one_segment) {
+            if let Some(name) = self.search(value).filter(|_| takes_field) {
                 return vec![(value.span.clone(), ValueReplacement::Field(name))];
             }
             self.sent.insert(value.value.clone());
@@ -232,17 +241,26 @@ impl ValueCorrelator {
         found
     }
 
+    /// Returns the placeholder of a secret. `held`: its text as it is in the request.
+    fn secret(&mut self, value: &RequestValue, held: &str) -> ValueReplacement {
+        self.sent.insert(value.value.clone());
+        let is_variable =
+            value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
+        // A value in a form or a URL is encoded there.
+        if is_variable {
+            ValueReplacement::Variable(self.secrets.variable(&value.name, held))
+        } else {
+            ValueReplacement::Field(format!("row.{}", self.secrets.column_of(value)))
+        }
+    }
+
     /// Returns the pieces of a value that are values of answers.
-    fn pieces(
-        &mut self,
-        text: &str,
-        value: &RequestValue,
-    ) -> Vec<(Range<usize>, ValueReplacement)> {
+    fn pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
             return Vec::new();
         }
-        let mut found: Vec<(Range<usize>, ValueReplacement)> = Vec::new();
+        let mut found: Vec<FoundValue> = Vec::new();
         for piece in pieces(held) {
             let span = value.span.start + piece.start..value.span.start + piece.end;
             let is_covered = found
@@ -264,15 +282,21 @@ impl ValueCorrelator {
 
     /// Returns the name of the answer's value that this one is.
     fn name_of(&mut self, value: &RequestValue) -> Option<String> {
-        let words = words_of(&value.name);
-        // A short value is only that of an answer if its name says that it identifies something, or it is in the path.
-        let is_identified = is_telling(&value.name) || value.place == ValueSyntax::Segment;
+        // A value that is not distinctive is only that of an answer if both are the id of the same thing.
+        let is_common = is_common(&value.value);
+        let is_identified = is_segment(value) || is_telling(&value.name);
+        let words = if is_common && !is_segment(value) {
+            owner_words(&value.name)
+        } else {
+            entity_words(&value.name)
+        };
         let shares = |known: &KnownValue| {
-            let mut words = words
-                .iter()
-                .filter(|word| word.len() > 1 && !word.bytes().all(|b| b.is_ascii_digit()));
-            known.value.is_distinctive
-                || is_identified && words.any(|word| known.value.words.contains(word))
+            let its_words = if is_common {
+                &known.value.owner
+            } else {
+                &known.value.words
+            };
+            known.value.is_distinctive || is_identified && !words.is_disjoint(its_words)
         };
         self.use_known(&value.value, &shares)
     }
@@ -333,14 +357,15 @@ impl ValueCorrelator {
             }
         }
         let (step, expression) = found?;
-        let decoded = percent_decoded(&value.name, PlusSign::Plus).unwrap_or_default();
+        let decoded = percent_decode(&value.name, PlusSign::Plus).unwrap_or_default();
         let mut known = KnownValue {
             step,
             value: AnswerValue {
                 value: value.value.clone(),
                 take: from_body(expression),
                 name: super::answer_values::as_name(&decoded),
-                words: words_of(""),
+                words: BTreeSet::new(),
+                owner: BTreeSet::new(),
                 is_distinctive: true,
                 is_in_list: false,
             },
@@ -356,7 +381,7 @@ impl ValueCorrelator {
 }
 
 /// Returns the text with the replacements, which are in its order.
-fn filled(text: &str, found: Vec<(Range<usize>, ValueReplacement)>) -> FieldText {
+fn replace_values(text: &str, found: Vec<FoundValue>) -> FieldText {
     let mut made = FieldText::default();
     let mut at = 0;
     for (span, replacement) in found {
@@ -372,6 +397,13 @@ fn filled(text: &str, found: Vec<(Range<usize>, ValueReplacement)>) -> FieldText
     }
     made.push(&text[at..]);
     made
+}
+
+fn is_segment(value: &RequestValue) -> bool {
+    matches!(
+        value.place,
+        ValueSyntax::Segment | ValueSyntax::TokenSegment
+    )
 }
 
 /// Returns whether a path that an answer led to may be another one for another user.

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::exchange::{
-    PlusSign, RecordedExchange, RecordedPart, RequestBody, percent_decoded, split_url,
+    PlusSign, RecordedExchange, RecordedPart, RequestBody, percent_decode, split_url,
 };
 use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 use super::shell_words::{CommandWords, commands};
@@ -124,7 +124,7 @@ fn user_information(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (credentials, _) = authority.rsplit_once('@')?;
-    percent_decoded(credentials, PlusSign::Plus)
+    percent_decode(credentials, PlusSign::Plus)
 }
 
 /// Splits a header field of our flag, in whose value `$$` at the beginning is a plain `$`.

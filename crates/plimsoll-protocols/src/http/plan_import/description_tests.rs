@@ -82,7 +82,7 @@ fn operations_become_weighted_steps() {
         imported
             .notes
             .iter()
-            .any(|note| note.contains("1 optional parameters"))
+            .any(|note| note.contains("1 optional parameter without"))
     );
 }
 
@@ -180,14 +180,110 @@ fn curl_lines_become_steps() {
     }
 }
 
+/// The description above, as a person writes it.
+const YAML: &str = r##"# The shop.
+openapi: 3.1.0
+info: {title: Shop}
+servers:
+  - url: https://{host}/v1/
+    variables: {host: {default: shop.example}}
+security: [{key: []}]
+paths:
+  /items:
+    get:
+      operationId: items
+      security: [{}]
+      parameters:
+        - $ref: '#/components/parameters/page'
+        - {name: tag, in: query, example: [a b, c]}
+        - {name: deep, in: query, style: deepObject, example: {k: 1}}
+        - {name: q, in: query, schema: {type: string}}
+      responses: {200: {description: the items}}
+  /items/{item_id}:
+    parameters: &id
+      - {name: item_id, in: path, required: true, schema: {type: integer}}
+    get: {summary: One item}
+    delete:
+      operationId: drop
+      parameters: [{name: item_id, in: path, required: true, example: x/y}]
+  /orders:
+    post:
+      operationId: order
+      requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}}
+  /old: {get: {deprecated: true}}
+components:
+  securitySchemes: {key: {type: apiKey, in: header, name: X-Api-Key}}
+  parameters:
+    page: {name: page, in: query, schema: {$ref: '#/components/schemas/Page'}}
+  schemas:
+    Page: {type: integer, default: 1}
+    Order:
+      type: object
+      required: [item, lines, self, kind]
+      properties:
+        item: {type: integer, minimum: 5}
+        kind: {enum: [a, b]}
+        self: {$ref: '#/components/schemas/Order'}
+        lines: {type: array, minItems: 2, items: {type: string, format: uuid}}
+        note: {type: string}
+"##;
+
 #[test]
-fn scripts_and_yaml_have_honest_errors() {
+fn yaml_and_json_make_same_plan() {
+    let json = description().to_string();
+    let operations = ["items", "drop", "order", "GET /items/{item_id}"].map(str::to_owned);
+    for operations in [&[][..], &operations[..]] {
+        let of = |text| {
+            let chosen = PlanImportRequest {
+                operations,
+                ..request(text)
+            };
+            let imported = import_with(&chosen).expect("a plan");
+            (imported.plan, imported.notes, imported.variables)
+        };
+        assert_eq!(of(YAML), of(&json));
+    }
+}
+
+#[test]
+fn broken_yaml_is_rejected_by_line_and_column() {
+    let broken = YAML.replace("      security: [{}]", "      security: [{}");
+    let problem = import(&broken).expect_err("not YAML");
+    assert!(problem.starts_with("line 13, column "), "{problem}");
+    let version = YAML.replace("openapi: 3.1.0", "openapi: 3.1");
+    assert!(import(&version).is_ok());
+    let old = YAML.replace("openapi: 3.1.0", "swagger: '2.0'");
+    let problem = import(&old).expect_err("too old");
+    assert!(problem.starts_with("swagger: version 2.0"), "{problem}");
+}
+
+#[test]
+fn scripts_have_honest_errors() {
     let script = "import http from 'k6/http';\nexport default function () {}\n";
     assert!(
         import(script)
             .expect_err("a script")
             .contains("plimsoll import recording.har")
     );
-    let yaml = "openapi: 3.0.0\ninfo: {}\n";
-    assert!(import(yaml).expect_err("YAML").contains("yq -o json"));
+}
+
+#[test]
+fn messages_agree_with_their_numbers() {
+    let text = description().to_string();
+    let operations = ["items".to_owned()];
+    let one = PlanImportRequest {
+        operations: &operations,
+        ..request(&text)
+    };
+    let imported = import_with(&one).expect("a plan");
+    assert!(
+        imported.notes[0].starts_with("1 operation became a step to "),
+        "{:?}",
+        imported.notes
+    );
+    let imported = import("curl http://a/\n").expect("a plan");
+    assert_eq!(
+        imported.notes[0],
+        "1 of 1 request of the recording became a step to http://a, which takes 0 values from answers"
+    );
 }

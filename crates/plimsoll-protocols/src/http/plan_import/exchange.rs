@@ -92,7 +92,7 @@ pub(super) fn split_url(url: &str) -> Result<(String, String), String> {
 }
 
 /// Decodes percent-encoding; with `+` as a space in queries and forms. `None`: the result is not UTF-8.
-pub(super) fn percent_decoded(text: &str, plus: PlusSign) -> Option<String> {
+pub(super) fn percent_decode(text: &str, plus: PlusSign) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -152,12 +152,12 @@ mod tests {
 
     #[test]
     fn percent_encoding_is_decoded_leniently() {
-        let plain = |text: &str| percent_decoded(text, PlusSign::Plus);
+        let plain = |text: &str| percent_decode(text, PlusSign::Plus);
         assert_eq!(plain("a%20b+%").as_deref(), Some("a b+%"));
         assert_eq!(plain("%+1%zz%4").as_deref(), Some("%+1%zz%4"));
         assert_eq!(plain("%ff"), None);
         assert_eq!(
-            percent_decoded("a+b", PlusSign::Space).as_deref(),
+            percent_decode("a+b", PlusSign::Space).as_deref(),
             Some("a b")
         );
     }

@@ -71,7 +71,7 @@ impl FieldText {
     }
 
     /// Returns the text for a step's name: fields in single braces.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn to_label(&self) -> String {
         let parts = self.0.iter().map(|part| match part {
             TextPart::Literal(text) => text.clone(),
             TextPart::Field(name) => format!("{{{name}}}"),

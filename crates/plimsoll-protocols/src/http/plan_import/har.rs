@@ -10,6 +10,7 @@ use super::exchange::{
     RecordedAnswer, RecordedExchange, RecordedPart, RequestBody, header, split_url,
 };
 use super::file_error;
+use super::omissions::OmissionReason;
 use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 
 #[derive(Deserialize)]
@@ -131,8 +132,8 @@ pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<Record
     for (number, entry) in (1..).zip(&archive.log.entries) {
         let entry: HarEntry =
             parse_entry(entry.get()).map_err(|e| format!("entry {number}, {e}"))?;
-        if let Some(reason) = unusable(&entry) {
-            *recording.left_out.entry(reason.to_owned()).or_default() += 1;
+        if let Some(reason) = find_omission(&entry) {
+            *recording.left_out.entry(reason).or_default() += 1;
             continue;
         }
         let is_asset = is_asset(&entry);
@@ -157,7 +158,7 @@ fn parse_entry(text: &str) -> Result<HarEntry, String> {
 }
 
 /// Returns why a request of this kind is left out, whatever its origin.
-fn unusable(entry: &HarEntry) -> Option<&'static str> {
+fn find_omission(entry: &HarEntry) -> Option<OmissionReason> {
     let url = entry.request.url.trim_start();
     let scheme = url
         .split(':')
@@ -171,23 +172,23 @@ fn unusable(entry: &HarEntry) -> Option<&'static str> {
         || entry.response.status == 101
         || entry.resource_type.as_deref() == Some("websocket")
     {
-        Some("WebSockets")
+        Some(OmissionReason::WebSocket)
     } else if matches!(&*scheme, "data" | "blob" | "about" | "file" | "javascript")
         || scheme.ends_with("-extension")
     {
-        Some("data: URLs and their like")
+        Some(OmissionReason::DataUrl)
     } else if entry.response.error.as_ref().is_some_and(|e| !e.is_null())
         || entry.response.status <= 0
     {
-        Some("failed, blocked or aborted")
+        Some(OmissionReason::Failed)
     } else if (500..600).contains(&entry.response.status) {
-        Some("answered by an error of the server (5xx)")
+        Some(OmissionReason::ServerError)
     } else if entry.request.method == "CONNECT" {
-        Some("tunnels of a proxy")
+        Some(OmissionReason::ProxyTunnel)
     } else if entry.request.method == "OPTIONS"
         && fields.any(|field| field.name.eq_ignore_ascii_case(preflight))
     {
-        Some("preflights of browsers (CORS)")
+        Some(OmissionReason::Preflight)
     } else if entry
         .response
         .content
@@ -195,7 +196,7 @@ fn unusable(entry: &HarEntry) -> Option<&'static str> {
         .as_ref()
         .is_some_and(is_event_stream)
     {
-        Some("streams of events, which a step can't read")
+        Some(OmissionReason::EventStream)
     } else {
         None
     }

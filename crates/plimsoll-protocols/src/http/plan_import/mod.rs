@@ -13,6 +13,8 @@ mod exchange;
 mod field_text;
 mod har;
 mod json_leaves;
+mod nested_values;
+mod omissions;
 mod openapi;
 mod request_parts;
 mod secrets;
@@ -20,6 +22,9 @@ mod selection;
 mod shell_words;
 mod steps;
 mod values;
+mod xml_values;
+
+use plimsoll_model::quantity;
 
 use draft::{PlanDraft, rows_file};
 use exchange::RecordedExchange;
@@ -43,21 +48,18 @@ pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
             let is_sorted = first_key(text) == Some("components");
             is_sorted || first_key(text).is_some() && keys.iter().any(|key| text.contains(key))
         },
-        import: openapi::import,
+        import: openapi::import_json,
     },
     PlanSource {
         name: "a description of a service (OpenAPI) in YAML",
         recognises: |text| {
-            let mut lines = text.lines();
-            lines.any(|line| line.starts_with("openapi:") || line.starts_with("swagger:"))
+            let keys = ["openapi", "swagger", "components"];
+            text.lines().any(|line| {
+                let key = line.split(':').next().unwrap_or_default().trim_end();
+                line.contains(':') && keys.contains(&key.trim_matches(['"', '\'']))
+            })
         },
-        import: |request| {
-            let name = request.name;
-            Err(format!(
-                "it is YAML, and only JSON is read: convert it, such as by `yq -o json {name}.yaml > {name}.json`"
-            )
-            .into())
-        },
+        import: openapi::import_yaml,
     },
     PlanSource {
         name: "a script of k6",
@@ -132,12 +134,20 @@ fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanI
         creator => format!(" by {creator}"),
     };
     let mut notes = recording.notes.clone();
+    let total = quantity::plural(recording.total as u64, "request");
+    let (became, which_take) = if count == 1 {
+        ("became a step", "which takes")
+    } else {
+        ("became steps", "which take")
+    };
     notes.push(format!(
-        "{count} of {} requests of the recording{by} became steps to {}, which take {} values from answers",
-        recording.total, recording.origin, list.taken
+        "{} of {total} of the recording{by} {became} to {}, {which_take} {} from answers",
+        quantity::count(count as u64),
+        recording.origin,
+        quantity::plural(list.taken as u64, "value")
     ));
     if !recording.left_out.is_empty() {
-        notes.push(format!("left out: {}", recording.shown_left_out()));
+        notes.push(format!("left out: {}", recording.describe_left_out()));
     }
     if !list.counting_cookies.is_empty() {
         let names: Vec<&str> = list.counting_cookies.iter().map(String::as_str).collect();
@@ -149,7 +159,7 @@ fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanI
     let is_http2 = is_mostly_http2(&recording);
     let draft = PlanDraft {
         comments: vec![
-            format!("Imported from a recording{by}: {count} of {} requests.", recording.total),
+            format!("Imported from a recording{by}: {} of {total}.", quantity::count(count as u64)),
             "Values of answers are bound by `take` and sent as {{name}}. Check which of the other values each user".to_owned(),
             "should have of its own, such as names, amounts and dates.".to_owned(),
         ],
@@ -158,7 +168,7 @@ fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanI
         steps: list.steps,
         ..PlanDraft::default()
     };
-    finished(request, draft, &list.secrets, notes)
+    finish_import(request, draft, &list.secrets, notes)
 }
 
 /// Returns whether most requests went over HTTP/2, which a plan can have with TLS.
@@ -169,7 +179,7 @@ fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
 }
 
 /// Writes the plan, and collects what has to be given before it runs.
-fn finished(
+fn finish_import(
     request: &PlanImportRequest<'_>,
     draft: PlanDraft,
     secrets: &SecretNames,
@@ -197,8 +207,12 @@ fn finished(
 }
 
 #[cfg(test)]
+mod chance_tests;
+#[cfg(test)]
 mod description_tests;
 #[cfg(test)]
 mod hostile_recording_tests;
+#[cfg(test)]
+mod secret_tests;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::exchange::{PlusSign, percent_decoded};
+use super::exchange::{PlusSign, percent_decode};
 use super::json_leaves::json_leaves;
+use super::values::words_of;
+use super::xml_values::values_of_xml;
 
 /// A value in a text of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,57 +26,116 @@ pub(super) struct RequestValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueSyntax {
     Segment,
+    /// A segment that follows one such as `reset`: it is a token, if it is random.
+    TokenSegment,
+    /// A parameter of a segment, such as `;jsessionid=…`.
+    SegmentParameter,
     Query,
     Form,
     JsonString,
     JsonNumber,
+    /// Text within XML or another value, for whose syntax nothing encodes what a field is filled with.
+    Embedded,
     /// Text without a structure that is known, such as a header field.
     Text,
 }
+
+/// Words of segments that tokens follow, as in links that are sent by mail.
+const TOKEN_PLACES: [&str; 18] = [
+    "activate",
+    "activation",
+    "confirm",
+    "confirmation",
+    "invitation",
+    "invite",
+    "magic",
+    "passwd",
+    "password",
+    "passwordless",
+    "recover",
+    "recovery",
+    "reset",
+    "token",
+    "unlock",
+    "unsubscribe",
+    "verification",
+    "verify",
+];
+/// How many segments before a token may have such a word: Django has the user's number between them.
+const TOKEN_DISTANCE: usize = 2;
 
 /// Returns the values in a path and query.
 pub(super) fn values_of_path(path: &str) -> Vec<RequestValue> {
     let query = path.find('?').unwrap_or(path.len());
     let mut values = Vec::new();
     let mut begin = 0;
-    let mut before = String::new();
+    let mut before: Vec<String> = Vec::new();
     for segment in path[..query].split('/') {
-        let span = begin..begin + segment.len();
-        begin = span.end + 1;
-        let Some(value) = percent_decoded(segment, PlusSign::Plus).filter(|v| !v.is_empty()) else {
-            continue;
-        };
-        let name = std::mem::replace(&mut before, value.clone());
-        values.push(RequestValue {
-            span,
-            value,
-            name,
-            place: ValueSyntax::Segment,
-        });
+        let own = segment.split(';').next().unwrap_or_default();
+        let span = begin..begin + own.len();
+        let parameters = span.end + 1..begin + segment.len();
+        begin += segment.len() + 1;
+        if let Some(value) = percent_decode(own, PlusSign::Plus).filter(|v| !v.is_empty()) {
+            let mut near = before.iter().rev().take(TOKEN_DISTANCE);
+            let token_place = near.find(|segment| leads_to_token(segment));
+            let (name, place) = match token_place {
+                Some(segment) => (segment.clone(), ValueSyntax::TokenSegment),
+                None => {
+                    let last = before.last().cloned();
+                    (last.unwrap_or_default(), ValueSyntax::Segment)
+                }
+            };
+            before.push(value.clone());
+            values.push(RequestValue {
+                span,
+                value,
+                name,
+                place,
+            });
+        }
+        if !parameters.is_empty() {
+            let text = &path[..parameters.end];
+            values.extend(pairs(
+                text,
+                parameters.start,
+                ';',
+                ValueSyntax::SegmentParameter,
+            ));
+        }
     }
     if query < path.len() {
-        values.extend(parameters(path, query + 1, ValueSyntax::Query));
+        values.extend(pairs(path, query + 1, '&', ValueSyntax::Query));
     }
     values
 }
 
-/// Returns the values of a form's text (`application/x-www-form-urlencoded`).
-pub(super) fn values_of_form(text: &str) -> Vec<RequestValue> {
-    parameters(text, 0, ValueSyntax::Form)
+fn leads_to_token(segment: &str) -> bool {
+    let words = words_of(segment);
+    let mut words = words.iter();
+    words.any(|word| TOKEN_PLACES.contains(&word.as_str()))
 }
 
-/// Returns the values of `name=value&…`, which begins at `from`.
-fn parameters(text: &str, from: usize, place: ValueSyntax) -> Vec<RequestValue> {
+/// Returns the values of a form's text (`application/x-www-form-urlencoded`).
+pub(super) fn values_of_form(text: &str) -> Vec<RequestValue> {
+    pairs(text, 0, '&', ValueSyntax::Form)
+}
+
+/// Returns the values of `name=value`, of which the first begins at `from`, and the others behind a separator.
+fn pairs(text: &str, from: usize, separator: char, place: ValueSyntax) -> Vec<RequestValue> {
+    let plus = match place {
+        ValueSyntax::SegmentParameter => PlusSign::Plus,
+        _ => PlusSign::Space,
+    };
     let mut values = Vec::new();
     let mut begin = from;
-    for pair in text[from..].split('&') {
+    for pair in text[from..].split(separator) {
         let end = begin + pair.len();
         let equals = pair.find('=');
         let value_at = begin + equals.map_or(0, |at| at + 1);
         let name = equals.map_or("", |at| &pair[..at]);
         begin = end + 1;
-        let decoded = |text: &str| percent_decoded(text, PlusSign::Space);
-        let (Some(name), Some(value)) = (decoded(name), decoded(&text[value_at..end])) else {
+        let decode = |text: &str| percent_decode(text, plus);
+        let (Some(name), Some(value)) = (decode(name), decode(&text[value_at..end])) else {
             continue;
         };
         if !value.is_empty() {
@@ -90,7 +151,8 @@ fn parameters(text: &str, from: usize, place: ValueSyntax) -> Vec<RequestValue> 
 }
 
 static PART_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    let pattern = r#"(?s)[; ]name="([^"]*)"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n(.*?)\r?\n--"#;
+    let pattern =
+        r#"(?s)[; ]name="?([^";\r\n]*)"?[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n(.*?)\r?\n--"#;
     Regex::new(pattern).expect("a valid expression")
 });
 
@@ -108,6 +170,58 @@ fn values_of_parts(text: &str) -> Vec<RequestValue> {
     parts.filter(|part| !part.value.is_empty()).collect()
 }
 
+/// The text of a form whose content type says something else, as beacons of pages do.
+static FORM_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r"^[\w.%\[\]-]+=[^&\s=]*(?:&[\w.%\[\]-]+=[^&\s=]*)*$";
+    Regex::new(pattern).expect("a valid expression")
+});
+
+/// Returns the strings and numbers of JSON; `None`: the text is not JSON.
+pub(super) fn values_of_json(text: &str) -> Option<Vec<RequestValue>> {
+    let leaves = json_leaves(text)?.into_iter();
+    let leaves = leaves.filter(|leaf| !leaf.value.is_empty());
+    let values = leaves.map(|leaf| RequestValue {
+        span: leaf.span,
+        value: leaf.value,
+        name: name_of_leaf(&leaf.pointer, leaf.key),
+        place: if leaf.is_string {
+            ValueSyntax::JsonString
+        } else {
+            ValueSyntax::JsonNumber
+        },
+    });
+    Some(values.collect())
+}
+
+/// Returns the values of JSON lines; `None`: a line is not JSON.
+fn values_of_lines(text: &str) -> Option<Vec<RequestValue>> {
+    let mut values = Vec::new();
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        if !line.trim().is_empty() {
+            values.extend(values_of_json(line)?.into_iter().map(|value| RequestValue {
+                span: value.span.start + begin..value.span.end + begin,
+                ..value
+            }));
+        }
+        begin += line.len();
+    }
+    Some(values)
+}
+
+/// Returns the name of a leaf: its key, or that of what holds it where it is only called `id`.
+fn name_of_leaf(pointer: &str, key: String) -> String {
+    if !matches!(&*key, "id" | "uuid") {
+        return key;
+    }
+    let is_name = |token: &&str| !token.is_empty() && !token.bytes().all(|b| b.is_ascii_digit());
+    let mut holders = pointer.rsplit('/').skip(1).filter(is_name);
+    match holders.next() {
+        Some(holder) => format!("{holder}_{key}"),
+        None => key,
+    }
+}
+
 /// Returns the values of a body.
 pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue> {
     if content_type.starts_with("application/x-www-form-urlencoded") {
@@ -116,18 +230,17 @@ pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue
     if content_type.starts_with("multipart/") {
         return values_of_parts(text);
     }
-    if let Some(leaves) = json_leaves(text) {
-        let values = leaves.into_iter().map(|leaf| RequestValue {
-            span: leaf.span,
-            value: leaf.value,
-            name: leaf.key,
-            place: if leaf.is_string {
-                ValueSyntax::JsonString
-            } else {
-                ValueSyntax::JsonNumber
-            },
-        });
-        return values.filter(|value| !value.value.is_empty()).collect();
+    let found = values_of_json(text).or_else(|| values_of_xml(text));
+    if let Some(values) = found.or_else(|| values_of_lines(text)) {
+        return values;
+    }
+    if FORM_PATTERN.is_match(text) {
+        // Fields in a body of this type are not percent-encoded.
+        let place = ValueSyntax::Embedded;
+        let values = values_of_form(text).into_iter();
+        return values
+            .map(|value| RequestValue { place, ..value })
+            .collect();
     }
     vec![RequestValue {
         span: 0..text.len(),
@@ -196,6 +309,28 @@ mod tests {
     }
 
     #[test]
+    fn segments_have_parameters_and_token_places() {
+        let path = "/shop;jsessionid=A%2B+1;v=2/reset/MTY/c9-1;x/end?y=1";
+        let values = values_of_path(path);
+        assert_eq!(
+            shown(path, &values),
+            [
+                "=shop=shop",
+                "jsessionid=A%2B+1=A++1",
+                "v=2=2",
+                "shop=reset=reset",
+                "reset=MTY=MTY",
+                "reset=c9-1=c9-1",
+                "=x=x",
+                "c9-1=end=end",
+                "y=1=1"
+            ]
+        );
+        assert_eq!(values[5].place, ValueSyntax::TokenSegment);
+        assert_eq!(values[7].place, ValueSyntax::Segment);
+    }
+
+    #[test]
     fn bodies_are_read_by_content_type() {
         let form = "user=ada&password=p%26w";
         let values = values_of_body(form, "application/x-www-form-urlencoded; charset=utf-8");
@@ -203,9 +338,22 @@ mod tests {
         let json = r#"{"a":[{"n":7}],"s":"x\ty"}"#;
         let values = values_of_body(json, "");
         assert_eq!(shown(json, &values), ["n=7=7", "s=x\\ty=x\ty"]);
+        let lines = "{\"a\":1}\n\n{\"item\":{\"id\":2}}\n";
+        let values = values_of_body(lines, "application/x-ndjson");
+        assert_eq!(shown(lines, &values), ["a=1=1", "item_id=2=2"]);
+        let beacon = "user=ada&pin=1%262";
+        let values = values_of_body(beacon, "text/plain");
+        assert_eq!(shown(beacon, &values), ["user=ada=ada", "pin=1%262=1&2"]);
+        let unquoted = "--7\r\ncontent-disposition: form-data; name=pin\r\n\r\n12\r\n--7--";
+        let values = values_of_body(unquoted, "multipart/form-data; boundary=7");
+        assert_eq!(shown(unquoted, &values), ["pin=12=12"]);
         assert_eq!(
             values_of_body("<a>", "text/xml")[0].place,
             ValueSyntax::Text
+        );
+        assert_eq!(
+            values_of_body("<a>b</a>", "text/xml")[0].place,
+            ValueSyntax::Embedded
         );
     }
 

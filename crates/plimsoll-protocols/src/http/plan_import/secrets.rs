@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use plimsoll_model::redaction;
 
 use super::answer_values::as_name;
-use super::values::{is_jwt, words_of};
+use super::request_parts::{RequestValue, ValueSyntax};
+use super::values::{is_credential, is_path_token, words_of};
 
 /// Words in the names of secrets that people type, whatever their length.
-const PASSWORD_WORDS: [&str; 12] = [
+const PASSWORD_WORDS: [&str; 13] = [
     "cvc",
     "cvv",
+    "kennwort",
     "otp",
     "pass",
     "passcode",
@@ -39,20 +41,38 @@ const TOKEN_WORDS: [&str; 6] = [
 const MIN_GRANT_BYTES: usize = 16;
 
 /// The shortest value of any other secret. Bytes.
-const MIN_TOKEN: usize = 6;
+const MIN_TOKEN_BYTES: usize = 6;
+
+/// Returns whether a value of a request is secret, by its place, its name or its form.
+pub(super) fn is_secret_value(value: &RequestValue) -> bool {
+    let text = &*value.value;
+    match value.place {
+        // A number is only a secret if it is one that people type.
+        ValueSyntax::JsonNumber => is_password(&value.name),
+        // The name of a segment is the one before it, which only leads to the value's kind.
+        ValueSyntax::Segment => is_credential(text),
+        ValueSyntax::TokenSegment => is_credential(text) || is_path_token(text),
+        _ => is_secret(&value.name, text),
+    }
+}
+
+/// Returns whether people type the values that have this name, and nobody else may know them.
+pub(super) fn is_password(name: &str) -> bool {
+    let is_password =
+        |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
+    words_of(name).iter().any(is_password)
+}
 
 /// Returns whether a value sent under this name is secret.
 pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let words = words_of(name);
-    let is_password =
-        |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
     let is_token = |word: &String| word.ends_with("token") || TOKEN_WORDS.contains(&word.as_str());
     let is_token = words.iter().any(is_token);
     let is_grant = name.eq_ignore_ascii_case("code") && value.len() >= MIN_GRANT_BYTES;
-    words.iter().any(is_password)
-        || is_jwt(value)
+    is_password(name)
+        || is_credential(value)
         || is_grant
-        || (value.len() >= MIN_TOKEN && (is_token || redaction::is_secret_parameter(name)))
+        || (value.len() >= MIN_TOKEN_BYTES && (is_token || redaction::is_secret_parameter(name)))
 }
 
 /// The placeholders of a plan's secrets.
@@ -81,12 +101,27 @@ impl SecretNames {
     /// Returns the environment variable of a secret.
     pub(super) fn variable(&mut self, name: &str, value: &str) -> String {
         let name = format!("{}_{}", self.prefix, as_name(name).to_ascii_uppercase());
-        distinct(&mut self.variables, &name, value)
+        assign_name(&mut self.variables, &name, value)
+    }
+
+    /// Returns the column of a secret in a request's value.
+    pub(super) fn column_of(&mut self, value: &RequestValue) -> String {
+        let is_segment = matches!(
+            value.place,
+            ValueSyntax::Segment | ValueSyntax::TokenSegment
+        );
+        match &*value.name {
+            "" => self.column("token", &value.value),
+            name if is_segment && !words_of(name).contains("token") => {
+                self.column(&format!("{name}_token"), &value.value)
+            }
+            name => self.column(name, &value.value),
+        }
     }
 
     /// Returns the column of a secret.
     pub(super) fn column(&mut self, name: &str, value: &str) -> String {
-        distinct(&mut self.columns, &as_name(name), value)
+        assign_name(&mut self.columns, &as_name(name), value)
     }
 
     /// Returns the variables that the plan needs.
@@ -102,13 +137,14 @@ impl SecretNames {
     /// Returns the names of secrets that a text contains all the same.
     pub(super) fn found_in(&self, text: &str) -> Vec<&str> {
         let all = self.variables.iter().chain(&self.columns);
-        let found = all.filter(|(_, value)| value.len() >= MIN_TOKEN && text.contains(&***value));
+        let found =
+            all.filter(|(_, value)| value.len() >= MIN_TOKEN_BYTES && text.contains(&***value));
         found.map(|(name, _)| name.as_str()).collect()
     }
 }
 
 /// Returns the name under which `known` has this value, numbered where another value has the name.
-fn distinct(known: &mut BTreeMap<String, String>, name: &str, value: &str) -> String {
+fn assign_name(known: &mut BTreeMap<String, String>, name: &str, value: &str) -> String {
     let mut numbered = name.to_owned();
     for number in 2.. {
         let held = known.entry(numbered.clone());
@@ -135,6 +171,7 @@ mod tests {
             ("comment", "abcdefg", false),
             ("comment", &*jwt, true),
             ("max_tokens", "100", false),
+            ("t", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", true),
         ] {
             assert_eq!(is_secret(name, value), expected, "{name}");
         }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use plimsoll_model::quantity;
+
 use super::exchange::{RecordedExchange, split_url};
+use super::omissions::OmissionReason;
 use crate::protocol_module::PlanImportRequest;
 
 /// The most requests of a journey.
@@ -37,7 +40,7 @@ pub(super) struct RecordedTraffic {
     /// The number of all requests.
     pub(super) total: usize,
     /// How many requests were left out, by reason.
-    pub(super) left_out: BTreeMap<String, usize>,
+    pub(super) left_out: BTreeMap<OmissionReason, usize>,
     /// What the user should know about single requests.
     pub(super) notes: Vec<String>,
 }
@@ -79,12 +82,12 @@ pub(super) fn has_asset_path(url: &str) -> bool {
 
 impl RecordedTraffic {
     /// Returns how many requests were left out, and why.
-    pub(super) fn shown_left_out(&self) -> String {
+    pub(super) fn describe_left_out(&self) -> String {
         let reasons = self.left_out.iter();
-        let shown: Vec<String> = reasons
-            .map(|(reason, count)| format!("{count} {reason}"))
+        let reasons: Vec<String> = reasons
+            .map(|(reason, count)| reason.describe(*count))
             .collect();
-        shown.join("; ")
+        reasons.join("; ")
     }
 
     /// Keeps the requests to one origin. Each comes with whether it loads an asset.
@@ -97,14 +100,14 @@ impl RecordedTraffic {
         selection: RequestSelection<'_>,
     ) -> Result<(), String> {
         let counts = counts_by_origin(&kept);
-        self.origin = chosen_origin(&counts, selection.origin)?;
+        self.origin = choose_origin(&counts, selection.origin)?;
         let others: Vec<&str> = counts.iter().map(|(origin, _)| origin.as_str()).collect();
-        let others = others_than(&self.origin, &others);
+        let others = list_other_origins(&self.origin, &others);
         for (is_asset, exchange) in kept {
             let reason = if exchange.origin != self.origin {
-                others.clone()
+                OmissionReason::OtherOrigin(others.clone())
             } else if is_asset && !selection.with_assets {
-                "assets (--with-assets keeps them)".to_owned()
+                OmissionReason::Asset
             } else {
                 self.exchanges.push(exchange);
                 continue;
@@ -113,9 +116,9 @@ impl RecordedTraffic {
         }
         if self.exchanges.is_empty() {
             return Err(format!(
-                "none of its {} requests can be made: {}",
-                self.total,
-                self.shown_left_out()
+                "none of its {} can be made: {}",
+                quantity::plural(self.total as u64, "request"),
+                self.describe_left_out()
             ));
         }
         // Proxies list requests in the order in which their answers ended.
@@ -124,8 +127,7 @@ impl RecordedTraffic {
         let beyond = self.exchanges.len().saturating_sub(MAX_STEPS);
         if beyond > 0 {
             self.exchanges.truncate(MAX_STEPS);
-            let reason = format!("behind the first {MAX_STEPS}, the most steps of a journey");
-            self.left_out.insert(reason, beyond);
+            self.left_out.insert(OmissionReason::BeyondLimit, beyond);
         }
         Ok(())
     }
@@ -148,7 +150,7 @@ fn counts_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
         .collect()
 }
 
-fn chosen_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<String, String> {
+fn choose_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked else {
         let first = counts.first().map(|(origin, _)| origin.clone());
         return Ok(first.unwrap_or_default());
@@ -167,16 +169,16 @@ fn chosen_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<Stri
     ))
 }
 
-/// Returns the reason for which requests to other origins are left out.
-fn others_than(origin: &str, all: &[&str]) -> String {
+/// Returns the first of the other origins.
+fn list_other_origins(origin: &str, all: &[&str]) -> String {
     let others: Vec<&str> = all
         .iter()
         .copied()
         .filter(|other| *other != origin)
         .collect();
-    let shown = others[..others.len().min(3)].join(", ");
+    let first = others[..others.len().min(3)].join(", ");
     match others.len().saturating_sub(3) {
-        0 => format!("of other origins ({shown})"),
-        more => format!("of other origins ({shown} and {more} more)"),
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }

@@ -42,11 +42,11 @@ impl CommandSplitter<'_> {
                     Some('\r') if self.rest.peek() == Some(&'\n') => drop(self.next()),
                     Some(c) => self.push(c),
                 },
-                '\'' => self.single_quoted()?,
-                '"' => self.double_quoted()?,
+                '\'' => self.read_single_quoted()?,
+                '"' => self.read_double_quoted()?,
                 '$' if self.rest.peek() == Some(&'\'') => {
                     self.next();
-                    self.ansi_quoted()?;
+                    self.read_ansi_quoted()?;
                 }
                 '#' if self.word.is_none() => {
                     while self.rest.peek().is_some_and(|c| *c != '\n') {
@@ -87,29 +87,29 @@ impl CommandSplitter<'_> {
     }
 
     /// Returns the next character within a quote that was opened on `line`.
-    fn quoted(&mut self, line: usize) -> Result<char, String> {
+    fn read_quoted(&mut self, line: usize) -> Result<char, String> {
         let next = self.next();
         next.ok_or_else(|| format!("line {line}: a quote is not closed"))
     }
 
-    fn single_quoted(&mut self) -> Result<(), String> {
+    fn read_single_quoted(&mut self) -> Result<(), String> {
         let line = self.line;
         self.word.get_or_insert_default();
         loop {
-            match self.quoted(line)? {
+            match self.read_quoted(line)? {
                 '\'' => return Ok(()),
                 c => self.push(c),
             }
         }
     }
 
-    fn double_quoted(&mut self) -> Result<(), String> {
+    fn read_double_quoted(&mut self) -> Result<(), String> {
         let line = self.line;
         self.word.get_or_insert_default();
         loop {
-            match self.quoted(line)? {
+            match self.read_quoted(line)? {
                 '"' => return Ok(()),
-                '\\' => match self.quoted(line)? {
+                '\\' => match self.read_quoted(line)? {
                     '\n' => {}
                     c @ ('"' | '\\' | '$' | '`') => self.push(c),
                     c => {
@@ -123,14 +123,14 @@ impl CommandSplitter<'_> {
     }
 
     /// Reads the rest of a `$'…'`.
-    fn ansi_quoted(&mut self) -> Result<(), String> {
+    fn read_ansi_quoted(&mut self) -> Result<(), String> {
         let line = self.line;
         self.word.get_or_insert_default();
         loop {
-            match self.quoted(line)? {
+            match self.read_quoted(line)? {
                 '\'' => return Ok(()),
                 '\\' => {
-                    let c = match self.quoted(line)? {
+                    let c = match self.read_quoted(line)? {
                         'n' => '\n',
                         'r' => '\r',
                         't' => '\t',

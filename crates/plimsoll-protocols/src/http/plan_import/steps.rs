@@ -9,17 +9,17 @@ use plimsoll_model::redaction;
 use super::answer_values::set_cookies;
 use super::correlation::ValueCorrelator;
 use super::draft::{HeaderText, PartDraft, StepDraft};
-use super::exchange::{RecordedExchange, RecordedPart, RequestBody, header};
+use super::exchange::{RecordedExchange, RecordedPart, RequestBody, header, split_url};
 use super::field_text::FieldText;
 use super::request_parts::{RequestValue, ValueSyntax, values_of_body, values_of_path};
 use super::secrets::{SecretNames, is_secret};
-use super::values::is_jwt;
+use super::values::is_credential;
 use crate::journey::is_bound;
 
 /// The shortest pause that is kept.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// The longest name of a step. Characters.
-const MAX_NAME: usize = 80;
+const MAX_NAME_CHARS: usize = 80;
 
 /// Header fields that browsers and connections set by themselves.
 const DROPPED_HEADERS: [&str; 49] = [
@@ -217,10 +217,10 @@ impl StepBuilder {
 
     /// Returns a name for the step that no other has.
     fn name(&mut self, step: &StepDraft) -> String {
-        let path = step.path.shown();
+        let path = step.path.to_label();
         let path = path.split('?').next().unwrap_or_default();
         let name = format!("{} {path}", step.method);
-        let base: String = name.chars().take(MAX_NAME).collect();
+        let base: String = name.chars().take(MAX_NAME_CHARS).collect();
         let mut name = base.clone();
         let mut number = 2;
         while !self.names.insert(name.clone()) {
@@ -280,10 +280,17 @@ impl StepBuilder {
             text.push_field("uuid");
             return HeaderText::Text(text);
         }
+        if name == "referer"
+            && let Ok((origin, path)) = split_url(value)
+        {
+            let mut text = FieldText::literal(&origin);
+            text.append(self.correlator.fill(&path, &values_of_path(&path)));
+            return HeaderText::Text(text);
+        }
         let text = self.correlator.header(name, value);
         let is_secret = redaction::is_secret_name(name)
             || is_secret(name, value)
-            || value.split(' ').any(is_jwt);
+            || value.split(' ').any(is_credential);
         if is_secret && !is_bound(&text.to_string()) {
             return HeaderText::Env(self.correlator.secrets.variable(name, value));
         }

@@ -338,13 +338,13 @@ fn unrelated_entries_are_left_out_and_counted() {
         .find(|note| note.starts_with("left out"));
     let left_out = left_out.expect("a note");
     for part in [
-        "1 assets",
-        "1 of other origins (https://b)",
-        "1 data: URLs",
-        "1 WebSockets",
+        "1 asset (--with-assets keeps it)",
+        "1 of another origin (https://b)",
+        "1 data: URL or",
+        "1 WebSocket;",
         "2 failed, blocked or aborted",
         "1 answered by an error",
-        "1 preflights",
+        "1 preflight of a browser",
     ] {
         assert!(left_out.contains(part), "{part}: {left_out}");
     }
@@ -472,6 +472,6 @@ fn large_recordings_are_bounded() {
         imported
             .notes
             .iter()
-            .any(|note| note.contains("19800 behind the first 200"))
+            .any(|note| note.contains("19,800 behind the first 200"))
     );
 }

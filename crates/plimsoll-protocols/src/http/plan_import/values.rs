@@ -1,14 +1,27 @@
 //! Which values of answers may come back in later requests, and where a request's values are.
 //!
-//! A value is *distinctive* if no user would type it, such as a token. Any other value, such as the number 7, is taken
-//! for one of an answer only where the name it is sent under shares a word with the name it had there.
+//! A value is *distinctive* if no user would type it, such as a token: it is recognised wherever it is sent. Any other
+//! value is only taken for an answer's where it identifies the same thing there and here, and *common* values, such as
+//! `7`, `en` or `true`, only where they are the id of a thing by that name: an answer may contain them by chance.
 
 use std::collections::BTreeSet;
 
 /// The shortest value that can be distinctive. Bytes.
-const MIN_DISTINCTIVE: usize = 6;
-/// The shortest value without a digit that is distinctive. Bytes.
-const MIN_DISTINCTIVE_LETTERS: usize = 16;
+const MIN_DISTINCTIVE_BYTES: usize = 6;
+/// The shortest value without a digit that is distinctive by its form. Bytes.
+const MIN_LETTERS_BYTES: usize = 16;
+/// The longest number that is common. Digits.
+const MAX_COMMON_DIGITS: usize = 4;
+/// The longest value with letters and digits that is common, such as `v2`. Bytes.
+const MAX_COMMON_MIXED_BYTES: usize = 3;
+/// The shortest text that is a credential by its form alone. Bytes.
+const MIN_OPAQUE_BYTES: usize = 32;
+/// The longest text that is a credential by its form alone: longer ones are content. Bytes.
+const MAX_OPAQUE_BYTES: usize = 512;
+/// The least share of places at which the kind of character changes in random text: words have fewer. Percent.
+const MIN_CHANGES_PERCENT: usize = 38;
+/// The shortest token in a path that leads to one. Bytes.
+const MIN_TOKEN_BYTES: usize = 16;
 
 /// Words in the names of values that identify something or somebody.
 const TELLING_WORDS: [&str; 23] = [
@@ -37,6 +50,59 @@ const TELLING_WORDS: [&str; 23] = [
     "xsrf",
 ];
 
+/// Words among these whose values people also type or choose, such as the state of an order.
+const WEAK_WORDS: [&str; 10] = [
+    "auth",
+    "code",
+    "id",
+    "key",
+    "number",
+    "ref",
+    "reference",
+    "slug",
+    "state",
+    "ticket",
+];
+
+/// Words in the names of values that tell something of an identifier, such as `token_type`.
+const DESCRIBING_WORDS: [&str; 18] = [
+    "algorithm",
+    "count",
+    "currency",
+    "enabled",
+    "expire",
+    "format",
+    "kind",
+    "lang",
+    "language",
+    "length",
+    "limit",
+    "locale",
+    "method",
+    "mode",
+    "name",
+    "type",
+    "unit",
+    "version",
+];
+
+/// Words of names that say that a value is an id, and not of what.
+const ID_WORDS: [&str; 8] = [
+    "guid",
+    "id",
+    "key",
+    "no",
+    "number",
+    "ref",
+    "reference",
+    "uuid",
+];
+
+/// Words of paths and names that say nothing of a thing.
+const FILLER_WORDS: [&str; 10] = [
+    "api", "data", "detail", "index", "json", "list", "public", "rest", "result", "x",
+];
+
 /// Returns the words of a name in lower case, without the `s` of a plural: `itemIds` has `item` and `id`.
 pub(super) fn words_of(name: &str) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
@@ -58,25 +124,141 @@ pub(super) fn words_of(name: &str) -> BTreeSet<String> {
     words
 }
 
+/// Returns the words of a name that say what a value belongs to: `itemId` has `item`.
+pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
+    let is_entity = |word: &String| {
+        let is_version = || {
+            let digits = word.strip_prefix('v').unwrap_or(word);
+            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        let word = word.as_str();
+        word.len() > 1
+            && !is_version()
+            && !TELLING_WORDS.contains(&word)
+            && !ID_WORDS.contains(&word)
+            && !FILLER_WORDS.contains(&word)
+    };
+    let mut words: BTreeSet<String> = words_of(name)
+        .into_iter()
+        .map(|word| match word.strip_suffix("id") {
+            // `userid` is written as one word.
+            Some(entity) if entity.len() > 2 => entity.to_owned(),
+            _ => word,
+        })
+        .collect();
+    words.retain(is_entity);
+    words
+}
+
+/// Returns the words of a name by which the thing is known that its value is the id of; none: it is no id.
+pub(super) fn owner_words(name: &str) -> BTreeSet<String> {
+    if !names_id(name) {
+        return BTreeSet::new();
+    }
+    let entities = entity_words(name);
+    if entities.is_empty() {
+        // A field of a form may only be named `id`.
+        words_of(name)
+    } else {
+        entities
+    }
+}
+
+/// Returns whether a name says that its value is an id: `id`, `orderId` or `order_no`, but not `state`.
+fn names_id(name: &str) -> bool {
+    let words = words_of(name);
+    let is_id = |word: &String| ID_WORDS.contains(&word.as_str()) || ends_with_id(word);
+    words.iter().any(is_id) && !is_description(&words)
+}
+
 /// Returns whether a name says that its value identifies something.
 pub(super) fn is_telling(name: &str) -> bool {
     let words = words_of(name);
-    let telling = |word: &String| {
-        TELLING_WORDS.contains(&word.as_str())
-            || word.ends_with("token")
-            || (word.len() > 2 && word.ends_with("id") && !word.ends_with("aid"))
+    words.iter().any(is_telling_word) && !is_description(&words)
+}
+
+fn is_telling_word(word: &String) -> bool {
+    TELLING_WORDS.contains(&word.as_str()) || word.ends_with("token") || ends_with_id(word)
+}
+
+fn ends_with_id(word: &String) -> bool {
+    word.len() > 2 && word.ends_with("id") && !word.ends_with("aid")
+}
+
+fn is_description(words: &BTreeSet<String>) -> bool {
+    let mut words = words.iter();
+    words.any(|word| DESCRIBING_WORDS.contains(&word.as_str()))
+}
+
+/// Returns whether a name says that nobody types its value.
+fn names_token(name: &str) -> bool {
+    let words = words_of(name);
+    let is_strong = |word: &String| {
+        is_telling_word(word) && !WEAK_WORDS.contains(&word.as_str()) && !ends_with_id(word)
     };
-    words.iter().any(telling)
+    let is_strong = |word: &String| is_strong(word) || matches!(word.as_str(), "guid" | "uuid");
+    words.iter().any(is_strong) && !is_description(&words)
 }
 
 /// Returns whether nobody would type the value, so that it is recognised wherever it is sent.
 pub(super) fn is_distinctive(value: &str, name: &str) -> bool {
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    let is_long = value.len() >= MIN_DISTINCTIVE_LETTERS;
-    value.len() >= MIN_DISTINCTIVE
+    let is_long = value.len() >= MIN_LETTERS_BYTES && is_mixed(value);
+    value.len() >= MIN_DISTINCTIVE_BYTES
         && !value.contains(char::is_whitespace)
-        && !is_date(value)
-        && (has_digit || is_long || is_telling(name))
+        && !is_notation(value)
+        && (has_digit || is_long || names_token(name))
+}
+
+/// Returns whether a value is so common that an answer may contain it by chance.
+pub(super) fn is_common(value: &str) -> bool {
+    let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    let is_words = value
+        .bytes()
+        .all(|byte| byte.is_ascii_alphabetic() || b"-_ ".contains(&byte));
+    match value.len() {
+        length if is_digits => length <= MAX_COMMON_DIGITS,
+        length => is_words || length <= MAX_COMMON_MIXED_BYTES || is_notation(value),
+    }
+}
+
+/// Returns whether a value has the form of what many requests send: a date, an amount, a round number, a version, a size
+/// in pixels, a media type or a character set.
+fn is_notation(value: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_amount = || {
+        let parts = value.strip_prefix(['-', '+']).unwrap_or(value);
+        parts.contains(['.', ',']) && parts.split(['.', ',']).all(is_number)
+    };
+    let is_size = || {
+        let sides = value.split_once('x');
+        sides.is_some_and(|(width, height)| is_number(width) && is_number(height))
+    };
+    let is_media_type = || {
+        let kinds = ["application", "audio", "font", "image", "text", "video"];
+        let kind = value.split_once('/');
+        kind.is_some_and(|(kind, _)| kinds.contains(&kind))
+    };
+    let is_charset = || value.starts_with("iso-8859") || value.starts_with("windows-125");
+    let is_round = || is_number(value) && value.ends_with("000");
+    is_date(value) || is_amount() || is_round() || is_size() || is_media_type() || is_charset()
+}
+
+/// Returns whether small letters, capital letters and digits follow each other as in random text, and not as in words.
+fn is_mixed(value: &str) -> bool {
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 'a',
+        b'A'..=b'Z' => 'A',
+        b'0'..=b'9' => '0',
+        _ => '-',
+    };
+    let changes = value
+        .as_bytes()
+        .windows(2)
+        .filter(|pair| class(pair[0]) != class(pair[1]))
+        .count();
+    let has_capitals = value.bytes().any(|byte| byte.is_ascii_uppercase());
+    has_capitals && changes * 100 >= value.len() * MIN_CHANGES_PERCENT
 }
 
 /// Returns whether the value begins as a date (ISO 8601).
@@ -94,7 +276,7 @@ pub(super) fn is_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte);
     value.len() >= 8
-        && !is_date(value)
+        && !is_notation(value)
         && value.bytes().all(is_token)
         && count(u8::is_ascii_digit) >= 2
 }
@@ -102,6 +284,65 @@ pub(super) fn is_random(value: &str) -> bool {
 /// Returns whether the value is a JSON Web Token by its form (RFC 7519).
 pub(super) fn is_jwt(value: &str) -> bool {
     value.starts_with("eyJ") && value.matches('.').count() == 2 && value.len() > 40
+}
+
+/// Returns whether the value is a token by its form, where the path before it says that one follows.
+pub(super) fn is_path_token(value: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+=:".contains(&byte);
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let is_code = (4..=8).contains(&value.len()) && digits == value.len();
+    let is_long = value.len() >= MIN_TOKEN_BYTES && (digits >= 2 || is_mixed(value));
+    value.bytes().all(is_token) && !is_notation(value) && (is_long || is_code)
+}
+
+/// Beginnings of the credentials that well-known services give.
+const CREDENTIAL_PREFIXES: [&str; 22] = [
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "SG.",
+    "dop_v1_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "hf_",
+    "npm_",
+    "pypi-",
+    "rk_live_",
+    "sk-",
+    "sk_live_",
+    "sk_test_",
+    "xoxa-",
+    "xoxb-",
+    "xoxp-",
+    "ya29.",
+];
+/// The shortest of them. Bytes.
+const MIN_CREDENTIAL_BYTES: usize = 20;
+
+/// Returns whether the value is a credential by its form, whatever its name.
+pub(super) fn is_credential(value: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let has_prefix = || {
+        let mut known = CREDENTIAL_PREFIXES.iter();
+        let digits = value.bytes().filter(u8::is_ascii_digit).count();
+        let is_random = digits >= 2 && value.len() >= MIN_CREDENTIAL_BYTES;
+        is_random && value.bytes().all(is_token) && known.any(|prefix| value.starts_with(prefix))
+    };
+    is_jwt(value) || has_prefix() || is_opaque(value)
+}
+
+/// Returns whether the value is as long and as mixed as random bytes in Base64 are.
+fn is_opaque(value: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();
+    (MIN_OPAQUE_BYTES..=MAX_OPAQUE_BYTES).contains(&value.len())
+        && value.bytes().all(is_token)
+        && is_mixed(value)
+        && count(u8::is_ascii_digit) >= 2
 }
 
 #[cfg(test)]
@@ -127,8 +368,70 @@ mod tests {
             ("2026-11-29T10:00:00Z", "created", false),
             ("a name with 2 blanks", "name", false),
             ("AbCdEfGhIjKlMnOpQr", "x", true),
+            ("pending", "state", false),
+            ("bearer", "token_type", false),
+            ("awaiting_payment", "code", false),
+            ("application/json", "type", false),
+            ("199.99", "price", false),
+            ("1920x1080", "screen", false),
         ] {
             assert_eq!(is_distinctive(value, name), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn common_values_are_short_or_words() {
+        for value in [
+            "1",
+            "2026",
+            "true",
+            "en",
+            "en-US",
+            "on_hold",
+            "v2",
+            "10.5",
+            "2026-11-29",
+        ] {
+            assert!(is_common(value), "{value}");
+        }
+        for value in ["12345", "o-12", "blue-shirt-2", "a1b2"] {
+            assert!(!is_common(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn entities_are_named_without_words_for_ids() {
+        let words = |name| entity_words(name).into_iter().collect::<Vec<_>>();
+        assert_eq!(words("orderId"), ["order"]);
+        assert_eq!(words("user_ids"), ["user"]);
+        assert_eq!(words("userid"), ["user"]);
+        assert!(words("id").is_empty() && words("v2").is_empty() && words("api").is_empty());
+        assert!(names_id("order_no") && names_id("userId") && !names_id("state"));
+        assert!(owner_words("id_type").is_empty() && owner_words("id").contains("id"));
+    }
+
+    #[test]
+    fn credentials_are_known_by_form() {
+        let opaque = "q7Rk2XvB9mLp4TzN8sWc1YhD6fJg3aQe";
+        for value in [
+            opaque,
+            "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+            "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        ] {
+            assert!(is_credential(value), "{value}");
+        }
+        let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+        for value in [
+            hash,
+            "MyLongProductName2026Edition15InColour",
+            "sk-learn",
+            "6f1c3a52-0d0f-4a53-9d8e-3b1f6a0c2d11",
+        ] {
+            assert!(!is_credential(value), "{value}");
+        }
+        assert!(is_path_token("c9x2k1-9f8a7b6c5d4e3f2a1b0c") && is_path_token("482913"));
+        assert!(
+            !is_path_token("new") && !is_path_token("42") && !is_path_token("forgotten-password")
+        );
     }
 }

@@ -57,7 +57,11 @@ impl<'a> ServiceDescription<'a> {
     /// # Errors
     /// When the version is not 3.0, 3.1 or 3.2.
     pub(super) fn new(root: &'a Value) -> Result<ServiceDescription<'a>, String> {
-        let text = |key: &str| root.get(key).and_then(Value::as_str);
+        // YAML reads `3.1` as a number.
+        let text = |key: &str| match root.get(key)? {
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
         match (text("openapi"), text("swagger")) {
             (Some(version), _) if version.starts_with("3.") => Ok(ServiceDescription { root }),
             (Some(version), _) => Err(format!(
@@ -105,7 +109,7 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the value, or the one that it refers to.
-    pub(super) fn followed(&self, value: &'a Value) -> &'a Value {
+    pub(super) fn follow(&self, value: &'a Value) -> &'a Value {
         let mut value = value;
         for _ in 0..MAX_REFERENCES {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else {
@@ -123,13 +127,13 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns a copy of a value that need not be a part of the document, or of the one that it refers to.
-    pub(super) fn referred(&self, value: &Value) -> Value {
+    pub(super) fn resolve_reference(&self, value: &Value) -> Value {
         match value.get("$ref").and_then(Value::as_str) {
             Some(reference) => {
                 let found = reference
                     .strip_prefix('#')
                     .and_then(|pointer| self.root.pointer(pointer));
-                found.map_or(Value::Null, |found| self.followed(found).clone())
+                found.map_or(Value::Null, |found| self.follow(found).clone())
             }
             None => value.clone(),
         }
@@ -143,7 +147,7 @@ impl<'a> ServiceDescription<'a> {
         let mut all = Vec::new();
         let paths = self.root.get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten() {
-            let item = self.followed(item);
+            let item = self.follow(item);
             let methods = OPERATION_METHODS.iter();
             all.extend(methods.filter_map(|method| {
                 let value = item.get(*method).filter(|value| value.is_object())?;
@@ -161,7 +165,7 @@ impl<'a> ServiceDescription<'a> {
             return match &*gets {
                 [] => Err(format!(
                     "paths: no operation of GET: choose others by --operation: it has {}",
-                    listed(&all)
+                    list_operations(&all)
                 )),
                 _ => Ok(gets),
             };
@@ -173,7 +177,7 @@ impl<'a> ServiceDescription<'a> {
             all.iter().find(is_it).copied().ok_or_else(|| {
                 format!(
                     "--operation {id}: no such operation: it has {}",
-                    listed(&all)
+                    list_operations(&all)
                 )
             })
         });
@@ -199,13 +203,13 @@ impl<'a> ServiceDescription<'a> {
         let schemes = self.root.pointer("/components/securitySchemes");
         let found = names.into_iter().flat_map(serde_json::Map::keys);
         found
-            .filter_map(|name| Some(self.followed(schemes?.get(name)?)))
+            .filter_map(|name| Some(self.follow(schemes?.get(name)?)))
             .collect()
     }
 
     /// Returns the content type and the media object of an operation's body: JSON where there are several.
     pub(super) fn body(&self, operation: &ServiceOperation<'a>) -> Option<(&'a str, &'a Value)> {
-        let body = self.followed(operation.value.get("requestBody")?);
+        let body = self.follow(operation.value.get("requestBody")?);
         let content = body.get("content")?.as_object()?;
         let json = content.iter().find(|(kind, _)| kind.contains("json"));
         let (kind, media) = json.or_else(|| content.iter().next())?;
@@ -220,7 +224,9 @@ impl<'a> ServiceDescription<'a> {
         match value.get("examples") {
             // Those of parameters and media objects have names.
             Some(Value::Object(examples)) => {
-                let examples = examples.values().map(|example| self.referred(example));
+                let examples = examples
+                    .values()
+                    .map(|example| self.resolve_reference(example));
                 let mut values = examples.filter_map(|example| example.get("value").cloned());
                 values.next()
             }
@@ -231,7 +237,7 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the value that a schema names itself: an example, its default, or the first of those it allows.
-    pub(super) fn named_by_schema(&self, schema: &Value) -> Option<Value> {
+    pub(super) fn schema_value(&self, schema: &Value) -> Option<Value> {
         let first = || schema.get("enum")?.as_array()?.first();
         let default = schema.get("default").filter(|value| !value.is_null());
         let named = self.example_of(schema);
@@ -239,12 +245,14 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the value that a parameter or its schema names.
-    pub(super) fn value_named_by(&self, parameter: &Value) -> Option<Value> {
+    pub(super) fn parameter_value(&self, parameter: &Value) -> Option<Value> {
         let in_schema = || {
-            let schema = self.referred(parameter.get("schema")?);
-            let items = schema.get("items").map(|items| self.referred(items));
-            let item = || Some(Value::Array(vec![self.named_by_schema(&items?)?]));
-            self.named_by_schema(&schema).or_else(item)
+            let schema = self.resolve_reference(parameter.get("schema")?);
+            let items = schema
+                .get("items")
+                .map(|items| self.resolve_reference(items));
+            let item = || Some(Value::Array(vec![self.schema_value(&items?)?]));
+            self.schema_value(&schema).or_else(item)
         };
         let in_content = || {
             let content = parameter.get("content")?.as_object()?;
@@ -257,7 +265,7 @@ impl<'a> ServiceDescription<'a> {
     }
 }
 
-fn listed(operations: &[ServiceOperation<'_>]) -> String {
+fn list_operations(operations: &[ServiceOperation<'_>]) -> String {
     let names: Vec<String> = operations
         .iter()
         .take(MAX_LISTED)

@@ -4,10 +4,11 @@
 mod document;
 mod parameters;
 mod samples;
+mod yaml;
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::redaction;
+use plimsoll_model::{quantity, redaction};
 use serde_json::Value;
 
 use super::draft::{HeaderText, PartDraft, PlanDraft, StepDraft};
@@ -15,25 +16,42 @@ use super::exchange::split_url;
 use super::field_text::FieldText;
 use super::secrets::{SecretNames, is_secret};
 use super::selection::MAX_STEPS;
-use super::{file_error, finished};
+use super::{file_error, finish_import};
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
 use document::{ServiceDescription, ServiceOperation};
 use parameters::{ParameterSyntax, ParameterText, parameters_of};
 use samples::sample;
 
-/// Makes a plan of a description.
+/// Makes a plan of a description in JSON.
 ///
 /// # Errors
 /// Where it is not one of these versions, names no server, or has no such operation.
-pub(super) fn import(
+pub(super) fn import_json(
     request: &PlanImportRequest<'_>,
+) -> Result<PlanImportResult, ForeignFormatError> {
+    let root = serde_json::from_str(request.text);
+    let root: Value = root.map_err(file_error("OpenAPI in JSON", request.text))?;
+    import(request, &root)
+}
+
+/// Makes a plan of a description in YAML.
+///
+/// # Errors
+/// Returns the errors of [`import_json`], and where the text is not YAML, with line and column.
+pub(super) fn import_yaml(
+    request: &PlanImportRequest<'_>,
+) -> Result<PlanImportResult, ForeignFormatError> {
+    import(request, &yaml::parse(request.text)?)
+}
+
+fn import(
+    request: &PlanImportRequest<'_>,
+    root: &Value,
 ) -> Result<PlanImportResult, ForeignFormatError> {
     if request.with_assets {
         return Err("--with-assets: only a recording has assets".into());
     }
-    let root: Value =
-        serde_json::from_str(request.text).map_err(file_error("OpenAPI in JSON", request.text))?;
-    let document = ServiceDescription::new(&root)?;
+    let document = ServiceDescription::new(root)?;
     let server = match request.origin {
         Some(origin) => origin.to_owned(),
         None => document.server()?,
@@ -58,20 +76,23 @@ pub(super) fn import(
         drafts.iter_mut().for_each(|step| step.weight = Some(1));
     }
     let mut notes = steps.notes;
-    notes.push(format!(
-        "{} operations became steps to {target}{base}",
-        drafts.len()
-    ));
+    let count = quantity::plural(drafts.len() as u64, "operation");
+    let became = if drafts.len() == 1 {
+        "became a step"
+    } else {
+        "became steps"
+    };
+    notes.push(format!("{count} {became} to {target}{base}"));
     if chosen.len() > MAX_STEPS {
         notes.push(format!(
-            "left out: {} operations behind the first {MAX_STEPS}, the most steps of a plan (--operation chooses)",
-            chosen.len() - MAX_STEPS
+            "left out: {} behind the first {MAX_STEPS}, the most steps of a plan (--operation chooses)",
+            quantity::plural((chosen.len() - MAX_STEPS) as u64, "operation")
         ));
     }
     if steps.left_out > 0 {
         notes.push(format!(
-            "left out: {} optional parameters without an example",
-            steps.left_out
+            "left out: {} without an example",
+            quantity::plural(steps.left_out, "optional parameter")
         ));
     }
     let missing = steps.missing.iter();
@@ -79,9 +100,8 @@ pub(super) fn import(
         missing.map(|name| format!("{name}: it has no example: write its value in the plan")),
     );
     let mut comments = vec![format!(
-        "Imported from the description of {}: {} operations.",
+        "Imported from the description of {}: {count}.",
         document.title(),
-        drafts.len()
     )];
     if drafts.len() > 1 {
         comments.push(
@@ -95,7 +115,7 @@ pub(super) fn import(
         steps: drafts,
         ..PlanDraft::default()
     };
-    Ok(finished(request, draft, &steps.secrets, notes))
+    Ok(finish_import(request, draft, &steps.secrets, notes))
 }
 
 /// Makes steps of operations.
@@ -106,7 +126,7 @@ struct StepMaker<'a> {
     missing: BTreeSet<String>,
     notes: Vec<String>,
     /// The number of optional parameters without an example.
-    left_out: usize,
+    left_out: u64,
     names: BTreeSet<String>,
 }
 
@@ -191,7 +211,7 @@ impl StepMaker<'_> {
                 self.missing.insert(format!("{} of {step}", parameter.name));
                 let mut text = FieldText::default();
                 if parameter.place == ParameterSyntax::Query {
-                    text.push(&format!("{}=", parameters::encoded(&parameter.name)));
+                    text.push(&format!("{}=", parameters::percent_encode(&parameter.name)));
                 }
                 text.push_field(&placeholder(&parameter.name));
                 Some(text)
@@ -244,7 +264,8 @@ impl StepMaker<'_> {
             let name = text("name");
             match (text("type"), text("in")) {
                 ("apiKey", "query") => {
-                    let mut value = FieldText::literal(&format!("{}=", parameters::encoded(name)));
+                    let mut value =
+                        FieldText::literal(&format!("{}=", parameters::percent_encode(name)));
                     if redaction::is_secret_parameter(name) {
                         value.push_variable(&self.secrets.variable(name, ""));
                     } else {
@@ -331,12 +352,12 @@ impl StepMaker<'_> {
                 } else {
                     "&"
                 };
-                body.push(&format!("{separator}{}=", parameters::encoded(name)));
+                body.push(&format!("{separator}{}=", parameters::percent_encode(name)));
                 let text = plain(value);
                 if is_secret(name, &text) {
                     body.push_field(&format!("row.{}", self.secrets.column(name, "")));
                 } else {
-                    body.push(&parameters::encoded(&text));
+                    body.push(&parameters::percent_encode(&text));
                 }
             }
             body

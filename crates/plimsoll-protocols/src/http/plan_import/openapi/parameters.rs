@@ -43,7 +43,7 @@ pub(super) fn parameters_of(
     let common = of(operation.item).unwrap_or_default();
     let mut found: Vec<OperationParameter> = Vec::new();
     for value in own.iter().chain(&common) {
-        let resolved = resolved(document, value);
+        let resolved = resolve_parameter(document, value);
         let Some(parameter) = parameter(document, &resolved) else {
             continue;
         };
@@ -58,9 +58,11 @@ pub(super) fn parameters_of(
 }
 
 /// Returns a parameter with the references to itself and its schema followed.
-fn resolved(document: &ServiceDescription<'_>, value: &Value) -> Value {
-    let mut value = document.referred(value);
-    let schema = value.get("schema").map(|schema| document.referred(schema));
+fn resolve_parameter(document: &ServiceDescription<'_>, value: &Value) -> Value {
+    let mut value = document.resolve_reference(value);
+    let schema = value
+        .get("schema")
+        .map(|schema| document.resolve_reference(schema));
     if let (Some(schema), Some(object)) = (schema, value.as_object_mut()) {
         object.insert("schema".to_owned(), schema);
     }
@@ -82,11 +84,11 @@ fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<Operati
     let is_required = value.get("required").and_then(Value::as_bool) == Some(true);
     let flag = |key: &str| value.get(key).and_then(Value::as_bool);
     let style = text("style").unwrap_or_default();
-    let found = document.value_named_by(value);
+    let found = document.parameter_value(value);
     let rendered = found.map(|found| match place {
         ParameterSyntax::Query => in_query(&name, &found, flag("explode") != Some(false), style),
-        ParameterSyntax::Path => path_text(&encoded(&joined(&found))),
-        ParameterSyntax::Header | ParameterSyntax::Cookie => joined(&found),
+        ParameterSyntax::Path => path_text(&percent_encode(&join_values(&found))),
+        ParameterSyntax::Header | ParameterSyntax::Cookie => join_values(&found),
     });
     let text = match rendered {
         // An empty list or text would send nothing where something is required.
@@ -98,14 +100,14 @@ fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<Operati
 }
 
 /// Returns a value as text: items of a list, and members of an object, joined by commas (`style: simple`).
-fn joined(value: &Value) -> String {
+fn join_values(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         Value::Array(items) => items.iter().map(joined).collect::<Vec<_>>().join(","),
         Value::Object(members) => {
             let members = members.iter();
-            let pairs = members.map(|(key, value)| format!("{key},{}", joined(value)));
+            let pairs = members.map(|(key, value)| format!("{key},{}", join_values(value)));
             pairs.collect::<Vec<_>>().join(",")
         }
         other => other.to_string(),
@@ -114,7 +116,13 @@ fn joined(value: &Value) -> String {
 
 /// Returns a parameter of a query (`style: form` and `deepObject`).
 fn in_query(name: &str, value: &Value, explode: bool, style: &str) -> String {
-    let pair = |name: &str, value: &Value| format!("{}={}", encoded(name), encoded(&joined(value)));
+    let pair = |name: &str, value: &Value| {
+        format!(
+            "{}={}",
+            percent_encode(name),
+            percent_encode(&join_values(value))
+        )
+    };
     let pairs: Vec<String> = match value {
         Value::Array(items) if explode => items.iter().map(|item| pair(name, item)).collect(),
         Value::Object(members) if style == "deepObject" => {
@@ -134,7 +142,7 @@ fn in_query(name: &str, value: &Value, explode: bool, style: &str) -> String {
 }
 
 /// Percent-encodes all but the unreserved characters (RFC 3986, 2.3), and commas.
-pub(super) fn encoded(text: &str) -> String {
+pub(super) fn percent_encode(text: &str) -> String {
     let encoded = text.bytes().map(|byte| {
         if byte.is_ascii_alphanumeric() || b"-._~,".contains(&byte) {
             char::from(byte).to_string()

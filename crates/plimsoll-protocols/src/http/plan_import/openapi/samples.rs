@@ -21,8 +21,8 @@ pub(super) fn sample(document: &ServiceDescription<'_>, schema: &Value) -> Value
 type Scope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
 fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
-    let schema = document.referred(schema);
-    if let Some(value) = document.named_by_schema(&schema) {
+    let schema = document.resolve_reference(schema);
+    if let Some(value) = document.schema_value(&schema) {
         return value;
     }
     *left = left.saturating_sub(1);

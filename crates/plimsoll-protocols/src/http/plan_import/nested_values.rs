@@ -1,0 +1,242 @@
+//! Finds the values within a value: JSON and XML in JSON strings, parameters and forms, and what a text assigns to names.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::request_parts::{RequestValue, ValueSyntax, pieces, values_of_json};
+use super::secrets::is_secret;
+use super::values::is_credential;
+use super::xml_values::values_of_xml;
+
+/// The most texts within each other that are looked into.
+const MAX_NESTING: usize = 4;
+
+/// A value's text without the encoding of its place, and where each of its bytes comes from.
+struct DecodedText {
+    text: String,
+    /// The offset in the encoded text of each byte, and of the end.
+    offsets: Vec<usize>,
+}
+
+/// Returns the values within a value whose text is JSON or XML, with their places in `text`; none: it is neither.
+pub(super) fn nested_values(text: &str, value: &RequestValue) -> Vec<RequestValue> {
+    values_within(text, value, MAX_NESTING)
+}
+
+fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestValue> {
+    if depth == 0 || !value.value.trim_start().starts_with(['{', '[', '<']) {
+        return Vec::new();
+    }
+    let Some(decoded) = decode(text, value) else {
+        return Vec::new();
+    };
+    let found = values_of_json(&decoded.text).or_else(|| values_of_xml(&decoded.text));
+    let mut values = Vec::new();
+    for inner in found.unwrap_or_default() {
+        let deeper = values_within(&decoded.text, &inner, depth - 1);
+        let parts = if deeper.is_empty() {
+            vec![inner]
+        } else {
+            deeper
+        };
+        values.extend(parts.into_iter().map(|part| decoded.embed(part)));
+    }
+    values
+}
+
+static ASSIGNMENT_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r#"([A-Za-z_][A-Za-z0-9_.-]*)["']?\s*[:=]\s*(?:"([^"]+)"|'([^']+)'|([^\s"'&,;(){}\[\]<>]+))"#;
+    Regex::new(pattern).expect("a valid expression")
+});
+
+/// Returns the secrets in a value's text: what it assigns to names, as a query of GraphQL does (`password: "hush"`), and
+/// credentials by their form. They are in order and don't overlap.
+pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestValue> {
+    if value.place == ValueSyntax::JsonNumber {
+        return Vec::new();
+    }
+    let Some(decoded) = decode(text, value) else {
+        return Vec::new();
+    };
+    let held = &*decoded.text;
+    let mut found: Vec<(Range<usize>, String)> = Vec::new();
+    for groups in ASSIGNMENT_PATTERN.captures_iter(held) {
+        let assigned = groups.get(2).or(groups.get(3)).or(groups.get(4));
+        let Some((name, assigned)) = groups.get(1).zip(assigned) else {
+            continue;
+        };
+        // Queries of GraphQL have variables and types there.
+        let is_reference = assigned.as_str().starts_with('$') || assigned.as_str().ends_with('!');
+        if !is_reference && is_secret(name.as_str(), assigned.as_str()) {
+            found.push((assigned.range(), name.as_str().to_owned()));
+        }
+    }
+    let credentials = pieces(held).into_iter();
+    let credentials = credentials.filter(|piece| is_credential(&held[piece.clone()]));
+    found.extend(credentials.map(|piece| (piece, String::new())));
+    found.sort_by_key(|(span, _)| span.start);
+    let mut end = 0;
+    found.retain(|(span, _)| {
+        let is_apart = span.start >= end;
+        if is_apart {
+            end = span.end;
+        }
+        // The value itself is no part of it.
+        is_apart && span.len() < held.len()
+    });
+    let secrets = found.into_iter().map(|(span, name)| {
+        decoded.embed(RequestValue {
+            value: held[span.clone()].to_owned(),
+            span,
+            name,
+            place: ValueSyntax::Embedded,
+        })
+    });
+    secrets.collect()
+}
+
+impl DecodedText {
+    /// Returns a value of the decoded text with its place in the encoded one.
+    fn embed(&self, value: RequestValue) -> RequestValue {
+        let is_number = value.place == ValueSyntax::JsonNumber;
+        RequestValue {
+            span: self.offsets[value.span.start]..self.offsets[value.span.end],
+            // Nothing encodes what is filled in for the syntax within.
+            place: if is_number {
+                ValueSyntax::JsonNumber
+            } else {
+                ValueSyntax::Embedded
+            },
+            ..value
+        }
+    }
+}
+
+/// Returns a value's decoded text; `None`: the places of its bytes are not known.
+fn decode(text: &str, value: &RequestValue) -> Option<DecodedText> {
+    let encoded = &text[value.span.clone()];
+    let base = value.span.start;
+    let lengths: Vec<(usize, usize)> = match value.place {
+        ValueSyntax::JsonString => json_lengths(encoded)?,
+        ValueSyntax::Query | ValueSyntax::Form => percent_lengths(encoded),
+        _ => vec![(1, 1); encoded.len()],
+    };
+    let mut offsets = Vec::with_capacity(value.value.len() + 1);
+    let mut at = base;
+    for (from, to) in lengths {
+        offsets.extend(std::iter::repeat_n(at, to));
+        at += from;
+    }
+    offsets.push(at);
+    let is_whole = at == value.span.end && offsets.len() == value.value.len() + 1;
+    is_whole.then(|| DecodedText {
+        text: value.value.clone(),
+        offsets,
+    })
+}
+
+/// Returns the lengths of the characters of a JSON string, encoded and decoded. Bytes.
+fn json_lengths(encoded: &str) -> Option<Vec<(usize, usize)>> {
+    let mut lengths = Vec::new();
+    let mut at = 0;
+    while let Some(c) = encoded.get(at..)?.chars().next() {
+        let length = match c {
+            '\\' if encoded[at..].starts_with("\\u") => {
+                let unit = |at: usize| u16::from_str_radix(encoded.get(at + 2..at + 6)?, 16).ok();
+                let is_pair = matches!(unit(at)?, 0xd800..=0xdbff);
+                let length = if is_pair { 12 } else { 6 };
+                let escape = format!("\"{}\"", encoded.get(at..at + length)?);
+                let decoded: String = serde_json::from_str(&escape).ok()?;
+                (length, decoded.len())
+            }
+            '\\' => (2, 1),
+            // Each byte has a place of its own.
+            c => {
+                let bytes = c.len_utf8();
+                lengths.extend(std::iter::repeat_n((1, 1), bytes - 1));
+                at += bytes - 1;
+                (1, 1)
+            }
+        };
+        lengths.push(length);
+        at += length.0;
+    }
+    Some(lengths)
+}
+
+/// Returns the lengths of the bytes of a percent-encoded text, encoded and decoded.
+fn percent_lengths(encoded: &str) -> Vec<(usize, usize)> {
+    let mut lengths = Vec::new();
+    let mut at = 0;
+    let is_encoded = |at: usize| {
+        let digits = encoded.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    while let Some(byte) = encoded.as_bytes().get(at) {
+        let length = if *byte == b'%' && is_encoded(at) {
+            3
+        } else {
+            1
+        };
+        lengths.push((length, 1));
+        at += length;
+    }
+    lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, values: &[RequestValue]) -> Vec<String> {
+        let shown = values.iter();
+        shown
+            .map(|v| format!("{}={}={}", v.name, &text[v.span.clone()], v.value))
+            .collect()
+    }
+
+    fn value(text: &str, decoded: &str, place: ValueSyntax) -> RequestValue {
+        let begin = text.find("«").expect("a mark") + "«".len();
+        RequestValue {
+            span: begin..text.find('»').expect("a mark"),
+            value: decoded.to_owned(),
+            name: "outer".to_owned(),
+            place,
+        }
+    }
+
+    #[test]
+    fn json_within_strings_and_parameters_has_places() {
+        let text = r#"{"v":"«{\"é\":\"\u00e9 x\",\"password\":\"p\\\"q\"}»"}"#;
+        let inner = r#"{"é":"é x","password":"p\"q"}"#;
+        let values = nested_values(text, &value(text, inner, ValueSyntax::JsonString));
+        assert_eq!(
+            shown(text, &values),
+            [r"é=\u00e9 x=é x", r#"password=p\\\"q=p"q"#]
+        );
+        let text = "v=«%7B%22pin%22%3A12,%22a%22:%22b+c%22%7D»&x";
+        let inner = r#"{"pin":12,"a":"b c"}"#;
+        let values = nested_values(text, &value(text, inner, ValueSyntax::Form));
+        assert_eq!(shown(text, &values), ["pin=12=12", "a=b+c=b c"]);
+        let twice = r#"«{"a":"{\"b\":\"<x><pin>7</pin></x>\"}"}»"#;
+        let inner = &twice["«".len()..twice.len() - "»".len()];
+        let values = nested_values(twice, &value(twice, inner, ValueSyntax::Text));
+        assert_eq!(shown(twice, &values), ["pin=7=7"]);
+    }
+
+    #[test]
+    fn assignments_of_secrets_are_found_in_text() {
+        let text = r#""«mutation($p: String!) { login(user: \"ada\", password: \"hush\", pin: $p) { token } }»""#;
+        let inner =
+            r#"mutation($p: String!) { login(user: "ada", password: "hush", pin: $p) { token } }"#;
+        let values = embedded_secrets(text, &value(text, inner, ValueSyntax::JsonString));
+        assert_eq!(shown(text, &values), ["password=hush=hush"]);
+        let text = "«use ghp_16C7e42F292c6912E7710c838347Ae178B4a, max_tokens: 100»";
+        let inner = &text["«".len()..text.len() - "»".len()];
+        let values = embedded_secrets(text, &value(text, inner, ValueSyntax::Text));
+        assert_eq!(values.len(), 1);
+        assert!(values[0].value.starts_with("ghp_") && values[0].name.is_empty());
+    }
+}

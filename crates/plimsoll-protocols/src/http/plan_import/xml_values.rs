@@ -1,0 +1,173 @@
+//! Finds the values in XML texts (SOAP, XML-RPC, property lists) with their places.
+
+use std::ops::Range;
+
+use quick_xml::Reader;
+use quick_xml::escape::unescape;
+use quick_xml::events::{BytesStart, Event};
+
+use super::request_parts::{RequestValue, ValueSyntax};
+
+/// Elements whose values are named by an element before them, as in XML-RPC and property lists.
+const GENERIC_ELEMENTS: [&str; 9] = [
+    "boolean", "data", "double", "i4", "int", "integer", "string", "text", "value",
+];
+
+/// An element whose content is read, and which has had no child so far.
+struct OpenElement {
+    name: String,
+    /// Where its content begins. Bytes.
+    begin: usize,
+}
+
+/// Returns the contents of elements without children, and the attributes; `None`: the text is not XML.
+pub(super) fn values_of_xml(text: &str) -> Option<Vec<RequestValue>> {
+    if !text.trim_start().starts_with('<') {
+        return None;
+    }
+    let mut reader = Reader::from_str(text);
+    let mut values = Vec::new();
+    let mut open: Option<OpenElement> = None;
+    // The content of the last element that names the next value.
+    let mut label = String::new();
+    loop {
+        let begin = usize::try_from(reader.buffer_position()).ok()?;
+        let event = reader.read_event().ok()?;
+        let end = usize::try_from(reader.buffer_position()).ok()?;
+        match event {
+            Event::Start(tag) => {
+                let name = push_attributes(text, &tag, &mut values)?;
+                open = Some(OpenElement { name, begin: end });
+            }
+            Event::Empty(tag) => drop(push_attributes(text, &tag, &mut values)?),
+            Event::End(_) => {
+                let Some(element) = open.take() else {
+                    continue;
+                };
+                let span = content_span(text, element.begin..begin);
+                let value = unescape(&text[span.clone()]).ok()?.into_owned();
+                if matches!(&*element.name, "name" | "key") {
+                    label.clone_from(&value);
+                }
+                let is_generic = GENERIC_ELEMENTS.contains(&&*element.name);
+                let name = if is_generic && !label.is_empty() {
+                    std::mem::take(&mut label)
+                } else {
+                    element.name
+                };
+                push_value(&mut values, span, value, name);
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    (!values.is_empty()).then_some(values)
+}
+
+/// Adds the values of the attributes, and returns the name of the element's content: that in `name` or `key`, or its
+/// own.
+fn push_attributes(
+    text: &str,
+    tag: &BytesStart<'_>,
+    values: &mut Vec<RequestValue>,
+) -> Option<String> {
+    let as_text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let own_name = as_text(tag.local_name().as_ref());
+    let mut label = None;
+    let mut found = Vec::new();
+    for attribute in tag.attributes() {
+        let attribute = attribute.ok()?;
+        let name = as_text(attribute.key.local_name().as_ref());
+        if attribute.key.as_ref().starts_with(b"xmlns") {
+            continue;
+        }
+        // The value is a part of the text, from which the reader borrows.
+        let begin = (attribute.value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+        let span = begin..begin.checked_add(attribute.value.len())?;
+        let value = unescape(text.get(span.clone())?).ok()?.into_owned();
+        if matches!(&*name, "name" | "key") {
+            label = Some(value.clone());
+        }
+        found.push((span, value, name));
+    }
+    for (span, value, name) in found {
+        let name = match &label {
+            Some(label) if name == "value" => label.clone(),
+            _ => name,
+        };
+        push_value(values, span, value, name);
+    }
+    Some(label.unwrap_or(own_name))
+}
+
+fn push_value(values: &mut Vec<RequestValue>, span: Range<usize>, value: String, name: String) {
+    if !value.is_empty() {
+        values.push(RequestValue {
+            span,
+            value,
+            name,
+            place: ValueSyntax::Embedded,
+        });
+    }
+}
+
+/// Returns the place of a content without white space around it and the marks of a CDATA section.
+fn content_span(text: &str, span: Range<usize>) -> Range<usize> {
+    let content = &text[span.clone()];
+    let mut begin = span.start + (content.len() - content.trim_start().len());
+    let mut end = begin + content.trim().len();
+    let inside = text[begin..end]
+        .strip_prefix("<![CDATA[")
+        .and_then(|content| content.strip_suffix("]]>"));
+    if let Some(inside) = inside {
+        begin += "<![CDATA[".len();
+        end = begin + inside.len();
+    }
+    begin..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Option<Vec<String>> {
+        let values = values_of_xml(text)?;
+        let shown = values
+            .iter()
+            .map(|v| format!("{}={}={}", v.name, &text[v.span.clone()], v.value));
+        Some(shown.collect())
+    }
+
+    #[test]
+    fn contents_and_attributes_have_places() {
+        let soap = "<?xml version=\"1.0\"?>\n<s:Envelope xmlns:s=\"urn:x\"><s:Body id='b 1'>\n <w:Password>a&amp;b</w:Password>\
+                    <note><![CDATA[ <x> ]]></note><empty/></s:Body></s:Envelope>";
+        assert_eq!(
+            shown(soap).expect("XML"),
+            ["id=b 1=b 1", "Password=a&amp;b=a&b", "note= <x> = <x> "]
+        );
+        assert_eq!(shown("no XML"), None);
+        assert_eq!(shown("<a><b></a>"), None);
+        assert_eq!(shown("<a>"), None);
+    }
+
+    #[test]
+    fn labels_name_values_behind_them() {
+        let rpc = "<struct><member><name>password</name><value><string>p</string></value></member>\
+                   <member><name>n</name><value><int>7</int></value></member></struct>";
+        assert_eq!(
+            shown(rpc).expect("XML"),
+            [
+                "name=password=password",
+                "password=p=p",
+                "name=n=n",
+                "n=7=7"
+            ]
+        );
+        let fields = "<f><field name=\"pin\">12</field><param name='otp' value='34'/></f>";
+        assert_eq!(
+            shown(fields).expect("XML"),
+            ["name=pin=pin", "pin=12=12", "name=otp=otp", "otp=34=34"]
+        );
+    }
+}
