@@ -6,11 +6,13 @@
 //! belongs to the n-th row.
 
 mod access;
+mod har;
 mod lines;
 mod options;
 mod reading;
 mod spool;
 mod stamps;
+mod w3c;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,6 +25,7 @@ pub use options::{ColumnFilter, TimeWindow};
 use spool::Spool;
 
 use crate::named::named;
+use crate::quantity;
 
 named! {
     /// The format of a file of arrivals.
@@ -36,6 +39,29 @@ named! {
         JsonLines "jsonl",
         /// The access log of nginx or Apache (common or combined), HAProxy, Envoy or an AWS load balancer.
         Access "access",
+        /// A log in the W3C extended format, with a line `#Fields:`, as of AWS CloudFront or IIS.
+        W3c "w3c",
+        /// A recording of a browser or proxy (HAR 1.2).
+        Har "har",
+    }
+}
+
+impl RecordingFormat {
+    /// Returns what the numbers in messages count: lines, or the entries of an archive.
+    pub fn unit(self) -> &'static str {
+        match self {
+            RecordingFormat::Har => "entry",
+            _ => "line",
+        }
+    }
+
+    /// Formats `1 line`, `2 entries`.
+    pub fn count(self, number: u64) -> String {
+        match (self, number) {
+            (RecordingFormat::Har, 1) => "1 entry".to_owned(),
+            (RecordingFormat::Har, number) => format!("{} entries", quantity::count(number)),
+            (_, number) => quantity::plural(number, "line"),
+        }
     }
 }
 
@@ -176,55 +202,58 @@ impl Recording {
     }
 
     /// Returns the counts of lines that are not replayed.
-    pub fn left_out(&self) -> &SkippedLines {
+    pub fn skipped_lines(&self) -> &SkippedLines {
         &self.inner.skipped
     }
 
     /// Returns notes about the file for readers of the run, one sentence each.
     pub fn notes(&self) -> Vec<String> {
-        let left_out = self.left_out();
+        let left_out = self.skipped_lines();
+        let (file, format) = (self.file(), self.format());
+        // With the verb that belongs to the number.
+        let count = |number: u64, one: &str, several: &str| {
+            let verb = if number == 1 { one } else { several };
+            format!("{} of {file} {verb}", format.count(number))
+        };
         let mut notes = vec![format!(
-            "the arrivals are those of {}: {} lines ({})",
-            self.file(),
-            crate::quantity::count(self.count()),
-            self.format().name()
+            "the arrivals are those of {file}: {} ({})",
+            format.count(self.count()),
+            format.name()
         )];
         if left_out.unreadable > 0 {
             let first = left_out.first_unreadable.iter();
             let first: Vec<String> = first
-                .map(|(line, why)| format!("line {line}: {why}"))
+                .map(|(number, why)| format!("{} {number}: {why}", format.unit()))
                 .collect();
-            notes.push(format!(
-                "{} lines of {} could not be read and were skipped ({}{})",
-                crate::quantity::count(left_out.unreadable),
-                self.file(),
-                first.join("; "),
-                if left_out.unreadable > first.len() as u64 {
-                    "; …"
-                } else {
-                    ""
-                },
-            ));
+            let more = if left_out.unreadable > first.len() as u64 {
+                "; …"
+            } else {
+                ""
+            };
+            let text = count(
+                left_out.unreadable,
+                "could not be read and was skipped",
+                "could not be read and were skipped",
+            );
+            notes.push(format!("{text} ({}{more})", first.join("; ")));
         }
         if left_out.excluded > 0 {
-            notes.push(format!(
-                "{} lines of {} were excluded by the window, the filters and the sample",
-                crate::quantity::count(left_out.excluded),
-                self.file(),
-            ));
+            let text = count(left_out.excluded, "was excluded", "were excluded");
+            notes.push(format!("{text} by the window, the filters and the sample"));
         }
         if left_out.sorted > 0 {
-            notes.push(format!(
-                "{} lines of {} were out of order and have been sorted",
-                crate::quantity::count(left_out.sorted),
-                self.file(),
-            ));
+            let text = count(
+                left_out.sorted,
+                "was out of order and has been sorted",
+                "were out of order and have been sorted",
+            );
+            notes.push(text);
         }
         notes
     }
 
     /// Returns why arrivals or rows are missing, if the temporary file that holds them can no longer be read.
-    pub fn lost(&self) -> Option<String> {
+    pub fn find_loss(&self) -> Option<String> {
         let inner = &self.inner;
         let rows = inner.rows.as_ref();
         let is_lost = inner.is_lost.load(Ordering::Relaxed)

@@ -232,12 +232,12 @@ pub struct LoadSpec {
     /// Default wait.
     #[arg(long, value_name = "wait|shed")]
     pub on_full: Option<String>,
-    /// Replay the arrivals of a log or trace: an access log, CSV or JSON lines with a column of times, or a time a line.
+    /// Replay the arrivals of a log, trace or recording: an access log, HAR, CSV or JSON lines with times, or a time a line.
     ///
     /// It replaces a rate. A line's values are its call's row: `{{row.path}}`.
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
-    /// The format of the replayed file: times, csv, jsonl or access [default: detected].
+    /// The format of the replayed file: times, csv, jsonl, access, w3c or har [default: detected].
     #[arg(long, value_name = "FORMAT")]
     pub replay_format: Option<String>,
     /// The column of the replayed file that holds times [default: one with a usual name].

@@ -386,7 +386,7 @@ fn measure_recorded(
     recording.record_completion(&finished);
     let arrivals = plan.load.recording.as_ref();
     let lost = arrivals
-        .and_then(|arrivals| arrivals.lost())
+        .and_then(|arrivals| arrivals.find_loss())
         .map(RunEnding::partial);
     let ending = match abort.and_then(|abort| abort.reason) {
         _ if process.stop.level() != StopLevel::Run => {

@@ -213,7 +213,8 @@ impl<'a> RecordingReader<'a> {
             && ns < last
         {
             return Err(format!(
-                "line {} is too far out of order to be sorted here (over 60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
+                "{} {} is too far out of order to be sorted here (over 60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
+                self.lines.format().unit(),
                 oldest.line
             ));
         }
@@ -285,19 +286,21 @@ impl<'a> RecordingReader<'a> {
     fn finish(self, file: String, format: RecordingFormat) -> Result<Recording, String> {
         let out = self.out;
         let left_out = self.left_out;
+        let unit = format.unit();
         if out.count == 0 {
             let first = left_out.first_unreadable.first();
             return Err(match first {
                 _ if left_out.excluded > 0 => {
                     format!(
-                        "none of its {} lines matches the window, the filters and the sample",
-                        left_out.excluded
+                        "none of its {} matches the window, the filters and the sample",
+                        format.count(left_out.excluded)
                     )
                 }
                 Some((line, why)) => format!(
-                    "no line can be read as {} (line {line}: {why})",
+                    "no {unit} can be read as {} ({unit} {line}: {why})",
                     format.name()
                 ),
+                None if format == RecordingFormat::Har => "it has no entries".to_owned(),
                 None => "it has no lines".to_owned(),
             });
         }
@@ -308,8 +311,8 @@ impl<'a> RecordingReader<'a> {
                 .copied()
                 .unwrap_or_default();
             return Err(format!(
-                "{} lines, more than half, can't be read as {} (line {line}: {why}): name another format (load.replay_format), or repair the file",
-                left_out.unreadable,
+                "{}, more than half, can't be read as {} ({unit} {line}: {why}): name another format (load.replay_format), or repair the file",
+                format.count(left_out.unreadable),
                 format.name()
             ));
         }

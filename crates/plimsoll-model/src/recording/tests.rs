@@ -89,7 +89,7 @@ fn stamps_out_of_order_are_sorted_within_a_minute() {
     let recording = read(&request(), &text).unwrap();
     assert_eq!(times(&recording), [0, 500 * MS, 1_000 * MS, 60_900 * MS]);
     assert_eq!(column(&recording, "path"), ["/a", "/b", "/c", "/d"]);
-    assert_eq!(recording.left_out().sorted, 2);
+    assert_eq!(recording.skipped_lines().sorted, 2);
     let text = [
         text,
         line(100_000, "/e"),
@@ -124,7 +124,7 @@ fn arrivals_of_one_second_are_spread_over_it() {
 #[test]
 fn unreadable_lines_are_counted_and_named() {
     let recording = read(&request(), "1\nx\n2\ny\n3\n").unwrap();
-    let left_out = recording.left_out();
+    let left_out = recording.skipped_lines();
     assert_eq!(left_out.unreadable, 2);
     assert_eq!(
         left_out.first_unreadable,
@@ -161,7 +161,7 @@ fn filters_window_and_sample_choose_lines() {
         ..request()
     };
     let found = read(&only_get, &text).unwrap();
-    assert_eq!((found.count(), found.left_out().excluded), (500, 500));
+    assert_eq!((found.count(), found.skipped_lines().excluded), (500, 500));
     let window = RecordingRequest {
         window: Some("10s..20s".parse().unwrap()),
         ..request()
