@@ -88,8 +88,8 @@ impl PreparedGrpcCall {
             fields.push((name, value));
         }
         let varying_fields = call.varying_metadata.as_ref();
-        let varying_fields =
-            varying_fields.and_then(|all| VaryingFields::new(&all.variation, None, &all.fields));
+        let varying_fields = varying_fields
+            .and_then(|all| VaryingFields::new(&all.variation, (None, None), &all.fields));
         for name in varying_fields.iter().flat_map(VaryingFields::names) {
             check_metadata(name, "")?;
         }

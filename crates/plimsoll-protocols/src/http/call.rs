@@ -8,6 +8,7 @@ use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
 use super::llm_api::ModelAnswers;
+pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
 
 /// The name of a call that only makes a connection.
@@ -58,6 +59,8 @@ pub struct HttpCall {
     pub body: Vec<u8>,
     /// The parts that differ from call to call; `None` if every call sends the same.
     pub varying: Option<VaryingHttp>,
+    /// What the lines of a replayed file give their calls besides; `None`: nothing, or there is no file.
+    pub replayed: Option<ReplayedParts>,
     /// Ranges of the statuses of successful calls, first and last.
     pub expect: Vec<(u16, u16)>,
     /// Fields that an answer must have, names in lower case.

@@ -39,6 +39,7 @@ mod plan_import;
 #[cfg(feature = "targets")]
 mod redirects;
 mod replayed;
+mod replayed_parts;
 mod request;
 mod resolve;
 mod script;
@@ -58,7 +59,7 @@ mod ws;
 
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
+    HttpVersion, ReplayedParts, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
 };
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};

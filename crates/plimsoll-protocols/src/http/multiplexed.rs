@@ -19,13 +19,11 @@ use plimsoll_engine::driver::{
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::hpack::{
-    DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
-};
+use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, HpackError};
 use plimsoll_wire::http1::Http1Error;
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 
-use super::call::{HttpCall, VaryingBody, VaryingHttp};
+use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
 use super::checks::{BodyMetadata, ResponseChecks};
 use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
@@ -35,11 +33,12 @@ use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
 use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured};
+pub use super::request::HttpScheme;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
-    VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression,
+    VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression, put_literal,
 };
 
 /// The longest header block that is remembered. Bytes.
@@ -50,6 +49,7 @@ struct Http2Shared {
     request: RequestTemplate,
     checks: ResponseChecks,
     varying: Option<VaryingHttp>,
+    replayed: Option<ReplayedParts>,
 }
 
 impl Http2Shared {
@@ -57,15 +57,6 @@ impl Http2Shared {
         let varying = self.varying.as_ref()?;
         Some((varying, varying.body.as_ref()?))
     }
-}
-
-/// The scheme of the request's URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpScheme {
-    /// Plaintext, by prior knowledge (RFC 9113, 3.3).
-    Http,
-    /// Over TLS.
-    Https,
 }
 
 /// HTTP/2 with a prepared request.
@@ -100,6 +91,7 @@ impl Http2Protocol {
             request: prepared,
             checks,
             varying: request.call.varying.clone(),
+            replayed: request.call.replayed.clone(),
         }))
     }
 }
@@ -113,17 +105,15 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
     } = request.call;
     let body = envelopes::body(request.call);
     let length = body.len().to_string();
-    let scheme = match scheme {
-        HttpScheme::Http => "http",
-        HttpScheme::Https => "https",
-    };
-    let mut fields = vec![
-        (":method", method.as_str()),
-        (":scheme", scheme),
-        (":authority", request.host()),
-    ];
+    let parts = request.call.replayed.as_ref();
+    let varying_method = parts.and_then(|parts| parts.method.as_ref());
+    let mut fields = vec![(":scheme", scheme.name()), (":authority", request.host())];
+    if varying_method.is_none() {
+        fields.insert(0, (":method", method));
+    }
     let varying_fields = varying.as_ref().and_then(|varying| {
-        VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
+        let pseudo = (varying_method, varying.path.as_ref());
+        VaryingFields::new(&varying.variation, pseudo, &varying.headers)
     });
     // A path that varies is written after these fields.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
@@ -158,6 +148,7 @@ impl Protocol for Http2Protocol {
             responses: Vec::new(),
             free: Vec::new(),
             scratch: Vec::new(),
+            line_fields: Vec::new(),
             has_next_body: false,
             step: StepValues::default(),
             answer_fields: FieldList::default(),
@@ -196,6 +187,8 @@ pub struct HttpCalls {
     free: Vec<u32>,
     /// The body of the call that is being started, if each has its own.
     scratch: Vec<u8>,
+    /// The header fields of the next call's line in a replayed file, encoded.
+    line_fields: Vec<u8>,
     /// `scratch` was set by the caller, and is not rendered.
     has_next_body: bool,
     /// The values of the step that the next call belongs to, in journeys.
@@ -534,20 +527,22 @@ impl StreamCalls for HttpCalls {
                 envelopes::wrap(&mut self.scratch);
             }
         }
+        if let (Some(parts), Some(varying)) = (&self.shared.replayed, &self.shared.varying) {
+            let unix_ns = self.shared.request.unix_zero.at(now);
+            let moment = varying.variation.moment(number, 0, unix_ns);
+            parts.encode(&moment, &self.scratch, &mut self.line_fields);
+        }
     }
 
     fn write_own_fields(&self, block: &mut Vec<u8>) {
-        if self.shared.request.body_kind == BodyKind::PerCall {
-            begin_literal("content-length", block);
-            let start = block.len();
-            block.extend_from_slice(decimal(self.scratch.len(), &mut [0; 20]));
-            prefix_with_length(block, start);
+        block.extend_from_slice(&self.line_fields);
+        let is_bodiless_line = self.shared.replayed.is_some() && self.scratch.is_empty();
+        if self.shared.request.body_kind == BodyKind::PerCall && !is_bodiless_line {
+            let mut digits = [0; 20];
+            put_literal("content-length", decimal(self.scratch.len(), &mut digits), block);
         }
         if !self.step.cookies.is_empty() {
-            begin_literal("cookie", block);
-            let start = block.len();
-            block.extend_from_slice(self.step.cookies.as_bytes());
-            prefix_with_length(block, start);
+            put_literal("cookie", self.step.cookies.as_bytes(), block);
         }
     }
 
@@ -774,6 +769,7 @@ impl StreamCalls for HttpCalls {
             + contents.sum::<usize>()
             + self.free.capacity() * size_of::<u32>()
             + self.scratch.capacity()
+            + self.line_fields.capacity()
             + (self.draining_streams.capacity() + self.stream_deadlines.capacity())
                 * size_of::<(Time, u32)>()
     }

@@ -6,9 +6,10 @@ use plimsoll_model::Time;
 use plimsoll_model::template::{FieldSource, RenderContext, TemplatePart, TraceIds, Variation};
 use plimsoll_wire::http1::put_request;
 
-use super::call::{HttpCall, VaryingBody, VaryingHttp};
+use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
 use super::envelopes;
 use super::journey::StepValues;
+use super::replayed_parts::expects_body;
 use crate::clock_origin::ClockOrigin;
 use crate::unpacking::ACCEPT_ENCODING;
 
@@ -21,6 +22,25 @@ pub struct HttpRequest<'a> {
     pub authority: &'a str,
     /// Closes each connection after one call.
     pub closes: bool,
+}
+
+/// The scheme of the request's URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpScheme {
+    /// Plaintext, by prior knowledge (RFC 9113, 3.3).
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl HttpScheme {
+    /// Returns the scheme as URLs have it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            HttpScheme::Http => "http",
+            HttpScheme::Https => "https",
+        }
+    }
 }
 
 impl HttpRequest<'_> {
@@ -42,8 +62,13 @@ pub(super) fn constant_fields<'a>(
         let mut names = call.headers.iter().map(|(name, _)| name);
         names.any(|other| other == name) || varying.clone().any(|field| field.name == name)
     };
+    // The lines of a replayed file have all fields of their requests.
+    let has_line_fields = call
+        .replayed
+        .as_ref()
+        .is_some_and(|parts| parts.headers.is_some());
     for (name, value) in [("user-agent", own), ("accept", "*/*")] {
-        if !given(name) {
+        if !has_line_fields && !given(name) {
             fields.push((name, value));
         }
     }
@@ -55,9 +80,7 @@ pub(super) fn constant_fields<'a>(
         .varying
         .as_ref()
         .is_some_and(|varying| varying.body.is_some());
-    // Methods that define a meaning for bodies send the length even without one (RFC 9110 §8.6).
-    let expects_body = matches!(&*call.method, "POST" | "PUT" | "PATCH");
-    if !body_varies && (expects_body || !call.body.is_empty()) {
+    if !body_varies && (expects_body(call.method.as_bytes()) || !call.body.is_empty()) {
         fields.push(("content-length", length));
     }
 }
@@ -128,6 +151,7 @@ pub(super) struct EncodedRequest {
     /// Bodies have a length prefix, also those that vary.
     has_prefix: bool,
     varying: Option<VaryingHttp>,
+    replayed: Option<ReplayedParts>,
     /// Nanoseconds between 1970 and [`Time::ZERO`].
     pub(super) unix_zero: ClockOrigin,
 }
@@ -155,6 +179,7 @@ impl EncodedRequest {
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
             varying: varying_as_typed(call),
+            replayed: call.replayed.clone(),
             unix_zero: ClockOrigin::default(),
         }
     }
@@ -192,6 +217,9 @@ impl EncodedRequest {
             }
             (None, None) => {}
         }
+        if let Some(parts) = &self.replayed {
+            return self.write_replayed(varying, parts, (&moment, scratch), out);
+        }
         self.head.write(varying, &moment, out);
         if let Some(step) = step.filter(|step| !step.cookies.is_empty()) {
             out.extend_from_slice(b"cookie: ");
@@ -208,6 +236,42 @@ impl EncodedRequest {
         out.extend_from_slice(decimal(scratch.len(), &mut digits));
         out.extend_from_slice(b"\r\n\r\n");
         out.extend_from_slice(scratch);
+    }
+}
+
+impl EncodedRequest {
+    /// Appends the request of a line of a replayed file, whose body has been rendered.
+    #[inline(never)]
+    fn write_replayed(
+        &self,
+        varying: &VaryingHttp,
+        parts: &ReplayedParts,
+        (moment, body): (&RenderContext<'_>, &[u8]),
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        self.head.write(varying, moment, out);
+        if let Some(method) = &parts.method {
+            let end = start + self.head.path.start - 1;
+            let mut rendered = Vec::new();
+            method.write(moment, &mut rendered);
+            out.splice(start..end, rendered);
+        }
+        let sent = out[start..].split(|byte| *byte == b' ').next();
+        let has_length = !body.is_empty() || sent.is_some_and(expects_body);
+        parts.each_field(moment, body, &mut |name, value| {
+            for part in [name, ": ", value, "\r\n"] {
+                out.extend_from_slice(part.as_bytes());
+            }
+        });
+        // A body that does not vary has its length in the head.
+        if varying.body.is_some() && has_length {
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(decimal(body.len(), &mut [0; 20]));
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body);
     }
 }
 

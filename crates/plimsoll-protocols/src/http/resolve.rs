@@ -30,7 +30,7 @@ use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
 };
-use super::names::HEADER_NAMES;
+use super::names::{HEADER_NAMES, typed_names};
 use super::paths::check_path;
 use super::payload::{Payload, TemplateContext, escaped, parse_payload};
 use super::replayed;
@@ -223,7 +223,12 @@ fn resolve_call(
     };
     problems.users(spec);
     let before = problems.0.len();
-    let (resolved, uses_rows) = step_call(problems, spec, call, &scope, surroundings)?;
+    let replayed = replayed::replayed_call(problems, spec, call, rows.as_ref());
+    let sent = replayed.as_ref().map_or(call, |replayed| &replayed.call);
+    let (mut resolved, uses_rows) = step_call(problems, spec, sent, &scope, surroundings)?;
+    if let Some(replayed) = replayed {
+        replayed.apply(&mut resolved, call);
+    }
     if spec.rows.is_some() && !uses_rows {
         problems.add(
             "rows",
@@ -257,7 +262,7 @@ pub(super) fn step_call(
         return None;
     }
     let method = resolve_method(problems, call);
-    let path = replayed::path(problems, spec, (call, &method), rows, path);
+    let path = replayed::path(spec, call, rows, path);
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, fields);
         let template = problems.keep("call.http.path", template)?;
@@ -467,16 +472,8 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
 }
 
 /// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
-fn sends_a_message(call: &HttpSpec) -> bool {
+pub(super) fn sends_a_message(call: &HttpSpec) -> bool {
     call.stream_format().and_then(envelopes::named).is_some()
-}
-
-/// Returns the names that are sent as typed.
-fn typed_names(call: &HttpSpec) -> Vec<String> {
-    match call.typed_names {
-        Some(true) => call.headers.keys().cloned().collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// Returns the constant fields, with a default content type if there is a body.

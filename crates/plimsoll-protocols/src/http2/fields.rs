@@ -52,8 +52,8 @@ impl RequestBlock {
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
-    /// `:path`, with its encoded name.
-    path: Option<(Box<[u8]>, Template)>,
+    /// `:method` and `:path` as far as they vary, each with its name, also encoded.
+    pseudo: Box<[(&'static str, Box<[u8]>, Template)]>,
     /// The fields, each with its encoded name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
@@ -62,7 +62,7 @@ impl VaryingFields {
     /// Returns `None` if no field varies.
     pub(crate) fn new(
         variation: &Variation,
-        path: Option<&Template>,
+        (method, path): (Option<&Template>, Option<&Template>),
         fields: &[MetadataField],
     ) -> Option<VaryingFields> {
         let named = |name: &str| {
@@ -74,9 +74,13 @@ impl VaryingFields {
             .iter()
             .map(|field| (named(&field.name), field.clone()))
             .collect();
-        (path.is_some() || !fields.is_empty()).then(|| VaryingFields {
+        let pseudo = [(":method", method), (":path", path)].into_iter();
+        let pseudo: Box<_> = pseudo
+            .filter_map(|(name, template)| Some((name, named(name), template?.clone())))
+            .collect();
+        (!pseudo.is_empty() || !fields.is_empty()).then(|| VaryingFields {
             variation: variation.clone(),
-            path: path.map(|path| (named(":path"), path.clone())),
+            pseudo,
             fields,
         })
     }
@@ -98,10 +102,10 @@ impl VaryingFields {
         let (pseudo, rest) = constant.parts();
         block.extend_from_slice(pseudo);
         // Pseudo-header fields precede all others (RFC 9113, 8.3).
-        if let Some((name, path)) = &self.path {
+        for (_, name, template) in &self.pseudo {
             block.extend_from_slice(name);
             let start = block.len();
-            path.write(moment, block);
+            template.write(moment, block);
             prefix_with_length(block, start);
         }
         block.extend_from_slice(rest);
@@ -122,8 +126,9 @@ impl VaryingFields {
             let taken = field.template.needs().count() * MAX_TAKEN;
             size(&field.name, field.max_bytes().saturating_sub(taken))
         });
-        let path = self.path.as_ref();
-        sizes.sum::<usize>() + path.map_or(0, |(_, path)| size(":path", path.bounds().1))
+        let pseudo = self.pseudo.iter();
+        let pseudo = pseudo.map(|(name, _, template)| size(name, template.bounds().1));
+        sizes.chain(pseudo).sum()
     }
 
     pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
@@ -133,6 +138,14 @@ impl VaryingFields {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(_, field)| &*field.name)
     }
+}
+
+/// Appends a field as a literal that changes no dynamic table.
+pub(crate) fn put_literal(name: &str, value: &[u8], block: &mut Vec<u8>) {
+    begin_literal(name, block);
+    let start = block.len();
+    block.extend_from_slice(value);
+    prefix_with_length(block, start);
 }
 
 #[cfg(test)]
@@ -155,7 +168,7 @@ mod tests {
             })
             .collect();
         let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
-        VaryingFields::new(&variation, Some(&path), &fields).unwrap()
+        VaryingFields::new(&variation, (None, Some(&path)), &fields).unwrap()
     }
 
     #[test]

@@ -35,7 +35,7 @@ use plimsoll_wire::http2::{
 };
 
 pub(crate) use self::control::{NOT_HTTP2, closed, other_protocol_error};
-pub(crate) use self::fields::VaryingFields;
+pub(crate) use self::fields::{VaryingFields, put_literal};
 pub(crate) use self::max_head::max_head;
 pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;

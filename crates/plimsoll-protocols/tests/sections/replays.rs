@@ -199,3 +199,126 @@ fn replay_errors_name_key() {
             .any(|p| p.starts_with("`load.arrivals`"))
     );
 }
+
+/// Requests of several methods, whose first line has neither a body nor header fields.
+const REQUESTS: &str = concat!(
+    "{\"time\":0,\"method\":\"GET\",\"path\":\"/a\"}\n",
+    "{\"time\":1,\"method\":\"POST\",\"path\":\"/b\",\"body\":{\"n\":1},\"headers\":{\"X-A\":\"1\"}}\n",
+    "{\"time\":2,\"method\":\"DELETE\",\"path\":\"/c\"}\n",
+);
+
+#[test]
+fn lines_give_methods_bodies_and_fields() {
+    let log = LogFile::new(REQUESTS);
+    let plan = log.resolve("", "");
+    assert_eq!(paths(&plan, 3), ["/a", "/b", "/c"]);
+    let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+    assert_eq!(call.method, "{{row.method}}");
+    let parts = call.replayed.as_ref().expect("parts of lines");
+    let variation = &call.varying.as_ref().expect("varying").variation;
+    let rendered = |template: &plimsoll_model::template::Template, number| {
+        let mut text = Vec::new();
+        template.write(&variation.moment(number, 0, 0), &mut text);
+        String::from_utf8(text).expect("UTF-8")
+    };
+    let method = parts.method.as_ref().expect("methods");
+    assert_eq!(
+        [0, 1, 2].map(|n| rendered(method, n)),
+        ["GET", "POST", "DELETE"]
+    );
+    let headers = parts.headers.as_ref().expect("fields");
+    assert_eq!(
+        [0, 1].map(|n| rendered(headers, n)),
+        ["", "{\"X-A\":\"1\"}"]
+    );
+    // A saved plan is the same one.
+    let saved = log.spec("", "").filled_in(&plan).to_toml().unwrap();
+    let again = spec::resolve(&spec::read(&saved).unwrap(), &FileContext).expect("right");
+    assert_eq!(
+        again.call.of_type::<HttpCall>().expect("HTTP").method,
+        call.method
+    );
+    let one = log.resolve("filter = [\"method=DELETE\"]", "");
+    assert_eq!(
+        one.call.of_type::<HttpCall>().expect("HTTP").method,
+        "DELETE"
+    );
+    let other = log.resolve("filter = [\"method!=POST\"]", "");
+    let other = other.call.of_type::<HttpCall>().expect("HTTP");
+    assert!(
+        other
+            .replayed
+            .as_ref()
+            .is_some_and(|parts| parts.headers.is_none())
+    );
+}
+
+#[test]
+fn lines_that_would_be_changed_are_refused() {
+    let head = "time,method,path,headers,body\n";
+    for (lines, call, needle) in [
+        (
+            "0,GET,/a,,\n1,POST,/b,,\n",
+            "",
+            "`load.replay`: the file has requests of POST, and no column `body`",
+        ),
+        (
+            "0,GET,/a,,x\n1,HEAD,/b,,\n",
+            "",
+            "`load.replay`: the file has requests of HEAD, whose answers have no body",
+        ),
+        (
+            "0,get,/a,,x\n",
+            "",
+            "`load.replay`: column `method`: \"get\" is not a method",
+        ),
+        (
+            "0,POST,/a,[],x\n",
+            "",
+            "`load.replay`: column `headers`, row 1: not a JSON object",
+        ),
+        (
+            "0,POST,/a,,x\n1,PUT,/a,,x\n",
+            "method = \"POST\"",
+            "`load.replay`: the file has requests of PUT, and this call's method is POST",
+        ),
+        (
+            "0,GET,/a,,x\n",
+            "body = \"own\"",
+            "`load.replay`: the file has requests of GET, and this call's method is POST",
+        ),
+    ] {
+        let problems = problems(&LogFile::new(&format!("{head}{lines}")).plan("", call));
+        assert!(
+            problems.iter().any(|p| p.starts_with(needle)),
+            "{lines}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn archives_and_cloudfront_logs_are_replayed() {
+    let archive = r#"{"log":{"version":"1.2","entries":[
+        {"startedDateTime":"2026-11-29T10:00:00.000Z","request":{"method":"GET","url":"https://a/x?y=1"},"response":{}},
+        {"startedDateTime":"2026-11-29T10:00:00.250Z","request":{"method":"PUT","url":"https://a/z","postData":{"mimeType":"text/plain","text":"b"}}},
+        {"startedDateTime":"2026-11-29T10:00:00.300Z","request":{"method":"GET","url":"ws://a/"}}]}}"#;
+    let plan = LogFile::new(archive).resolve("", "");
+    assert_eq!(times_ms(&plan), [0, 250]);
+    assert_eq!(paths(&plan, 2), ["/x?y=1", "/z"]);
+    let recording = plan.load.recording.as_ref().expect("a recording");
+    assert_eq!(
+        recording.notes()[1..],
+        [
+            "1 entry of LOG could not be read and was skipped (entry 3: it is no request of HTTP)"
+                .replace("LOG", recording.file())
+        ]
+    );
+    let log = "#Version: 1.0\n#Fields: date time c-ip cs-method cs(Host) cs-uri-stem sc-status cs-uri-query\n\
+               2026-11-29\t10:00:00\t192.0.2.1\tGET\td1.cloudfront.net\t/a\t200\t-\n\
+               2026-11-29\t10:00:01\t192.0.2.1\tGET\td1.cloudfront.net\t/b\t200\tq=1\n\
+               #Fields: date time cs-uri-stem cs-method\n\
+               2026-11-29\t10:00:02\t/c\tGET\n";
+    let plan = LogFile::new(log).resolve("", "");
+    assert_eq!(times_ms(&plan), [0, 1_000, 2_000]);
+    assert_eq!(paths(&plan, 3), ["/a", "/b?q=1", "/c"]);
+}

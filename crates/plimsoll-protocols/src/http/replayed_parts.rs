@@ -1,0 +1,138 @@
+//! The parts of a request that each line of a replayed file gives its call, besides path and body.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::template::{RenderContext, Template};
+use serde::Deserialize;
+
+use super::names::check_name;
+use crate::http2::put_literal;
+
+/// What the lines of a replayed file give their calls, besides path and body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayedParts {
+    /// The method; `None`: all calls have the same.
+    pub method: Option<Template>,
+    /// The header fields, as a JSON object; `None`: there are none.
+    pub headers: Option<Template>,
+    /// Names of the plan's own header fields, in lower case: those of lines are left out.
+    pub own_names: Vec<String>,
+}
+
+/// The values of a header field.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FieldValues {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Returns the header fields in a JSON object, names in lower case, without those that belong to a connection.
+///
+/// # Errors
+/// What can't be sent.
+pub(super) fn parse_fields(json: &str) -> Result<Vec<(String, String)>, String> {
+    if json.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fields: BTreeMap<String, FieldValues> = serde_json::from_str(json)
+        .map_err(|_| "not a JSON object of names and texts, or lists of texts".to_owned())?;
+    let mut sent = Vec::new();
+    for (name, values) in fields {
+        let name = name.to_ascii_lowercase();
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("{name:?} is not the name of a header field"));
+        }
+        let is_of_connection = check_name(&name).is_err() || name.starts_with("proxy-");
+        if is_of_connection || name == "host" {
+            continue;
+        }
+        let values = match values {
+            FieldValues::One(value) => vec![value],
+            FieldValues::Several(values) => values,
+        };
+        for value in values {
+            let is_sendable = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+            if !value.bytes().all(is_sendable) {
+                return Err(format!("the value of `{name}` can't be sent as it is"));
+            }
+            sent.push((name.clone(), value.trim().to_owned()));
+        }
+    }
+    Ok(sent)
+}
+
+impl ReplayedParts {
+    /// Calls `add` with each header field of a call's line. A body without a content type has that of JSON, if it begins
+    /// as JSON does.
+    pub(super) fn each_field(
+        &self,
+        moment: &RenderContext<'_>,
+        body: &[u8],
+        add: &mut dyn FnMut(&str, &str),
+    ) {
+        const CONTENT_TYPE: &str = "content-type";
+        let mut has_type = self.own_names.iter().any(|name| name == CONTENT_TYPE);
+        if let Some(headers) = &self.headers {
+            let mut json = Vec::new();
+            headers.write(moment, &mut json);
+            // All lines were checked when the plan was resolved.
+            let fields = parse_fields(&String::from_utf8_lossy(&json)).unwrap_or_default();
+            for (name, value) in fields {
+                if !self.own_names.contains(&name) {
+                    has_type |= name == CONTENT_TYPE;
+                    add(&name, &value);
+                }
+            }
+        }
+        if !has_type && body.starts_with(b"{") | body.starts_with(b"[") {
+            add(CONTENT_TYPE, "application/json");
+        }
+    }
+}
+
+impl ReplayedParts {
+    /// Replaces a block by the fields of a call's line, encoded for HTTP/2.
+    pub(super) fn encode(&self, moment: &RenderContext<'_>, body: &[u8], block: &mut Vec<u8>) {
+        block.clear();
+        self.each_field(moment, body, &mut |name, value| {
+            put_literal(name, value.as_bytes(), block);
+        });
+    }
+}
+
+/// Returns whether requests of this method have a length even without a body (RFC 9110, 8.6).
+pub(super) fn expects_body(method: &[u8]) -> bool {
+    matches!(method, b"POST" | b"PUT" | b"PATCH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_connections_are_left_out() {
+        let json = r#"{"Accept":"a","Host":"x","content-length":"3","Connection":"close","cookie":["b=1","c=2"]}"#;
+        let fields = parse_fields(json).expect("fields");
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            fields,
+            [
+                pair("accept", "a"),
+                pair("cookie", "b=1"),
+                pair("cookie", "c=2")
+            ]
+        );
+        assert_eq!(parse_fields(""), Ok(Vec::new()));
+        for (json, expected) in [
+            ("[]", "not a JSON object"),
+            ("{\"a\":1}", "not a JSON object"),
+            ("{\"a b\":\"\"}", "not the name of"),
+            ("{\"a\":\"x\\ny\"}", "`a` can't be sent"),
+        ] {
+            let problem = parse_fields(json).expect_err(json);
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+}
