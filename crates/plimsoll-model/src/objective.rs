@@ -297,11 +297,10 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
     if circumstances.has_busy_worker {
         seen.push("a worker used a whole core".to_owned());
     }
-    if FailureCounts::of(record).local > 0 {
-        seen.push(format!(
-            "{} failures are the generator's own",
-            FailureCounts::of(record).local
-        ));
+    match FailureCounts::of(record).local {
+        0 => {}
+        1 => seen.push("1 failure is the generator's own".to_owned()),
+        local => seen.push(format!("{local} failures are the generator's own")),
     }
     let seen = if seen.is_empty() {
         String::new()

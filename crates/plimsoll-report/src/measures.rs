@@ -10,7 +10,7 @@ use plimsoll_model::spec::GoodputSpec;
 use plimsoll_model::statistics::distribution::percentiles;
 
 use crate::answer::wide;
-use crate::quantity::{bytes, count, or_dash, rate, time};
+use crate::quantity::{bytes, count, or_dash, plural, rate, time};
 use crate::table::TextTable;
 
 /// A note on how to read the times of a run with streams.
@@ -146,15 +146,12 @@ fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
     let share = (reached_ns as f64 / 1e3 / elapsed_us.max(1) as f64).min(1.0);
     let mut text = format!("limit reached for {:.1} % of the time", share * 100.0);
     if waits > 0 {
-        let _ = write!(text, ", {} calls waited for it", count(waits));
+        let _ = write!(text, ", {} waited for it", plural(waits, "call"));
     }
     if shed > 0 {
-        let _ = write!(
-            text,
-            ", {} calls were shed ({})",
-            count(shed),
-            Outcome::NotSent.code()
-        );
+        let were = if shed == 1 { "was" } else { "were" };
+        let code = Outcome::NotSent.code();
+        let _ = write!(text, ", {} {were} shed ({code})", plural(shed, "call"));
     }
     Some(CountFact::new(LIMIT_LABEL, text))
 }
@@ -175,15 +172,20 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     besides.extend(limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
-        let text = format!("{} calls that the server had not processed", count(retried));
+        let text = format!("{} that the server had not processed", plural(retried, "call"));
         besides.push(CountFact::loud(RETRIED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
-        let text = format!(
-            "{} streams were closed at the end of the load; their times are how long they were held open",
-            count(ended)
-        );
+        let text = if ended == 1 {
+            "1 stream was closed at the end of the load; its time is how long it was held open"
+                .to_owned()
+        } else {
+            format!(
+                "{} streams were closed at the end of the load; their times are how long they were held open",
+                count(ended)
+            )
+        };
         besides.push(CountFact::loud(ENDED_WITH_LOAD_LABEL, text));
     }
     let aside = of(Count::ConnectionsSetAside);

@@ -3,6 +3,7 @@
 use super::resolve::DEFAULT_SEED;
 use super::{Problems, ResolveContext, Spec};
 use crate::plan::{ArrivalModel, CallPlan, LoadPlan};
+use crate::quantity::plural;
 use crate::schedule::Schedule;
 use crate::template::{RowOrder, Rows, Variation};
 
@@ -80,7 +81,10 @@ impl Problems {
         if !enough {
             self.add(
                 key,
-                format!("\"unique\" needs one row per call, warm-up included: the file has only {rows} rows"),
+                format!(
+                    "\"unique\" needs one row per call, warm-up included: the file has only {}",
+                    plural(rows, "row")
+                ),
             );
         }
     }

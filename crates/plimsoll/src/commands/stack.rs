@@ -293,7 +293,8 @@ fn bring_up(
 fn take_down(dir: &Path) -> Result<Exit, Failure> {
     let mut stack = Stack::load(dir).map_err(Failure::error)?;
     let ended = stack.down(dir).map_err(Failure::error)?;
-    console::result(format_args!("sessions: {ended} processes ended\n"))?;
+    let processes = if ended == 1 { "process" } else { "processes" };
+    console::result(format_args!("sessions: {ended} {processes} ended\n"))?;
     Ok(Exit::Done)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_engine::address::LocalResourceError;
 use plimsoll_engine::{EngineError, Observation, RunCompletion, fault};
+use plimsoll_model::quantity::plural;
 use plimsoll_model::run::{self, Run, RunEnding, RunHeader, RunWriter};
 use plimsoll_model::{FailureSource, Plan};
 
@@ -147,7 +148,9 @@ impl Reporter for RunRecorder<'_> {
                 connections,
                 ..
             } => self.log(&format!(
-                "started: {workers} workers, {connections} connections"
+                "started: {}, {}",
+                plural(u64::from(*workers), "worker"),
+                plural(*connections, "connection")
             )),
             Observation::Shards(shards) => self.writer.shards(shards.to_vec()),
             Observation::Interval(interval, requests) => {

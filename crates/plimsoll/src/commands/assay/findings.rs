@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::objective::{ObjectiveVerdict, judge_run};
 use plimsoll_model::plan::{Metric, Objective, Statistic, TimeMetric};
+use plimsoll_model::quantity::plural;
 use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::spec;
 use plimsoll_protocols::serving::envelope::{Envelope, ServedRequest};
@@ -190,18 +191,24 @@ fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     let mut found = Vec::new();
     if check.due != served {
         found.push(format!(
-            "the run has {} calls, and the server had {served} requests: other clients called it, or calls did not reach it",
-            check.due
+            "the run has {}, and the server had {}: other clients called it, or calls did not reach it",
+            plural(check.due, "call"),
+            plural(served, "request")
         ));
     }
     let unanswered = requests.iter().filter(|r| r.written_ns.is_none()).count();
     if unanswered > 0 {
-        found.push(format!("the server did not answer {unanswered} requests"));
+        found.push(format!(
+            "the server did not answer {}",
+            plural(unanswered as u64, "request")
+        ));
     }
     let lost = check.due.saturating_sub(check.ok);
     if lost > 0 {
+        let whose = if lost == 1 { "its time is" } else { "their times are" };
         found.push(format!(
-            "{lost} calls of the run did not end ok, and their times are not among its response times"
+            "{} of the run did not end ok, and {whose} not among its response times",
+            plural(lost, "call")
         ));
     }
     found

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use clap::Args;
 use plimsoll_engine::Address;
+use plimsoll_model::quantity::plural;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{
     self, Behaviour, HostileEndpoint, HostileProtocol, HostileServer,
@@ -76,9 +77,10 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
         announce(listening, &arguments.json)?;
     }
     if !left_out.is_empty() && !arguments.json.json {
+        let they_need = if left_out.len() == 1 { "it needs" } else { "they need" };
         console::result(format_args!(
-            "hostile: {} behaviours skipped: they need --tls-cert and --tls-key\n",
-            left_out.len()
+            "hostile: {} skipped: {they_need} --tls-cert and --tls-key\n",
+            plural(left_out.len() as u64, "behaviour")
         ))?;
     }
     let stats = server.serve().map_err(Failure::error)?;
