@@ -172,7 +172,10 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     besides.extend(limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
-        let text = format!("{} that the server had not processed", plural(retried, "call"));
+        let text = format!(
+            "{} that the server had not processed",
+            plural(retried, "call")
+        );
         besides.push(CountFact::loud(RETRIED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);

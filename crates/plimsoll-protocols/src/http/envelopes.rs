@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::call::{EventFormat, HttpCall};
 use super::payload::Payload;
+use super::section::HttpSpec;
 
 /// The names of the formats, as in `stream` of a plan.
 pub(super) const FORMAT_NAMES: [&str; 2] = ["grpc-web", "connect"];
@@ -20,6 +21,11 @@ pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 
 /// Length of the prefix. Bytes.
 pub(super) const PREFIX_LEN: usize = 5;
+
+/// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
+pub(super) fn sends_a_message(call: &HttpSpec) -> bool {
+    call.stream_format().and_then(named).is_some()
+}
 
 /// Returns the length of the message after a prefix. Bytes.
 pub(super) fn length(prefix: &[u8]) -> Option<usize> {

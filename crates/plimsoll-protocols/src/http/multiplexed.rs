@@ -539,7 +539,11 @@ impl StreamCalls for HttpCalls {
         let is_bodiless_line = self.shared.replayed.is_some() && self.scratch.is_empty();
         if self.shared.request.body_kind == BodyKind::PerCall && !is_bodiless_line {
             let mut digits = [0; 20];
-            put_literal("content-length", decimal(self.scratch.len(), &mut digits), block);
+            put_literal(
+                "content-length",
+                decimal(self.scratch.len(), &mut digits),
+                block,
+            );
         }
         if !self.step.cookies.is_empty() {
             put_literal("cookie", self.step.cookies.as_bytes(), block);

@@ -2,8 +2,6 @@
 
 use plimsoll_model::spec::FieldNameRules;
 
-use super::section::HttpSpec;
-
 /// The names that `[call.http.headers]` allows.
 pub(super) const HEADER_NAMES: FieldNameRules = FieldNameRules {
     key: "call.http.headers",
@@ -27,13 +25,5 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
             Err("message framing is set by Plimsoll itself: remove it")
         }
         _ => Ok(()),
-    }
-}
-
-/// Returns the names of header fields that are sent as typed.
-pub(super) fn typed_names(call: &HttpSpec) -> Vec<String> {
-    match call.typed_names {
-        Some(true) => call.headers.keys().cloned().collect(),
-        _ => Vec::new(),
     }
 }

@@ -7,8 +7,8 @@ use plimsoll_model::spec::{Problems, Spec, path_of};
 use plimsoll_model::template::{FieldScope, RowColumn, Rows, Template};
 
 use super::call::HttpCall;
+use super::envelopes::sends_a_message;
 use super::replayed_parts::{ReplayedParts, expects_body, parse_fields};
-use super::resolve::sends_a_message;
 use super::section::HttpSpec;
 
 /// The column with the path of a request.

@@ -109,7 +109,121 @@ pub(super) fn expects_body(method: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use plimsoll_engine::driver::{CallId, Driver, Protocol};
+    use plimsoll_model::Time;
+    use plimsoll_model::spec::{self, ResolveContext};
+    use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder};
+    use plimsoll_wire::http2::{kind, split_frame, write};
+
     use super::*;
+    use crate::http::multiplexed::{Http2Protocol, HttpScheme};
+    use crate::http::request::HttpRequest;
+    use crate::http::{Http1Protocol, HttpCall};
+
+    /// An environment whose only file is a log of requests.
+    struct LogContext;
+
+    impl ResolveContext for LogContext {
+        fn variable(&self, _: &str) -> Option<String> {
+            None
+        }
+        fn read(&self, _: &Path) -> io::Result<String> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+            Ok(LOG.as_bytes().to_vec())
+        }
+    }
+
+    const LOG: &str = concat!(
+        "{\"time\":0,\"method\":\"GET\",\"path\":\"/a\"}\n",
+        "{\"time\":1,\"method\":\"POST\",\"path\":\"/b\",\"body\":{\"n\":1},\"headers\":{\"X-A\":\"1\",\"x-own\":\"2\"}}\n",
+        "{\"time\":2,\"method\":\"PUT\",\"path\":\"/c\",\"headers\":{\"Content-Type\":\"text/plain\",\"Host\":\"x\"}}\n",
+    );
+
+    fn replayed_call() -> HttpCall {
+        crate::registry::register();
+        let plan = "target = \"http://h:1\"\n[load]\nreplay = \"log\"\n[call.http]\nheaders = { x-own = \"0\" }\n";
+        let spec = spec::read(plan).expect("readable");
+        let plan = spec::resolve(&spec, &LogContext).expect("right");
+        plan.call.of_type::<HttpCall>().expect("HTTP").clone()
+    }
+
+    #[test]
+    fn requests_over_http1_are_those_of_lines() {
+        let call = replayed_call();
+        let request = HttpRequest {
+            call: &call,
+            authority: "h:1",
+            closes: false,
+        };
+        let sent = [0, 1, 2].map(|number| {
+            let mut driver = Http1Protocol::new(&request).driver();
+            let mut out = Vec::new();
+            driver.open(Time::ZERO, &mut out);
+            driver.start(CallId(0), number, Time::ZERO, &mut out);
+            String::from_utf8(out).expect("text")
+        });
+        let head = "HTTP/1.1\r\nhost: h:1\r\nx-own: 0\r\n";
+        assert_eq!(sent[0], format!("GET /a {head}\r\n"));
+        assert_eq!(
+            sent[1],
+            format!(
+                "POST /b {head}x-a: 1\r\ncontent-type: application/json\r\ncontent-length: 7\r\n\r\n{{\"n\":1}}"
+            )
+        );
+        assert_eq!(
+            sent[2],
+            format!("PUT /c {head}content-type: text/plain\r\ncontent-length: 0\r\n\r\n")
+        );
+    }
+
+    #[test]
+    fn requests_over_http2_are_those_of_lines() {
+        let call = replayed_call();
+        let request = HttpRequest {
+            call: &call,
+            authority: "h:1",
+            closes: false,
+        };
+        let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
+        let (mut out, mut settings) = (Vec::new(), Vec::new());
+        driver.open(Time::ZERO, &mut out);
+        write::settings(&mut settings, &[]);
+        let settings = driver.receive(&settings, Time::ZERO, &mut out, &mut Vec::new());
+        assert!(settings.is_ok());
+        let mut decoder = Decoder::new(DEFAULT_TABLE_SIZE, 1 << 16);
+        let sent = [0, 1, 2].map(|number| {
+            out.clear();
+            driver.start(CallId(number), number.into(), Time::ZERO, &mut out);
+            let (mut fields, mut body, mut rest) = (Vec::new(), Vec::new(), &*out);
+            while let Ok(Some((head, payload))) = split_frame(&mut rest, 1 << 14) {
+                if head.kind() == kind::HEADERS {
+                    let decoded = decoder.decode(payload, |field| {
+                        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                        fields.push(format!("{}: {}", text(field.name), text(field.value)));
+                    });
+                    assert!(decoded.is_ok());
+                } else {
+                    body.extend_from_slice(payload);
+                }
+            }
+            (fields[2..].join("\n"), body)
+        });
+        assert_eq!(sent[0].0, ":method: GET\n:path: /a\nx-own: 0");
+        assert_eq!(
+            sent[1].0,
+            ":method: POST\n:path: /b\nx-own: 0\nx-a: 1\ncontent-type: application/json\ncontent-length: 7"
+        );
+        assert_eq!(sent[1].1, b"{\"n\":1}");
+        assert_eq!(
+            sent[2].0,
+            ":method: PUT\n:path: /c\nx-own: 0\ncontent-type: text/plain"
+        );
+    }
 
     #[test]
     fn fields_of_connections_are_left_out() {

@@ -30,7 +30,7 @@ use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
 };
-use super::names::{HEADER_NAMES, typed_names};
+use super::names::HEADER_NAMES;
 use super::paths::check_path;
 use super::payload::{Payload, TemplateContext, escaped, parse_payload};
 use super::replayed;
@@ -303,7 +303,7 @@ pub(super) fn step_call(
         path: constant_path.clone().or(path)?,
         host: call.host.clone(),
         headers,
-        typed_names: typed_names(call),
+        typed_names: call.names_as_typed(),
         body: payload.bytes,
         varying: varies.then_some(VaryingHttp {
             variation: scope.variation.clone(),
@@ -443,7 +443,7 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
     let has_body = call.body.is_some()
         || call.body_file.is_some()
         || call.form.is_some()
-        || sends_a_message(call);
+        || envelopes::sends_a_message(call);
     let method = match &call.method {
         Some(method) => method.clone(),
         None if call.websocket.is_some() => "GET".to_owned(),
@@ -471,15 +471,11 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
     method
 }
 
-/// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
-pub(super) fn sends_a_message(call: &HttpSpec) -> bool {
-    call.stream_format().and_then(envelopes::named).is_some()
-}
-
 /// Returns the constant fields, with a default content type if there is a body.
 fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
-    let has_body = payload.varying.is_some() || !payload.bytes.is_empty() || sends_a_message(call);
+    let has_body =
+        payload.varying.is_some() || !payload.bytes.is_empty() || envelopes::sends_a_message(call);
     let typed = call
         .headers
         .keys()

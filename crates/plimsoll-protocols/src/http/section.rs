@@ -182,6 +182,14 @@ pub struct HttpSpec {
 }
 
 impl HttpSpec {
+    /// Returns the names of header fields that are sent as typed.
+    pub(super) fn names_as_typed(&self) -> Vec<String> {
+        match self.typed_names {
+            Some(true) => self.headers.keys().cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns what a proxy must understand to forward the connections of `spec`, whose call this is.
     pub(super) fn wire_format(&self, spec: &Spec) -> WireFormat {
         if self.websocket.is_some() {

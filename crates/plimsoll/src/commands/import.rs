@@ -22,10 +22,10 @@ use crate::presentation;
 /// Make a plan of a recording (HAR), OpenAPI or curl lines, or a run of others' results.
 ///
 /// The format is recognised from the file. A plan is made of a recording (HAR 1.2) of a browser or a proxy, of a
-/// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and of lines of curl. A run is made of a line-per-request file
-/// (#TEST=01_steady or #TEST=02_coldconn), what `openssl s_time` printed, and a session load test's loadtest_TIME.csv or
-/// its summary. Where s_time measured new and resumed connections there are two runs, DIR/new and DIR/resumed. A session
-/// load test has two files: the other one is read, too, if it exists.
+/// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and of lines of curl. A run is made of a
+/// line-per-request file (#TEST=01_steady or #TEST=02_coldconn), what `openssl s_time` printed, and a session load
+/// test's loadtest_TIME.csv or its summary. Where s_time measured new and resumed connections there are two runs, DIR/new and
+/// DIR/resumed. A session load test has two files: the other one is read, too, if it exists.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a plan of what a browser recorded, whose answers' values later requests send

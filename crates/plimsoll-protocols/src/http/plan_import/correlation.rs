@@ -14,7 +14,8 @@ use super::answer_values::{
 use super::exchange::{PlusSign, RecordedExchange, percent_decode};
 use super::field_text::FieldText;
 use super::nested_values::{embedded_secrets, nested_values};
-use super::request_parts::{RequestValue, ValueSyntax, pieces};
+use super::request_parts::pieces;
+use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::{SecretNames, is_password, is_secret_value};
 use super::values::{entity_words, is_common, is_random, is_telling, owner_words};
 use crate::journey::TakeSpec;

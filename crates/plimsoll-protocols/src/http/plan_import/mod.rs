@@ -17,6 +17,7 @@ mod nested_values;
 mod omissions;
 mod openapi;
 mod request_parts;
+mod request_value;
 mod secrets;
 mod selection;
 mod shell_words;

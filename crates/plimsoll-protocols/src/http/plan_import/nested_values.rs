@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::request_parts::{RequestValue, ValueSyntax, pieces, values_of_json};
+use super::request_parts::{pieces, values_of_json};
+use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::is_secret;
 use super::values::is_credential;
 use super::xml_values::values_of_xml;

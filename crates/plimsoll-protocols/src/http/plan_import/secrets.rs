@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_model::redaction;
 
 use super::answer_values::as_name;
-use super::request_parts::{RequestValue, ValueSyntax};
+use super::request_value::{RequestValue, ValueSyntax};
 use super::values::{is_credential, is_path_token, words_of};
 
 /// Words in the names of secrets that people type, whatever their length.

@@ -6,7 +6,7 @@ use quick_xml::Reader;
 use quick_xml::escape::unescape;
 use quick_xml::events::{BytesStart, Event};
 
-use super::request_parts::{RequestValue, ValueSyntax};
+use super::request_value::{RequestValue, ValueSyntax};
 
 /// Elements whose values are named by an element before them, as in XML-RPC and property lists.
 const GENERIC_ELEMENTS: [&str; 9] = [

@@ -205,7 +205,11 @@ fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     }
     let lost = check.due.saturating_sub(check.ok);
     if lost > 0 {
-        let whose = if lost == 1 { "its time is" } else { "their times are" };
+        let whose = if lost == 1 {
+            "its time is"
+        } else {
+            "their times are"
+        };
         found.push(format!(
             "{} of the run did not end ok, and {whose} not among its response times",
             plural(lost, "call")

@@ -77,7 +77,11 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
         announce(listening, &arguments.json)?;
     }
     if !left_out.is_empty() && !arguments.json.json {
-        let they_need = if left_out.len() == 1 { "it needs" } else { "they need" };
+        let they_need = if left_out.len() == 1 {
+            "it needs"
+        } else {
+            "they need"
+        };
         console::result(format_args!(
             "hostile: {} skipped: {they_need} --tls-cert and --tls-key\n",
             plural(left_out.len() as u64, "behaviour")

@@ -104,7 +104,7 @@ fn join_values(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        Value::Array(items) => items.iter().map(joined).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(join_values).collect::<Vec<_>>().join(","),
         Value::Object(members) => {
             let members = members.iter();
             let pairs = members.map(|(key, value)| format!("{key},{}", join_values(value)));
