@@ -86,7 +86,7 @@ impl ReplayedParts {
                 }
             }
         }
-        if !has_type && body.starts_with(b"{") | body.starts_with(b"[") {
+        if !has_type && (body.starts_with(b"{") || body.starts_with(b"[")) {
             add(CONTENT_TYPE, "application/json");
         }
     }

@@ -285,12 +285,14 @@ impl ValueCorrelator {
     fn name_of(&mut self, value: &RequestValue) -> Option<String> {
         // A value that is not distinctive is only that of an answer if both are the id of the same thing.
         let is_common = is_common(&value.value);
-        let is_identified = is_segment(value) || is_telling(&value.name);
-        let words = if is_common && !is_segment(value) {
+        let is_segment = is_segment(value);
+        let words = if is_common && !is_segment {
             owner_words(&value.name)
         } else {
             entity_words(&value.name)
         };
+        // Words of a common value's name are only those of an owner.
+        let is_identified = is_segment || is_common || is_telling(&value.name);
         let shares = |known: &KnownValue| {
             let its_words = if is_common {
                 &known.value.owner

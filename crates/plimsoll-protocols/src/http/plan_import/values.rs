@@ -423,7 +423,7 @@ mod tests {
         let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
         for value in [
             hash,
-            "MyLongProductName2026Edition15InColour",
+            "RecommendationsForTheWholeFamily2026",
             "sk-learn",
             "6f1c3a52-0d0f-4a53-9d8e-3b1f6a0c2d11",
         ] {
