@@ -48,12 +48,15 @@ impl RequestBlock {
     }
 }
 
+/// The name of a pseudo-header field, the name encoded, and its value.
+type PseudoField = (&'static str, Box<[u8]>, Template);
+
 /// The varying header fields of calls, prepared.
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
-    /// `:method` and `:path` as far as they vary, each with its name, also encoded.
-    pseudo: Box<[(&'static str, Box<[u8]>, Template)]>,
+    /// `:method` and `:path` as far as they vary.
+    pseudo: Box<[PseudoField]>,
     /// The fields, each with its encoded name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }

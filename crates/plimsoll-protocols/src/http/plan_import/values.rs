@@ -174,14 +174,14 @@ fn names_id(name: &str) -> bool {
 /// Returns whether a name says that its value identifies something.
 pub(super) fn is_telling(name: &str) -> bool {
     let words = words_of(name);
-    words.iter().any(is_telling_word) && !is_description(&words)
+    words.iter().any(|word| is_telling_word(word)) && !is_description(&words)
 }
 
-fn is_telling_word(word: &String) -> bool {
-    TELLING_WORDS.contains(&word.as_str()) || word.ends_with("token") || ends_with_id(word)
+fn is_telling_word(word: &str) -> bool {
+    TELLING_WORDS.contains(&word) || word.ends_with("token") || ends_with_id(word)
 }
 
-fn ends_with_id(word: &String) -> bool {
+fn ends_with_id(word: &str) -> bool {
     word.len() > 2 && word.ends_with("id") && !word.ends_with("aid")
 }
 
