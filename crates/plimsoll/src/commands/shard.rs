@@ -112,7 +112,7 @@ fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<Fini
         messages(&event, |message| send(&message));
     })
     .map_err(|e| protocols::start_failure(e, &plan))?;
-    if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::lost) {
+    if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::find_loss) {
         return Err(Failure::error(lost));
     }
     Ok(FinishReport::of(finished))
