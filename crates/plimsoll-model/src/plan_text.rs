@@ -1,11 +1,12 @@
 //! Compares two plans key by key, so that reports can state how compared runs differ.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fmt;
 
 use toml::{Table, Value};
 
-use crate::spec;
+use crate::spec::{self, CallProtocol};
 
 /// A key whose value differs between two plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +69,13 @@ pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
 
 /// Returns the plan as this build writes it, if it can be parsed.
 fn normalise(plan: &str) -> Option<String> {
-    let spec = spec::read(plan).ok()?;
     // This also rewrites the call's section.
-    spec.without_secrets().to_toml().ok()
+    let mut spec = spec::read(plan).ok()?.without_secrets();
+    let canonical = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
+        Ok((protocol.canonical)(section))
+    };
+    let Ok(()) = spec.call.change(canonical);
+    spec.to_toml().ok()
 }
 
 fn dotted_keys(plan: &str) -> BTreeMap<String, String> {

@@ -114,6 +114,13 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         surroundings: &dyn ResolveContext,
     ) -> Option<Self::Call>;
 
+    /// Returns the section as a run of this version has it, where older versions used other words, or left defaults
+    /// out: so that plans can be compared.
+    #[must_use]
+    fn canonical(self) -> Self {
+        self
+    }
+
     /// Returns the section with every default of `call` written out.
     #[must_use]
     fn filled_in(self, call: &Self::Call) -> Self;
@@ -160,6 +167,8 @@ pub struct CallProtocol {
     pub(super) arrivals: fn(&Table, &LoadSpec, &mut Problems) -> OwnArrivals,
     /// [`CallSection::resolve`].
     pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn ResolveContext) -> Option<CallPlan>,
+    /// [`CallSection::canonical`].
+    pub(crate) canonical: fn(&Table) -> Table,
     /// [`CallSection::filled_in`].
     pub(super) filled_in: fn(&Table, &CallPlan) -> Table,
 }
@@ -211,6 +220,11 @@ impl CallProtocol {
                 let own = parse_section::<S>(section).map_err(|problem| problems.0.push(problem));
                 let call = own.ok()?.resolve(spec, problems, surroundings)?;
                 Some(CallPlan::new(call))
+            },
+            canonical: |section| {
+                let own = parse_section::<S>(section).map(S::canonical);
+                let canonical = own.and_then(|own| table_of(&own));
+                canonical.unwrap_or_else(|_| section.clone())
             },
             filled_in: |section, call| {
                 let filled_in = match (parse_section::<S>(section), call.of_type()) {

@@ -30,7 +30,7 @@ use super::driver::GrpcProtocol;
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
-use crate::http2::NOT_HTTP2;
+use crate::http2::{DEFAULT_MAX_HEAD, NOT_HTTP2};
 use crate::journey::{
     StepScope, change_fields, files, is_secured, keys_within, load_journeys, resolve_journey,
 };
@@ -241,6 +241,12 @@ impl CallSection for GrpcSpec {
             }
             None => resolve_call(problems, spec, self, surroundings),
         }
+    }
+
+    /// Older versions left the default limit of heads out.
+    fn canonical(mut self) -> GrpcSpec {
+        self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
+        self
     }
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {

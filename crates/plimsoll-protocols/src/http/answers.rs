@@ -103,6 +103,21 @@ fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmA
     api
 }
 
+/// Writes the API of a language model as `api`, without what it implies.
+pub(super) fn name_api(call: &mut HttpSpec) {
+    if call.stream_format() == Some(CHAT_STREAM) && call.api.is_none() {
+        let path = call.path.as_deref().unwrap_or_default();
+        let path = path.split('?').next().unwrap_or_default();
+        let is_chat = path.ends_with("/chat/completions") || !path.ends_with("/completions");
+        let api = if is_chat { "chat" } else { "completions" };
+        (call.stream, call.api) = (None, Some(api.to_owned()));
+    }
+    let api = call.api.as_deref().and_then(LlmApi::named);
+    if api.is_some_and(|api| api.computes_numbers) {
+        call.stream = None;
+    }
+}
+
 /// Reports `stream_until` and `stream_error` as problems in a plan whose answers have no such events.
 fn refuse_end_keys(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [

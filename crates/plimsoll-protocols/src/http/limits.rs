@@ -7,7 +7,7 @@ use plimsoll_model::units::ByteSize;
 use super::section::HttpSpec;
 
 /// The largest body limit: body lengths are counted in 32 bits for each call.
-const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
+pub(super) const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
 
 /// Resolves the largest body that an answer may have.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {

@@ -19,7 +19,7 @@ use plimsoll_model::spec::{
 use plimsoll_model::template::{self, FieldScope, Template};
 use plimsoll_model::units::{ByteSize, Period};
 
-use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
+use super::answers::{name_api, resolve_socket, resolve_stream, resolve_tokenizer};
 use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
@@ -27,8 +27,8 @@ use super::envelopes;
 use super::flags::would_queue;
 use super::form;
 use super::limits::{
-    check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
-    required_headers,
+    MAX_BODY, check_scheme, check_stream_duration, ends_with_load, expected, max_body,
+    refuse_fields, required_headers,
 };
 use super::names::HEADER_NAMES;
 use super::paths::check_path;
@@ -38,7 +38,7 @@ use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 use super::user_scenarios::{conversation, script};
-use crate::http2::max_head;
+use crate::http2::{DEFAULT_MAX_HEAD, max_head};
 use crate::journey::{StepScope, change_fields, files, is_secured, keys_within};
 
 impl CallSection for HttpSpec {
@@ -143,6 +143,18 @@ impl CallSection for HttpSpec {
             Some(steps) => journey::resolve(problems, spec, self, steps, surroundings),
             None => resolve_call(problems, spec, self, surroundings),
         }
+    }
+
+    /// Older versions had one API of language models, as a format of streams, and wrote out fewer defaults.
+    fn canonical(mut self) -> HttpSpec {
+        if self.journey_steps().is_some() {
+            return self;
+        }
+        name_api(&mut self);
+        self.version.get_or_insert_default();
+        self.max_body.get_or_insert(MAX_BODY);
+        self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
+        self
     }
 
     fn filled_in(mut self, call: &HttpCall) -> HttpSpec {

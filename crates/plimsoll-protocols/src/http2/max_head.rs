@@ -7,12 +7,14 @@ use plimsoll_wire::http2::MAX_HEADER_LIST;
 /// The largest limit that a plan may set. A connection buffers a whole header block.
 const MAX_HEAD: ByteSize = ByteSize(16 << 20);
 
+/// The limit unless a plan sets one.
+pub(crate) const DEFAULT_MAX_HEAD: ByteSize = ByteSize(MAX_HEADER_LIST as u64);
+
 /// Returns the limit that the key `max_head` of a section sets, in bytes. It applies to trailers, too. A
 /// value out of range is added to `problems`.
 pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<ByteSize>) -> u32 {
-    let default = u64::from(MAX_HEADER_LIST);
-    let max_head = given.map_or(default, |size| size.0);
-    if !(default..=MAX_HEAD.0).contains(&max_head) {
+    let max_head = given.unwrap_or(DEFAULT_MAX_HEAD).0;
+    if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD.0).contains(&max_head) {
         problems.add(
             format!("call.{section}.max_head"),
             "out of range: use 64KiB to 16MiB",

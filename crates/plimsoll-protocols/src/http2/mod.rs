@@ -36,7 +36,7 @@ use plimsoll_wire::http2::{
 
 pub(crate) use self::control::{NOT_HTTP2, closed, other_protocol_error};
 pub(crate) use self::fields::{VaryingFields, put_literal};
-pub(crate) use self::max_head::max_head;
+pub(crate) use self::max_head::{DEFAULT_MAX_HEAD, max_head};
 pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_offsets};
