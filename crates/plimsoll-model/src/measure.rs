@@ -102,6 +102,17 @@ impl TimeMeasure {
     pub fn is_protocol_specific(self) -> bool {
         self.index() > TimeMeasure::InterMessage.index()
     }
+
+    /// Returns whether this is a time of tokens.
+    pub fn is_about_tokens(self) -> bool {
+        matches!(
+            self,
+            TimeMeasure::TimeToFirstToken
+                | TimeMeasure::FirstToken
+                | TimeMeasure::TokenGap
+                | TimeMeasure::TokenMean
+        )
+    }
 }
 
 /// What the protocol measured of one call. Zeros are left out.

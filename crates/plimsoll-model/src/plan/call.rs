@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Target, TlsPlan, TokenCounter};
+use super::{Metric, Target, TlsPlan, TokenCounter};
 use crate::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
 
 /// One kind of call. Everything that only its protocol needs to know is in the implementation.
@@ -74,6 +74,13 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     {
         let _ = ids;
         None
+    }
+
+    /// Returns why these calls never have what `metric` limits; `None`: they may have it.
+    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+        metric
+            .is_about_tokens()
+            .then_some("calls of this protocol bring no tokens: leave it out")
     }
 
     /// Returns the tokenizer that counts the tokens of answers; `None`: only the service's own counts are known.

@@ -3,7 +3,9 @@
 use super::steps::{self, STEPS_KEY};
 use super::{Problems, Spec};
 use crate::measure::{Count, TimeMeasure};
-use crate::plan::{ArrivalModel, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric};
+use crate::plan::{
+    ArrivalModel, CallPlan, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric,
+};
 use crate::suggest::suggest;
 use crate::units::{ByteSize, Period, Rate};
 
@@ -247,9 +249,30 @@ fn parse_share(text: &str, of: &str) -> Result<f64, String> {
     percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
+/// Returns why `call` never has what `metric` limits; `None`: it may have it.
+fn lack_of(call: &CallPlan, metric: Metric) -> Option<&'static str> {
+    match metric {
+        Metric::FailedUsers if call.calls_in_a_row().is_none() => {
+            Some("each call is on its own, so there are no users: limit errors")
+        }
+        Metric::Time(TimeMetric::Measure(TimeMeasure::Journey), _)
+            if call.most_calls_of_journey().is_none() =>
+        {
+            Some("the calls are no journeys, which have [[steps]]: limit the response time, as in p99")
+        }
+        metric => call.lacks(metric),
+    }
+}
+
 impl Problems {
-    /// Resolves the objectives. `load`: the resolved load with its stages, if it is valid.
-    pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&LoadPlan>) -> Vec<Objective> {
+    /// Resolves the objectives. `call` and `load`: the resolved call, and the resolved load with its stages, if they are
+    /// valid.
+    pub(super) fn objectives(
+        &mut self,
+        spec: &Spec,
+        call: Option<&CallPlan>,
+        load: Option<&LoadPlan>,
+    ) -> Vec<Objective> {
         let mut objectives = Vec::new();
         for written in written(spec) {
             let key = format!("{}.{}", written.table, written.metric);
@@ -288,6 +311,10 @@ impl Problems {
                     key,
                     "no sessions are resumed: request it with tls.resume = true (fetch: --mode resumed)",
                 );
+                continue;
+            }
+            if let Some(why) = call.and_then(|call| lack_of(call, objective.metric)) {
+                self.add(key, why);
                 continue;
             }
             objectives.push(objective);

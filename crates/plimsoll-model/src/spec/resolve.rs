@@ -49,7 +49,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     }
     problems.check_server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec, surroundings);
-    let objectives = problems.objectives(spec, load.as_ref());
+    let objectives = problems.objectives(spec, call.as_ref(), load.as_ref());
     let watch = WatchSpec::resolve(spec.watch.as_ref(), &mut problems);
     let profile = WatchSpec::resolve_profile(spec.watch.as_ref(), &mut problems);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);

@@ -3,13 +3,24 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, Target, TlsPlan, TokenCounter};
-use plimsoll_model::redaction;
+use plimsoll_model::plan::{Call, Metric, Target, TimeMetric, TlsPlan, TokenCounter};
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
+use plimsoll_model::{TimeMeasure, redaction};
 
 use super::llm_api::ModelAnswers;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
+
+// Why no answer can have what an objective limits.
+const NO_MODEL: &str =
+    "only answers of a language model have it: needs call.http.api (plimsoll llm)";
+const NO_MESSAGES: &str = "answers are neither tokens nor messages: needs call.http.api or call.http.stream; first_byte \
+                           is the time to the beginning of any answer";
+const NUMBERS: &str =
+    "embeddings and rankings are numbers, without tokens: limit the response time, as in p99";
+const NOT_STREAMED: &str = "answers come as a whole (--no-stream, call.http.stream = false), so that nobody knows when \
+                            their tokens came: stream them, or limit the response time, as in p99";
+const TIMED_BY_TOKENS: &str = "answers of a language model are timed by tokens: use ttft or itl";
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
@@ -160,6 +171,21 @@ impl Call for HttpCall {
         })
     }
 
+    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+        match &self.journey {
+            // Some step may have it.
+            Some(journey) => {
+                let mut steps = journey.requests();
+                let lacks: Option<Vec<_>> = steps.try_fold(Vec::new(), |mut all, (call, _)| {
+                    all.push(call.lacks(metric)?);
+                    Some(all)
+                });
+                lacks?.first().copied()
+            }
+            None => self.lack_of_answers(metric),
+        }
+    }
+
     fn token_counter(&self) -> Option<&TokenCounter> {
         self.tokenizer.as_ref()
     }
@@ -190,6 +216,31 @@ impl Call for HttpCall {
 }
 
 impl HttpCall {
+    /// Returns why no answer to this request has what `metric` limits; `None`: it may have it.
+    fn lack_of_answers(&self, metric: Metric) -> Option<&'static str> {
+        let times_messages = self.stream.is_some() || self.socket.is_some();
+        let is_first = matches!(metric, Metric::Time(TimeMetric::FirstToken, _));
+        let stream = self.stream.as_ref();
+        let Some(answers) = stream.and_then(|stream| stream.tokens) else {
+            return match metric {
+                metric if metric.is_about_tokens() => Some(NO_MODEL),
+                // It is the time to the first message, too.
+                _ => (is_first && !times_messages).then_some(NO_MESSAGES),
+            };
+        };
+        let is_whole = stream.is_some_and(|stream| stream.format == EventFormat::Document);
+        match metric {
+            Metric::Time(
+                TimeMetric::Measure(TimeMeasure::FirstMessage | TimeMeasure::InterMessage),
+                _,
+            ) => Some(TIMED_BY_TOKENS),
+            metric if !metric.is_about_tokens() && !is_first => None,
+            _ if answers.api.computes_numbers => Some(NUMBERS),
+            Metric::Finish(_) => None,
+            _ => is_whole.then_some(NOT_STREAMED),
+        }
+    }
+
     /// Returns whether sending the request twice has the effect of sending it once (RFC 9110 §9.2.2), because of its
     /// method or its idempotency key.
     pub(super) fn is_idempotent(&self) -> bool {

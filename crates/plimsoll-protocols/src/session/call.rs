@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, GoodputBounds, RequestFields, Target};
+use plimsoll_model::plan::{Call, GoodputBounds, Metric, RequestFields, Target};
 use plimsoll_model::template::{MetadataField, TraceIds, Variation, VaryingMessages};
 
 /// A scripted session: created over an HTTP API, its tokens read from a WebSocket. Each of its queries is a call.
@@ -50,6 +50,11 @@ impl Call for SessionCall {
 
     fn calls_in_a_row(&self) -> Option<u32> {
         Some(self.queries)
+    }
+
+    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+        matches!(metric, Metric::Finish(_))
+            .then_some("sessions do not report why a model ended its answer: leave it out")
     }
 
     fn variation(&self) -> Option<&Variation> {

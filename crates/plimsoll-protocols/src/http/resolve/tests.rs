@@ -77,6 +77,109 @@ fn http_request_fills_in_defaults() {
 }
 
 #[test]
+fn plans_of_older_versions_compare_equal() {
+    register();
+    let keys = |old: &str, new: &str| -> Vec<String> {
+        let plan = |keys: &str| format!("target = 'http://a:1'\n[call.http]\n{keys}\n");
+        let found = plimsoll_model::plan_text::differences(&plan(old), &plan(new));
+        found.into_iter().map(|difference| difference.key).collect()
+    };
+    let nothing: [&str; 0] = [];
+    for (old, new) in [
+        ("stream = 'openai'", "api = 'chat'"),
+        (
+            "stream = 'openai'\npath = '/v1/chat/completions'",
+            "api = 'chat'\npath = '/v1/chat/completions'",
+        ),
+        (
+            "stream = 'openai'\npath = '/v1/completions?x'",
+            "api = 'completions'\npath = '/v1/completions?x'",
+        ),
+        ("api = 'embeddings'\nstream = false", "api = 'embeddings'"),
+        (
+            "",
+            "version = '1.1'\nmax_body = '4294967295B'\nmax_head = '64KiB'",
+        ),
+    ] {
+        assert_eq!(keys(old, new), nothing, "{old}");
+    }
+    for (old, new, key) in [
+        ("stream = 'openai'", "api = 'responses'", "call.http.api"),
+        (
+            "api = 'chat'\nstream = false",
+            "api = 'chat'",
+            "call.http.stream",
+        ),
+        ("stream = 'sse'", "api = 'chat'", "call.http.api"),
+        ("", "max_head = '1MiB'", "call.http.max_head"),
+    ] {
+        assert!(keys(old, new).iter().any(|found| found == key), "{old}");
+    }
+}
+
+#[test]
+fn objectives_that_answers_never_have_are_refused() {
+    let refused = |section: &str, objective: &str| {
+        let text = format!(
+            "target = \"http://a:1/\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n\
+             [objective]\n\"{objective}\" = \"{}\"\n",
+            if objective.starts_with("finish") {
+                "< 5%"
+            } else {
+                "< 1s"
+            }
+        );
+        match resolved(&text) {
+            Ok(_) => None,
+            Err(problems) => Some(problems.iter().map(ToString::to_string).collect::<String>()),
+        }
+    };
+    for (section, objective, why) in [
+        ("", "ttft.p99", "needs call.http.api or call.http.stream"),
+        ("", "finish.length", "needs call.http.api"),
+        ("stream = \"sse\"", "itl.p99", "needs call.http.api"),
+        ("api = \"chat\"\nstream = false", "ttft.p99", "--no-stream"),
+        ("api = \"chat\"\nstream = false", "tpot.mean", "--no-stream"),
+        ("api = \"chat\"", "message_gap.p99", "use ttft or itl"),
+        (
+            "api = \"embeddings\"",
+            "ttft.p99",
+            "numbers, without tokens",
+        ),
+        (
+            "api = \"rerank\"",
+            "token_gap.p99",
+            "numbers, without tokens",
+        ),
+        (
+            "api = \"embeddings\"",
+            "finish.length",
+            "numbers, without tokens",
+        ),
+    ] {
+        let found = refused(section, objective).unwrap_or_default();
+        let named = format!("objective.{objective}");
+        assert!(
+            found.contains(&named) && found.contains(why),
+            "{section} {objective}: {found}"
+        );
+    }
+    for (section, objective) in [
+        ("", "p99"),
+        ("", "first_byte.p99"),
+        ("stream = \"sse\"", "ttft.p99"),
+        ("stream = \"sse\"", "message_gap.p99"),
+        ("api = \"chat\"", "ttft.p99"),
+        ("api = \"chat\"", "itl.p99"),
+        ("api = \"chat\"\nstream = false", "finish.length"),
+        ("api = \"chat\"\nstream = false", "p99"),
+        ("api = \"embeddings\"", "service.p99"),
+    ] {
+        assert_eq!(refused(section, objective), None, "{section} {objective}");
+    }
+}
+
+#[test]
 fn grpc_web_and_connect_default_to_post() {
     let http = |section: &str| {
         let load = "target = \"http://a:1/a.B/C\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
