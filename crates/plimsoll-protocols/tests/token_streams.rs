@@ -2,6 +2,9 @@
 //! modelled on what the server of its name sends. For any split of the bytes, the same tokens, counts and end
 //! must be found.
 
+#[path = "token_streams/ends.rs"]
+mod ends;
+
 use std::fs;
 use std::path::Path;
 

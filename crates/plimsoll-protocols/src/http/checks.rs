@@ -39,7 +39,7 @@ const MEDIA_TYPES: [&str; 10] = [
     "text/xml",
 ];
 
-/// The most bytes that a compressed body may decode to, if the plan sets no limit.
+/// The most bytes that a compressed body may decode to, or that a document may have, if the plan sets no limit.
 const DEFAULT_MAX_UNPACKED: u64 = 256 << 20;
 
 /// The smallest limit for heads: calls made by tests may have none set.
@@ -92,7 +92,7 @@ pub(super) struct ResponseChecks {
     pub(super) max_body: u64,
     /// The largest head of an answer. Bytes.
     pub(super) max_head: u32,
-    /// The most bytes that a compressed body may decode to.
+    /// The most bytes that a compressed body may decode to, or that a body may have that is read as one document.
     pub(super) max_unpacked: u64,
     /// Asks for compressed answers, and decodes them even if their content is not checked.
     unpacks: bool,

@@ -24,6 +24,9 @@ const TEXT_MISSING_MESSAGE: &str = "the body does not contain the expected text"
 /// How much of a failed answer's body messages show. Bytes.
 const MAX_EXCERPT: usize = MAX_COMPARED;
 
+/// The largest document that is recognised as an error in place of a stream of tokens. Bytes.
+const MAX_ERROR_DOCUMENT: usize = 16 << 10;
+
 /// Inspects one body at a time, see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct BodyInspector {
@@ -45,6 +48,8 @@ pub(super) struct BodyInspector {
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that failed, or in which no event was found yet.
     excerpt: Vec<u8>,
+    /// Decoded bytes of a body that is read as events or as a document.
+    document_bytes: u64,
     /// The rest of the body can't be decoded, so the excerpt does not grow any more.
     excerpt_is_complete: bool,
     /// The decoded body, if values are taken from it; at most one byte more than [`MAX_CAPTURED`].
@@ -68,6 +73,8 @@ impl BodyInspector {
         self.choice_texts.clear();
         self.settled = reading.succeeded_in_head.then_some((Outcome::Ok, None));
         self.excerpt.clear();
+        self.excerpt.shrink_to(MAX_EXCERPT);
+        self.document_bytes = 0;
         self.excerpt_is_complete = false;
         self.captured.clear();
         self.media_type = reading.media_type;
@@ -127,7 +134,20 @@ impl BodyInspector {
         }
         if let Some(stream) = &checks.stream {
             if self.events_found == 0 {
-                add_to_excerpt(&mut self.excerpt, data);
+                let may_be_error = stream.format == EventFormat::Sse && stream.tokens.is_some();
+                let mut bytes = self.excerpt.iter().chain(data);
+                let first = bytes.find(|byte| !byte.is_ascii_whitespace());
+                if may_be_error && first == Some(&b'{') {
+                    add_within(&mut self.excerpt, data, MAX_ERROR_DOCUMENT);
+                } else {
+                    add_to_excerpt(&mut self.excerpt, data);
+                }
+            }
+            self.document_bytes += data.len() as u64;
+            if stream.format == EventFormat::Document && self.document_bytes > checks.max_unpacked {
+                let text = format!("a document of more than {} bytes", checks.max_unpacked);
+                self.settled = Some((Outcome::MessageTooLarge, Some(text)));
+                return;
             }
             let (reader, mut notes) = self.event_handler(checks, stream, call, events);
             match reader.take(stream, data, |event| notes.handle(&event)) {
@@ -275,7 +295,21 @@ impl BodyInspector {
     fn settle_if_not_a_stream(&mut self, stream: &EventStream) {
         let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
         let body = self.excerpt.trim_ascii();
-        if is_stream || body.is_empty() || self.media_type == EVENT_STREAM {
+        if is_stream || body.is_empty() {
+            return;
+        }
+        let tokens = stream.tokens.as_ref();
+        if let Some(why) = tokens.and_then(|answers| answers.api.error_of(body)) {
+            let text = format!(
+                "the answer is an error in place of an event stream, content-type {}: {}",
+                self.media_type,
+                printable(&why)
+            );
+            self.settled
+                .get_or_insert((Outcome::EventError, Some(text)));
+            return;
+        }
+        if self.media_type == EVENT_STREAM {
             return;
         }
         let is_error = begins_with_error(body)
@@ -338,6 +372,57 @@ impl BodyInspector {
 }
 
 fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
-    let room = MAX_EXCERPT.saturating_sub(excerpt.len()).min(data.len());
+    add_within(excerpt, data, MAX_EXCERPT);
+}
+
+fn add_within(excerpt: &mut Vec<u8>, data: &[u8], limit: usize) {
+    let room = limit.saturating_sub(excerpt.len()).min(data.len());
     excerpt.extend_from_slice(&data[..room]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::HttpCall;
+    use super::super::llm_api::ModelAnswers;
+    use super::*;
+
+    /// Returns the outcome of a document of so many bytes, read in pieces with this limit.
+    fn outcome_of_document(bytes: usize, limit: u64) -> Option<Outcome> {
+        let call = HttpCall {
+            stream: Some(EventStream {
+                format: EventFormat::Document,
+                until: None,
+                error: None,
+                tokens: Some(ModelAnswers::default()),
+            }),
+            max_body: u32::MAX,
+            ..HttpCall::default()
+        };
+        let mut checks = ResponseChecks::new(&call);
+        checks.max_unpacked = limit;
+        let mut inspector = BodyInspector::default();
+        let mut events = Vec::new();
+        // The limit counts anew for each answer.
+        for _ in 0..2 {
+            inspector.restart(&checks, BodyMetadata::PLAIN);
+            for piece in vec![b' '; bytes].chunks(1_000) {
+                inspector.take(&checks, piece, CallId(0), &mut events);
+            }
+        }
+        inspector.settled.map(|(outcome, _)| outcome)
+    }
+
+    #[test]
+    fn documents_are_limited_as_unpacked_bodies() {
+        // Large batches of embeddings have more than 16 MiB.
+        let batch = 20 << 20;
+        let limit = ResponseChecks::new(&HttpCall {
+            max_body: u32::MAX,
+            ..HttpCall::default()
+        });
+        assert_eq!(outcome_of_document(batch, limit.max_unpacked), None);
+        assert_eq!(outcome_of_document(5_000, 5_000), None);
+        let outcome = outcome_of_document(5_001, 5_000);
+        assert_eq!(outcome, Some(Outcome::MessageTooLarge));
+    }
 }

@@ -2,7 +2,7 @@
 //! lines, or messages with a length prefix (`envelopes`).
 //!
 //! Invariant: only the incomplete event of a body is buffered, and never more of it than the limit of its stream.
-//! `content` passes bodies to the reader as they arrive.
+//! `content` passes bodies to the reader as they arrive, and limits those that are one document.
 
 use plimsoll_model::Outcome;
 
@@ -12,9 +12,8 @@ use super::envelopes::{self, PREFIX_LEN};
 /// The largest event that is read, except of streams of tokens. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// The largest document that is read where the whole body is one, and the largest event of a stream of tokens: its last
-/// one may repeat the whole answer. Bytes.
-const MAX_DOCUMENT: usize = 16 << 20;
+/// The largest event of a stream of tokens: its last one may repeat the whole answer. Bytes.
+const MAX_TOKEN_EVENT: usize = 16 << 20;
 
 /// The data of the event that ends a stream of tokens, if the plan names no other.
 const TOKEN_STREAM_END: &[u8] = b"[DONE]";
@@ -47,9 +46,6 @@ pub enum EventsError {
     /// An event is larger than the limit of its stream, which is given in bytes.
     #[error("an event of more than {0} bytes")]
     TooLarge(usize),
-    /// A body that is one document is larger than [`MAX_DOCUMENT`].
-    #[error("a document of more than {MAX_DOCUMENT} bytes")]
-    DocumentTooLarge,
     /// A line is not JSON in a stream of JSON lines.
     #[error("a line that does not begin like a JSON document")]
     NotJson,
@@ -97,7 +93,8 @@ impl EventReader {
             return self.take_messages(stream, flag, data, &mut sink);
         }
         if stream.format == EventFormat::Document {
-            return self.take_document(data);
+            self.line.extend_from_slice(data);
+            return Ok(data.len());
         }
         let mut bytes = data;
         while let Some(&first) = bytes.first() {
@@ -127,15 +124,6 @@ impl EventReader {
                 return Ok(data.len() - bytes.len());
             }
         }
-        Ok(data.len())
-    }
-
-    /// Keeps a part of the document that is the whole body.
-    fn take_document(&mut self, data: &[u8]) -> Result<usize, EventsError> {
-        if self.line.len() + data.len() > MAX_DOCUMENT {
-            return Err(EventsError::DocumentTooLarge);
-        }
-        self.line.extend_from_slice(data);
         Ok(data.len())
     }
 
@@ -282,7 +270,7 @@ impl EventReader {
 /// When an event of so many bytes is larger than the limit of its stream.
 fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
     let limit = match stream.tokens {
-        Some(_) => MAX_DOCUMENT,
+        Some(_) => MAX_TOKEN_EVENT,
         None => MAX_EVENT,
     };
     if bytes > limit {

@@ -1,6 +1,10 @@
 //! Parses why a model stopped (`finish_reason`), in the words of several services.
 
+use std::borrow::Cow;
+
 use plimsoll_model::measure::Count;
+
+use super::lenient_json::FromAnyShape;
 
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,16 @@ impl FinishReason {
             FinishReason::Abort => Count::FinishAbort,
             FinishReason::Other => Count::FinishOther,
         }
+    }
+}
+
+/// The word of a service for why a choice ended; `None` if it has not, or the value is no word.
+#[derive(Clone, Copy, Default)]
+pub(super) struct StopWord(pub(super) Option<FinishReason>);
+
+impl<'de> FromAnyShape<'de> for StopWord {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.0 = FinishReason::of(&text);
     }
 }
 

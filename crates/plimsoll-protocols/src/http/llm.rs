@@ -11,7 +11,7 @@ use plimsoll_model::spec::{
     CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_typed_to_optional,
 };
 use plimsoll_model::template::filler_words;
-use plimsoll_model::units::Period;
+use plimsoll_model::units::{ByteSize, Period};
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
@@ -147,6 +147,10 @@ pub struct LlmFlags {
     goodput: Vec<GoodputBound>,
 
     #[command(flatten)]
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for whole answers].
+    #[arg(long, value_name = "SIZE")]
+    max_body: Option<ByteSize>,
+
     credentials: CredentialFlags,
 
     #[command(flatten)]
@@ -197,6 +201,7 @@ impl ProtocolCommand for LlmFlags {
         let load = &mut spec.load;
         load.deadline = load
             .deadline
+            max_body: self.max_body,
             .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
         let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
         if is_open && would_queue(load, self.http_version) {

@@ -2,6 +2,7 @@
 //!
 //! An API is a file below and a line in [`LLM_APIS`]. `llm` writes requests by it, and `content` reads answers.
 
+mod blocks;
 mod chat;
 mod choices;
 mod completions;
@@ -16,6 +17,7 @@ use std::fmt;
 use plimsoll_model::plan::GoodputBounds;
 use serde_json::{Map, Value, json};
 
+use super::finish_reason::FinishReason;
 use super::tokens::AnswerChunk;
 
 /// All APIs, in the order in which flags and messages list them.
@@ -104,6 +106,16 @@ impl LlmApi {
     /// Returns the API of this name.
     pub fn named(name: &str) -> Option<&'static LlmApi> {
         LLM_APIS.into_iter().find(|api| api.name == name)
+    }
+
+    /// Returns what a document with an answer as a whole says of a failure, for a message; `None`: it reports none, or is
+    /// not a document of this API.
+    pub(super) fn error_of(&self, document: &[u8]) -> Option<Vec<u8>> {
+        let answer = (self.read_answer)(document).ok()?;
+        let has_failed =
+            |reason: Option<FinishReason>| reason.is_some_and(FinishReason::is_failure);
+        let is_error = answer.is_error() || answer.ends().any(|(_, reason)| has_failed(reason));
+        is_error.then(|| answer.explanation_or(document).to_vec())
     }
 
     /// Returns the names of all APIs.

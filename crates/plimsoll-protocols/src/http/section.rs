@@ -146,7 +146,8 @@ pub struct HttpSpec {
     #[arg(long, action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
 
-    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for what is unpacked, and for
+    /// whole answers of a model].
     #[arg(long, value_name = "SIZE")]
     pub max_body: Option<ByteSize>,
 

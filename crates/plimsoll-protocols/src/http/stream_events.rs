@@ -10,6 +10,7 @@ use super::call::{EventFormat, EventStream};
 use super::checks::printable;
 use super::envelopes;
 use super::events::{StreamEvent, StreamEventKind};
+use super::finish_reason::FinishReason;
 use super::lenient_json;
 use super::llm_api::LlmApi;
 use super::tokens::{AnswerChunk, TokenCounts};
@@ -28,6 +29,8 @@ pub(super) struct TokenState {
     /// The choices that have begun, as a bit set.
     begun_choices: u128,
     ended_choices: u128,
+    /// The choices that have called tools of the client.
+    calling_choices: u128,
 }
 
 impl TokenState {
@@ -145,12 +148,20 @@ impl StreamEventHandler<'_> {
             self.events.push(Event::WholeAnswer(call));
         }
         let mut failure = None;
+        tokens.calling_choices |= chunk.calling_choices();
         for (choice, reason) in chunk.ends() {
             let choice = 1 << choice;
             tokens.begun_choices |= choice;
             // Some services repeat the finish reason in later events.
             if let Some(reason) = reason.filter(|_| tokens.ended_choices & choice == 0) {
                 tokens.ended_choices |= choice;
+                // The event that ends an answer need not say that it has called a tool.
+                let reason = match reason {
+                    FinishReason::Stop if tokens.calling_choices & choice != 0 => {
+                        FinishReason::ToolCalls
+                    }
+                    reason => reason,
+                };
                 let count = reason.count();
                 self.events.push(Event::Count { call, count, n: 1 });
                 failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
@@ -166,7 +177,7 @@ impl StreamEventHandler<'_> {
             tokens.has_text = true;
             tokens.has_reasoning |= chunk.has_thoughts();
             if let Some(text) = &mut self.text {
-                text.push_str(chunk.first_content());
+                text.extend(chunk.first_reply());
             }
             if let Some(texts) = &mut self.written {
                 chunk.write(texts);

@@ -79,10 +79,8 @@ impl<'a> AnswerChunk<'a> {
 
     /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it ends.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
-        let index = |choice: &Choice<'_>| choice.index.min(MAX_CHOICES - 1) as u32;
-        self.choices
-            .iter()
-            .map(move |choice| (index(choice), choice.finish_reason))
+        let choices = self.choices.iter();
+        choices.map(|choice| (choice.bit(), choice.finish_reason))
     }
 
     /// Returns whether some of the text is reasoning. A summary is another text than that whose tokens were counted.
@@ -99,17 +97,29 @@ impl<'a> AnswerChunk<'a> {
         self.choices.iter().map(Choice::text_bytes).sum()
     }
 
-    /// Returns the content of the first choice without its reasoning: the next turn of a conversation repeats it.
-    pub(super) fn first_content(&self) -> &str {
-        let first = self.choices.first().and_then(Choice::delta_or_message);
-        first.map_or("", |delta| &delta.content.text)
+    /// Returns what the first choice says without its reasoning: its content and a refusal, one of which is usually
+    /// empty. The next turn of a conversation repeats them.
+    pub(super) fn first_reply(&self) -> [&str; 2] {
+        let first = self.choices.iter().find(|choice| choice.index == 0);
+        let delta = first.and_then(Choice::delta_or_message);
+        delta.map_or([""; 2], |delta| [&delta.content.text, &delta.refusal])
+    }
+
+    /// Returns the choices that call tools of the client, as a bit set.
+    pub(super) fn calling_choices(&self) -> u128 {
+        let calls = |choice: &&Choice<'_>| {
+            let delta = choice.delta_or_message();
+            delta.is_some_and(|delta| delta.calls_tools)
+        };
+        let calling = self.choices.iter().filter(calls);
+        calling.fold(0, |set, choice| set | 1 << choice.bit())
     }
 
     /// Appends the text of each choice to its own string, with reasoning and refusals, because these are tokens, too.
     /// Arguments of tool calls are not included.
     pub(super) fn write(self, texts: &mut Vec<String>) {
         for choice in self.choices {
-            let index = choice.index.min(MAX_CHOICES - 1) as usize;
+            let index = choice.bit() as usize;
             if index >= texts.len() {
                 texts.resize(index + 1, String::new());
             }
@@ -130,6 +140,8 @@ impl<'a> AnswerChunk<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TokenCounts {
     pub(super) prompt: Option<u64>,
+    /// Tokens of the prompt that are counted apart from the others, because a cache had or keeps them.
+    pub(super) cached: Option<u64>,
     pub(super) answer: Option<u64>,
     /// Tokens of the answer that are reasoning.
     pub(super) reasoning: Option<u64>,
@@ -137,14 +149,17 @@ pub(super) struct TokenCounts {
 
 impl TokenCounts {
     pub(super) fn if_reported(self) -> Option<TokenCounts> {
-        (self.prompt.is_some() || self.answer.is_some()).then_some(self)
+        let counts = [self.prompt, self.cached, self.answer];
+        counts.iter().any(Option::is_some).then_some(self)
     }
 
     /// Adds what an earlier event of the same answer has counted, and this one has not.
     pub(super) fn after(self, earlier: TokenCounts) -> TokenCounts {
         TokenCounts {
-            // Some services begin with a prompt of 0 tokens, and others end with one.
+            // Some services begin with a prompt of 0 tokens, and others end with one. An event may have one of the two
+            // counts of the prompt only.
             prompt: self.prompt.filter(|n| *n > 0).or(earlier.prompt),
+            cached: self.cached.filter(|n| *n > 0).or(earlier.cached),
             answer: self.answer.or(earlier.answer),
             reasoning: self.reasoning.or(earlier.reasoning),
         }
@@ -159,7 +174,7 @@ impl TokenCounts {
             self.reasoning.unwrap_or(0)
         };
         TokenUsage {
-            prompt: self.prompt.unwrap_or(0),
+            prompt: self.prompt.unwrap_or(0) + self.cached.unwrap_or(0),
             answer,
             streamed: answer.saturating_sub(hidden),
         }
@@ -202,6 +217,11 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
+    /// Returns the index, below [`MAX_CHOICES`].
+    fn bit(&self) -> u32 {
+        self.index.min(MAX_CHOICES - 1) as u32
+    }
+
     pub(super) fn delta_or_message(&self) -> Option<&Delta<'a>> {
         self.delta.as_ref().or(self.message.as_ref())
     }
@@ -219,6 +239,8 @@ pub(super) struct Delta<'a> {
     pub(super) thought: Cow<'a, str>,
     /// Length of the names and arguments of tool calls. Bytes.
     pub(super) call_bytes: usize,
+    /// Whether a call is one that the client has to answer, in place of the service.
+    pub(super) calls_tools: bool,
     /// Whether the reasoning is a summary of what was not streamed.
     pub(super) is_summary: bool,
     pub(super) error: bool,

@@ -2,23 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ApiKeyField, LlmApi, ModelPrompt, choices};
+use super::{LlmApi, ModelPrompt, completions};
 
 pub(super) static API: LlmApi = LlmApi {
     name: "chat",
     path: "/chat/completions",
-    key: ApiKeyField::BEARER,
-    headers: &[],
     messages_key: Some("messages"),
     has_system: true,
-    limit_key: Some("max_tokens"),
-    default_limit: None,
-    has_documents: false,
-    computes_numbers: false,
-    counts_on_request: true,
     put_prompt,
-    read_event: choices::read,
-    read_answer: choices::read,
+    ..completions::API
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {

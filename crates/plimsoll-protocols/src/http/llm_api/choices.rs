@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 
-use crate::http::finish_reason::FinishReason;
+use crate::http::finish_reason::StopWord;
 use crate::http::lenient_json::{
     AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
 };
@@ -155,10 +155,7 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
                 "delta" => self.delta = Some(value(&mut object)?),
                 "message" => self.message = Some(value(&mut object)?),
                 "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.text,
-                "finish_reason" => {
-                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
-                    self.finish_reason = FinishReason::of(&word);
-                }
+                "finish_reason" => self.finish_reason = value::<StopWord, _>(&mut object)?.0,
                 "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.if_reported(),
                 "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
@@ -177,6 +174,7 @@ impl<'de> FromAnyShape<'de> for Delta<'de> {
                 "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.text,
                 "tool_calls" | "function_call" => {
                     self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                    self.calls_tools |= self.call_bytes > 0;
                 }
                 "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
                 key if self.thought.is_empty() && is_reasoning(key) => {

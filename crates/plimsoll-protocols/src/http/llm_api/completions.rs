@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiKeyField, LlmApi, ModelPrompt, choices};
 
-pub(super) static API: LlmApi = LlmApi {
+/// The plainest API: the others state how they differ from it.
+pub(super) const API: LlmApi = LlmApi {
     name: "completions",
     path: "/completions",
     key: ApiKeyField::BEARER,

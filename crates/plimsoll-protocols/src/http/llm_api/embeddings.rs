@@ -2,23 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ApiKeyField, LlmApi, ModelPrompt, vectors};
+use super::{LlmApi, ModelPrompt, completions, vectors};
 
-pub(super) static API: LlmApi = LlmApi {
+pub(super) const API: LlmApi = LlmApi {
     name: "embeddings",
     path: "/embeddings",
-    key: ApiKeyField::BEARER,
-    headers: &[],
-    messages_key: None,
-    has_system: false,
     limit_key: None,
-    default_limit: None,
-    has_documents: false,
     computes_numbers: true,
     counts_on_request: false,
     put_prompt,
     read_event: vectors::read,
     read_answer: vectors::read,
+    ..completions::API
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {

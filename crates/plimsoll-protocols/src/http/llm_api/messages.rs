@@ -3,15 +3,16 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
+use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::{ApiKeyField, LlmApi, ModelPrompt};
-use crate::http::finish_reason::FinishReason;
+use super::blocks::{AnswerBlock, ErrorFields};
+use super::{ApiKeyField, LlmApi, ModelPrompt, completions};
+use crate::http::finish_reason::StopWord;
 use crate::http::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+    FromAnyShape, LenientCount, LenientString, ObjectKey, skip, value,
 };
-use crate::http::tokens::{AnswerChunk, CallBytes, Delta, TokenCounts, append, read_json};
+use crate::http::tokens::{AnswerChunk, Delta, TokenCounts, read_json};
 
 pub(super) static API: LlmApi = LlmApi {
     name: "messages",
@@ -24,15 +25,13 @@ pub(super) static API: LlmApi = LlmApi {
     headers: &[("anthropic-version", "2023-06-01")],
     messages_key: Some("messages"),
     has_system: true,
-    limit_key: Some("max_tokens"),
     // The API refuses requests without a limit.
     default_limit: Some(1024),
-    has_documents: false,
-    computes_numbers: false,
     counts_on_request: false,
     put_prompt,
     read_event,
     read_answer,
+    ..completions::API
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
@@ -55,12 +54,12 @@ fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 struct MessageEvent<'a> {
     kind: Cow<'a, str>,
     /// A piece of a block, or a change of the message.
-    delta: MessageContent<'a>,
+    delta: AnswerBlock<'a>,
     /// The beginning of a block.
-    block: MessageContent<'a>,
+    block: AnswerBlock<'a>,
     message: MessageObject<'a>,
     usage: MessageUsage,
-    has_error: bool,
+    error: ErrorFields<'a>,
 }
 
 impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
@@ -72,7 +71,7 @@ impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
                 "content_block" => self.block = value(&mut object)?,
                 "message" => self.message = value(&mut object)?,
                 "usage" => self.usage = value(&mut object)?,
-                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
+                "error" => self.error = value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -83,8 +82,9 @@ impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
 impl<'a> MessageEvent<'a> {
     fn into_chunk(self) -> AnswerChunk<'a> {
         match &*self.kind {
-            kind if self.has_error || kind == "error" => AnswerChunk {
+            kind if self.error.is_set || kind == "error" => AnswerChunk {
                 is_error: true,
+                explanation: self.error.text(),
                 ..AnswerChunk::default()
             },
             "message_start" => AnswerChunk {
@@ -111,74 +111,23 @@ impl<'a> MessageEvent<'a> {
     }
 }
 
-/// The beginning of a block, a piece of one, or all blocks of a message.
-#[derive(Default)]
-struct MessageContent<'a> {
-    text: Cow<'a, str>,
-    thinking: Cow<'a, str>,
-    /// Length of the name of a tool, and of its input. Bytes.
-    call_bytes: usize,
-    stop_reason: Option<FinishReason>,
-}
-
-impl<'a> MessageContent<'a> {
-    fn into_delta(self) -> Delta<'a> {
-        let mut delta = Delta {
-            thought: self.thinking,
-            call_bytes: self.call_bytes,
-            ..Delta::default()
-        };
-        delta.content.text = self.text;
-        delta
-    }
-}
-
-impl<'de> FromAnyShape<'de> for MessageContent<'de> {
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(AnyShape(block)) = list.next_element::<AnyShape<MessageContent<'de>>>()? {
-            append(&mut self.text, block.text);
-            append(&mut self.thinking, block.thinking);
-            self.call_bytes += block.call_bytes;
-        }
-        Ok(())
-    }
-
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(ObjectKey(key)) = object.next_key()? {
-            match &*key {
-                "text" => self.text = value::<LenientString<'_>, _>(&mut object)?.0,
-                "thinking" => self.thinking = value::<LenientString<'_>, _>(&mut object)?.0,
-                // `input` is empty where a block begins, and comes in pieces.
-                "name" | "partial_json" => {
-                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
-                }
-                "stop_reason" => {
-                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
-                    self.stop_reason = FinishReason::of(&word);
-                }
-                // Signatures and citations are not tokens of the answer.
-                _ => skip(&mut object)?,
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A message: an answer as a whole, or what a stream begins with.
 #[derive(Default)]
 struct MessageObject<'a> {
-    content: MessageContent<'a>,
-    stop_reason: Option<FinishReason>,
+    kind: Cow<'a, str>,
+    content: AnswerBlock<'a>,
+    stop_reason: StopWord,
     usage: MessageUsage,
-    has_error: bool,
+    error: ErrorFields<'a>,
 }
 
 impl<'a> MessageObject<'a> {
     fn into_whole(self) -> AnswerChunk<'a> {
         AnswerChunk {
             usage: self.usage.counts(self.usage.answer).if_reported(),
-            is_error: self.has_error,
-            ..AnswerChunk::of_choice(self.content.into_delta(), self.stop_reason)
+            is_error: self.error.is_set || self.kind == "error",
+            explanation: self.error.text(),
+            ..AnswerChunk::of_choice(self.content.into_delta(), self.stop_reason.0)
         }
     }
 }
@@ -187,13 +136,11 @@ impl<'de> FromAnyShape<'de> for MessageObject<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
+                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
                 "content" => self.content = value(&mut object)?,
-                "stop_reason" => {
-                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
-                    self.stop_reason = FinishReason::of(&word);
-                }
+                "stop_reason" => self.stop_reason = value(&mut object)?,
                 "usage" => self.usage = value(&mut object)?,
-                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
+                "error" => self.error = value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -205,7 +152,7 @@ impl<'de> FromAnyShape<'de> for MessageObject<'de> {
 #[derive(Clone, Copy, Default)]
 struct MessageUsage {
     uncached: Option<u64>,
-    cached: u64,
+    cached: Option<u64>,
     answer: Option<u64>,
     /// Tokens of the answer that are reasoning.
     thinking: Option<u64>,
@@ -215,7 +162,8 @@ impl MessageUsage {
     /// Returns the counts with all of the prompt, and these tokens of the answer.
     fn counts(self, answer: Option<u64>) -> TokenCounts {
         TokenCounts {
-            prompt: self.uncached.map(|tokens| tokens + self.cached),
+            prompt: self.uncached,
+            cached: self.cached,
             answer,
             reasoning: self.thinking,
         }
@@ -228,7 +176,10 @@ impl<'de> FromAnyShape<'de> for MessageUsage {
             match &*key {
                 "input_tokens" => self.uncached = value::<LenientCount, _>(&mut object)?.0,
                 "cache_creation_input_tokens" | "cache_read_input_tokens" => {
-                    self.cached += value::<LenientCount, _>(&mut object)?.0.unwrap_or(0);
+                    let tokens = value::<LenientCount, _>(&mut object)?.0;
+                    self.cached = tokens
+                        .map(|more| self.cached.unwrap_or(0) + more)
+                        .or(self.cached);
                 }
                 "output_tokens" => self.answer = value::<LenientCount, _>(&mut object)?.0,
                 "thinking_tokens" => self.thinking = value::<LenientCount, _>(&mut object)?.0,
@@ -245,6 +196,7 @@ impl<'de> FromAnyShape<'de> for MessageUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::finish_reason::FinishReason;
 
     fn read(json: &str) -> AnswerChunk<'_> {
         read_event(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
@@ -323,8 +275,8 @@ mod tests {
             "stop_reason":"tool_use","usage":{"input_tokens":9,"output_tokens":7}}"#;
         let chunk = read_answer(json.as_bytes()).unwrap();
         assert_eq!(
-            (chunk.first_content(), chunk.text_bytes()),
-            ("It is", 2 + 5 + 1)
+            (chunk.first_reply(), chunk.text_bytes()),
+            (["It is", ""], 2 + 5 + 1)
         );
         let ends: Vec<_> = chunk.ends().collect();
         assert_eq!(ends, [(0, Some(FinishReason::ToolCalls))]);
@@ -341,7 +293,7 @@ mod tests {
             "cache_creation_input_tokens":100,"cache_read_input_tokens":1000,"output_tokens":1}}}"#,
         );
         let first = first.usage().unwrap();
-        assert_eq!((first.prompt, first.answer), (Some(1109), None));
+        assert_eq!((first.usage(true).prompt, first.answer), (1109, None));
         let last = read(
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},
             "usage":{"output_tokens":15}}"#,
@@ -350,11 +302,33 @@ mod tests {
         assert_eq!(reasons, [(0, Some(FinishReason::Length))]);
         let usage = last.usage().unwrap().after(first).usage(true);
         assert_eq!((usage.prompt, usage.answer), (1109, 15));
+        // The last event may repeat the tokens that no cache had, and leave out the others.
+        let last = read(r#"{"type":"message_delta","usage":{"input_tokens":9,"output_tokens":2}}"#);
+        let usage = last.usage().unwrap().after(first).usage(true);
+        assert_eq!((usage.prompt, usage.answer), (1109, 2));
+        // It may also have all counts, which then replace those of the first.
+        let last = read(
+            r#"{"type":"message_delta","usage":{"input_tokens":9,"cache_creation_input_tokens":0,
+            "cache_read_input_tokens":1100,"output_tokens":2}}"#,
+        );
+        assert_eq!(last.usage().unwrap().after(first).usage(true).prompt, 1109);
         // Proxies that count the prompt only at the end begin with 0.
         let first = read(r#"{"type":"message_start","message":{"usage":{"input_tokens":0}}}"#);
         let last = read(r#"{"type":"message_delta","usage":{"input_tokens":7,"output_tokens":2}}"#);
         let first = first.usage().unwrap();
         assert_eq!(last.usage().unwrap().after(first).prompt, Some(7));
         assert_eq!(first.after(last.usage().unwrap()).prompt, Some(7));
+    }
+
+    #[test]
+    fn errors_are_explained_in_their_own_words() {
+        let json = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+        let whole = read_answer(json.as_bytes()).unwrap();
+        for chunk in [read(json), whole] {
+            assert!(chunk.is_error());
+            assert_eq!(chunk.explanation, "overloaded_error: Overloaded");
+        }
+        let bare = read_answer(br#"{"type":"error","request_id":"r"}"#).unwrap();
+        assert!(bare.is_error());
     }
 }

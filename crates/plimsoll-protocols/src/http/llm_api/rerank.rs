@@ -3,23 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ApiKeyField, LlmApi, ModelPrompt, vectors};
+use super::{LlmApi, ModelPrompt, embeddings};
 
 pub(super) static API: LlmApi = LlmApi {
     name: "rerank",
     path: "/rerank",
-    key: ApiKeyField::BEARER,
-    headers: &[],
-    messages_key: None,
-    has_system: false,
-    limit_key: None,
-    default_limit: None,
     has_documents: true,
-    computes_numbers: true,
-    counts_on_request: false,
     put_prompt,
-    read_event: vectors::read,
-    read_answer: vectors::read,
+    ..embeddings::API
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {

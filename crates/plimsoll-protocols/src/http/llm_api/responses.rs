@@ -3,33 +3,26 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
+use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::{ApiKeyField, LlmApi, ModelPrompt};
-use crate::http::finish_reason::FinishReason;
-use crate::http::lenient_json::{
-    AnyShape, FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, value,
-};
-use crate::http::tokens::{
-    AnswerChunk, CallBytes, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
-};
+use super::blocks::{AnswerBlock, ErrorFields};
+use super::{LlmApi, ModelPrompt, completions};
+use crate::http::finish_reason::{FinishReason, StopWord};
+use crate::http::lenient_json::{FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, value};
+use crate::http::tokens::{AnswerChunk, ContentParts, Delta, TokenCounts, is_reasoning, read_json};
 
 pub(super) static API: LlmApi = LlmApi {
     name: "responses",
     path: "/responses",
-    key: ApiKeyField::BEARER,
-    headers: &[],
     messages_key: Some("input"),
     has_system: true,
     limit_key: Some("max_output_tokens"),
-    default_limit: None,
-    has_documents: false,
-    computes_numbers: false,
     counts_on_request: false,
     put_prompt,
     read_event,
     read_answer,
+    ..completions::API
 };
 
 fn put_prompt(body: &mut Map<String, Value>, prompt: &ModelPrompt<'_>) {
@@ -52,7 +45,7 @@ fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 struct ResponseEvent<'a> {
     kind: Cow<'a, str>,
     delta: ContentParts<'a>,
-    item: OutputItem<'a>,
+    item: AnswerBlock<'a>,
     response: ResponseObject<'a>,
     /// What the event itself says of an error.
     error: ErrorFields<'a>,
@@ -94,7 +87,16 @@ impl<'a> ResponseEvent<'a> {
             // The name of a tool is the first part of a call that the model writes.
             "output_item.added" if self.item.kind.ends_with("_call") => {
                 let call = Delta {
-                    call_bytes: self.item.name_bytes,
+                    call_bytes: self.item.call_bytes,
+                    calls_tools: self.item.calls_tools,
+                    ..Delta::default()
+                };
+                AnswerChunk::of_choice(call, None)
+            }
+            // Its text has been streamed before.
+            "output_item.done" if self.item.calls_tools => {
+                let call = Delta {
+                    calls_tools: true,
                     ..Delta::default()
                 };
                 AnswerChunk::of_choice(call, None)
@@ -118,7 +120,11 @@ fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
             delta.is_summary = what.starts_with("reasoning_summary");
         }
         // Arguments and inputs of calls, code to run.
-        _ => delta.call_bytes = text.all().len(),
+        what => {
+            delta.call_bytes = text.all().len();
+            delta.calls_tools =
+                matches!(what, "function_call_arguments" | "custom_tool_call_input");
+        }
     }
     delta
 }
@@ -127,10 +133,14 @@ fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
 #[derive(Default)]
 struct ResponseObject<'a> {
     status: Cow<'a, str>,
+    /// The object is an error in place of a response.
+    is_error: bool,
     usage: TokenCounts,
     error: ErrorFields<'a>,
-    incomplete: IncompleteDetails<'a>,
-    output: OutputItem<'a>,
+    /// What an error says that is not in a key of its own.
+    outer_error: ErrorFields<'a>,
+    incomplete: IncompleteDetails,
+    output: AnswerBlock<'a>,
 }
 
 impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
@@ -140,6 +150,13 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
                 "status" => self.status = value::<LenientString<'_>, _>(&mut object)?.0,
                 "usage" => self.usage = value(&mut object)?,
                 "error" => self.error = value(&mut object)?,
+                "type" | "object" => {
+                    self.is_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                }
+                "code" => self.outer_error.code = value::<LenientString<'_>, _>(&mut object)?.0,
+                "message" => {
+                    self.outer_error.message = value::<LenientString<'_>, _>(&mut object)?.0;
+                }
                 "incomplete_details" => self.incomplete = value(&mut object)?,
                 "output" => self.output = value(&mut object)?,
                 _ => skip(&mut object)?,
@@ -163,19 +180,17 @@ impl<'a> ResponseObject<'a> {
 
     /// Returns a response that was not streamed.
     fn into_whole(self) -> AnswerChunk<'a> {
-        let explanation = self.error.text();
+        let explanation = match self.error.text() {
+            text if text.is_empty() && self.is_error => self.outer_error.text(),
+            text => text,
+        };
         let has_ended = !matches!(&*self.status, "" | "queued" | "in_progress");
         let reason = has_ended.then(|| self.finish_reason(&self.status));
-        let mut delta = Delta {
-            call_bytes: self.output.name_bytes,
-            ..Delta::default()
-        };
-        delta.content = self.output.content;
         AnswerChunk {
             usage: self.usage.if_reported(),
-            is_error: self.status.is_empty() && !explanation.is_empty(),
+            is_error: self.is_error || self.status.is_empty() && !explanation.is_empty(),
             explanation,
-            ..AnswerChunk::of_choice(delta, reason)
+            ..AnswerChunk::of_choice(self.output.into_delta(), reason)
         }
     }
 
@@ -183,7 +198,7 @@ impl<'a> ResponseObject<'a> {
         match status {
             "completed" if self.output.calls_tools => FinishReason::ToolCalls,
             "completed" => FinishReason::Stop,
-            "incomplete" => FinishReason::of(&self.incomplete.0).unwrap_or(FinishReason::Other),
+            "incomplete" => self.incomplete.0.unwrap_or(FinishReason::Other),
             status => FinishReason::of(status).unwrap_or(FinishReason::Other),
         }
     }
@@ -191,87 +206,16 @@ impl<'a> ResponseObject<'a> {
 
 /// Why a response is incomplete.
 #[derive(Default)]
-struct IncompleteDetails<'a>(Cow<'a, str>);
+struct IncompleteDetails(Option<FinishReason>);
 
-impl<'de> FromAnyShape<'de> for IncompleteDetails<'de> {
+impl<'de> FromAnyShape<'de> for IncompleteDetails {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "reason" => self.0 = value::<LenientString<'_>, _>(&mut object)?.0,
+                "reason" => self.0 = value::<StopWord, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
-        Ok(())
-    }
-}
-
-/// The code and the message of an error.
-#[derive(Default)]
-struct ErrorFields<'a> {
-    code: Cow<'a, str>,
-    message: Cow<'a, str>,
-}
-
-impl ErrorFields<'_> {
-    /// Returns both for a message; empty if there is neither.
-    fn text(&self) -> String {
-        let both = [&*self.code, &*self.message];
-        let given: Vec<&str> = both.into_iter().filter(|text| !text.is_empty()).collect();
-        given.join(": ")
-    }
-}
-
-impl<'de> FromAnyShape<'de> for ErrorFields<'de> {
-    fn take_text(&mut self, text: Cow<'de, str>) {
-        self.message = text;
-    }
-
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(ObjectKey(key)) = object.next_key()? {
-            match &*key {
-                "code" => self.code = value::<LenientString<'_>, _>(&mut object)?.0,
-                "message" => self.message = value::<LenientString<'_>, _>(&mut object)?.0,
-                _ => skip(&mut object)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An item of a response's output, or all of them.
-#[derive(Default)]
-struct OutputItem<'a> {
-    kind: Cow<'a, str>,
-    /// Length of the names of tools. Bytes.
-    name_bytes: usize,
-    content: ContentParts<'a>,
-    /// An item is a call that the client has to answer.
-    calls_tools: bool,
-}
-
-impl<'de> FromAnyShape<'de> for OutputItem<'de> {
-    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(AnyShape(item)) = list.next_element::<AnyShape<OutputItem<'de>>>()? {
-            self.calls_tools |= item.calls_tools;
-            self.name_bytes += item.name_bytes;
-            self.content.add(item.content);
-        }
-        Ok(())
-    }
-
-    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(ObjectKey(key)) = object.next_key()? {
-            match &*key {
-                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
-                "name" => self.name_bytes = value::<CallBytes, _>(&mut object)?.0,
-                "content" | "summary" => self.content.add(value(&mut object)?),
-                _ => skip(&mut object)?,
-            }
-        }
-        if is_reasoning(&self.kind) {
-            self.content = std::mem::take(&mut self.content).into_thought();
-        }
-        self.calls_tools = matches!(&*self.kind, "function_call" | "custom_tool_call");
         Ok(())
     }
 }
@@ -442,8 +386,8 @@ mod tests {
         ] {
             let chunk = read_answer(json.as_bytes()).unwrap();
             assert_eq!(
-                (chunk.first_content(), chunk.has_thoughts()),
-                (content, thinks),
+                (chunk.first_reply(), chunk.has_thoughts()),
+                ([content, ""], thinks),
                 "{json}"
             );
             let ends: Vec<_> = chunk.ends().collect();
@@ -452,8 +396,18 @@ mod tests {
         }
         let call = r#"{"status":"completed","output":[{"type":"function_call","name":"find","arguments":"{}"}]}"#;
         assert_eq!(read_answer(call.as_bytes()).unwrap().text_bytes(), 4);
-        let failed = r#"{"error":{"message":"no such model"}}"#;
-        assert!(read_answer(failed.as_bytes()).unwrap().is_error());
+        for (failed, text) in [
+            (r#"{"error":{"message":"no such model"}}"#, "no such model"),
+            (
+                r#"{"type":"error","code":"rate_limit","message":"wait"}"#,
+                "rate_limit: wait",
+            ),
+            (r#"{"object":"error","message":"no"}"#, "no"),
+        ] {
+            let chunk = read_answer(failed.as_bytes()).unwrap();
+            assert!(chunk.is_error(), "{failed}");
+            assert_eq!(chunk.explanation, text);
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl<'de> FromAnyShape<'de> for NumbersAnswer {
                     self.tokens = tokens.any().or(self.tokens);
                 }
                 "error" => self.has_error |= value::<TruthyValue, _>(&mut object)?.0,
-                "object" => {
+                "object" | "type" => {
                     self.has_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
                 _ => skip(&mut object)?,
@@ -146,6 +146,7 @@ mod tests {
         for json in [
             r#"{"error":"Input validation error","error_type":"Validation"}"#,
             r#"{"object":"error","message":"no"}"#,
+            r#"{"type":"error","message":"no"}"#,
         ] {
             assert!(read(json.as_bytes()).unwrap().is_error(), "{json}");
         }

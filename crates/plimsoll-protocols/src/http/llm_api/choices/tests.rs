@@ -90,7 +90,9 @@ fn tokens_parse_in_every_format() {
         assert!(!chunk.is_error(), "{json}");
     }
     let said = r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":"so"},{"type":"text","text":"It"}]}}]}"#;
-    assert_eq!(read(said).first_content(), "It");
+    assert_eq!(read(said).first_reply(), ["It", ""]);
+    let refused = r#"{"choices":[{"index":1,"delta":{"content":"x"}},{"delta":{"content":null,"refusal":"No."}}]}"#;
+    assert_eq!(read(refused).first_reply(), ["", "No."]);
     assert!(read(said).has_thoughts());
     assert!(!read(r#"{"choices":[{"delta":{"content":"so"}}]}"#).has_thoughts());
 }
