@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::scenario::{Scenario, UserCall};
-use plimsoll_model::template::Variation;
+use plimsoll_model::template::{TemplatePart, Variation};
 use plimsoll_model::{Outcome, Time};
 use serde_json::{Map, Value, json};
 
@@ -32,6 +32,8 @@ pub struct ConversationScenario<P> {
     messages_key: &'static str,
     variation: Variation,
     body: VaryingBody,
+    /// The key of a request that limits the tokens of an answer, if its value is a field: each turn has its own.
+    varying_limit: Option<&'static str>,
 }
 
 impl<P> ConversationScenario<P> {
@@ -39,12 +41,15 @@ impl<P> ConversationScenario<P> {
     pub fn new(call: &HttpCall, protocol: P) -> Option<ConversationScenario<P>> {
         let varying = call.varying.as_ref()?;
         let answers = call.stream.as_ref()?.tokens?;
+        let body = varying.body.clone()?;
+        let limit = answers.api.limit_key;
         Some(ConversationScenario {
+            varying_limit: limit.filter(|key| has_field_at(&body, key)),
             protocol,
             messages_key: answers.api.messages_key?,
             plan: ConversationPlan::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
-            body: varying.body.clone()?,
+            body,
         })
     }
 
@@ -71,10 +76,24 @@ impl<P> ConversationScenario<P> {
     }
 }
 
+/// Returns whether the value of `key` in the JSON of `body` is a template field.
+fn has_field_at(body: &VaryingBody, key: &str) -> bool {
+    let key = format!("\"{key}\"");
+    body.template.parts().windows(2).any(|parts| match parts {
+        [TemplatePart::Text(text), TemplatePart::Field(_)] => {
+            let before = text.trim_end().strip_suffix(':');
+            before.is_some_and(|before| before.trim_end().ends_with(&key))
+        }
+        _ => false,
+    })
+}
+
 /// The conversation of one user so far, encoded.
 #[derive(Debug, Default)]
 pub struct ConversationHistory {
-    /// The beginning of the request, `{…,"messages":[`, as the first turn has it.
+    /// What requests have besides messages, as in the first turn, but for a limit that each turn draws.
+    rest: Map<String, Value>,
+    /// The beginning of the request, `{…,"messages":[`.
     before: Vec<u8>,
     /// The messages, separated by commas.
     messages: Vec<u8>,
@@ -82,7 +101,20 @@ pub struct ConversationHistory {
 
 impl ConversationHistory {
     fn begin(&mut self, rest: Map<String, Value>, messages_key: &str) {
-        self.before = Value::Object(rest).to_string().into_bytes();
+        self.rest = rest;
+        self.write_beginning(messages_key);
+    }
+
+    /// Replaces the value of `key`, if there is one, by that of another turn.
+    fn replace(&mut self, key: &str, value: Option<Value>, messages_key: &str) {
+        if let (Some(place), Some(value)) = (self.rest.get_mut(key), value) {
+            *place = value;
+            self.write_beginning(messages_key);
+        }
+    }
+
+    fn write_beginning(&mut self, messages_key: &str) {
+        self.before = serde_json::to_vec(&self.rest).unwrap_or_default();
         self.before.pop();
         if self.before.len() > 1 {
             self.before.push(b',');
@@ -149,15 +181,24 @@ where
                 let text = self.render(text, number, unix_ns);
                 let content = String::from_utf8_lossy(&text);
                 history.add(&json!({ "role": "user", "content": content }));
+                if let Some(key) = self.varying_limit {
+                    let (_, mut rest) = self.render_messages(number, unix_ns);
+                    history.replace(key, rest.remove(key), self.messages_key);
+                }
             }
             None => {
-                let (messages, rest) = self.render_messages(number, unix_ns);
+                let (messages, mut rest) = self.render_messages(number, unix_ns);
                 let known = match call {
                     0 => {
                         history.begin(rest, self.messages_key);
                         0
                     }
-                    _ => messages.len().saturating_sub(1),
+                    _ => {
+                        if let Some(key) = self.varying_limit {
+                            history.replace(key, rest.remove(key), self.messages_key);
+                        }
+                        messages.len().saturating_sub(1)
+                    }
                 };
                 messages[known..]
                     .iter()
