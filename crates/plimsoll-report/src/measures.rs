@@ -273,7 +273,10 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     let inputs = of(Count::InputsAnswered);
     let mut parts = Vec::new();
     // Answers that are not streamed have no pieces, and those to inputs no tokens.
-    if n > 0 || prompt + inputs == 0 {
+    let is_unknown = n == 0 && inputs == 0 && missing > 0;
+    if is_unknown {
+        parts.push("unknown".to_owned());
+    } else if n > 0 || prompt + inputs == 0 {
         parts.push(format!("{} {what}{}", count(n), per_second(run, n)));
     }
     if counted > 0 && by_file > 0 {

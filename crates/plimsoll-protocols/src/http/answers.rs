@@ -138,8 +138,19 @@ pub(super) fn resolve_tokenizer(
     surroundings: &dyn ResolveContext,
 ) -> Option<TokenCounter> {
     let path = call.tokenizer.as_ref()?;
-    if tokens.is_none_or(|answers| answers.api.computes_numbers) {
-        problems.add("call.http.tokenizer", NO_TOKENS);
+    let api = match tokens {
+        None => {
+            problems.add("call.http.tokenizer", NO_TOKENS);
+            return None;
+        }
+        Some(answers) => answers.api,
+    };
+    if api.computes_numbers {
+        let why = format!(
+            "counts the tokens of answers, but those of {} are numbers: leave it out",
+            api.name
+        );
+        problems.add("call.http.tokenizer", why);
         return None;
     }
     problems.keep(
