@@ -8,6 +8,12 @@ use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, wit
 
 pub(super) const LENGTH_SPREAD_HINT: &str =
     "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
+/// What a line that ranks documents lacks.
+pub(super) const DOCUMENTS: &str =
+    "write a document that is ranked in place of TEXT, and --document for each further one";
+const TEXTS: &str = "write the documents that are ranked in place of TEXT";
+const PASSAGES: &str =
+    "the documents that are ranked are given, not drawn: --document TEXT for each";
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -71,6 +77,16 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             Deferred,
         ),
+        value(&["rankings-passages-mean"], Number, Missing(PASSAGES)),
+        value(&["rankings-passages-stddev"], Decimal, Nothing),
+        value(&["rankings-passages-prompt-token-mean"], Number, Nothing),
+        value(&["rankings-passages-prompt-token-stddev"], Decimal, Nothing),
+        value(
+            &["rankings-query-prompt-token-mean"],
+            Number,
+            OurFlag("--prompt-tokens", ""),
+        ),
+        value(&["rankings-query-prompt-token-stddev"], Decimal, Deferred),
         value(&["tokenizer"], Text, Nothing),
         switch(&["tokenizer-trust-remote-code"], Nothing),
         value(&["tokenizer-revision"], Text, Nothing),
@@ -149,6 +165,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         .iter()
         .find_map(|name| line.value(name));
     let url = with_scheme(url, "http");
+    let path = path.or(default_path(line.value("endpoint-type")));
     let path = path.map_or_else(String::new, |path| {
         format!("/{}", path.trim_start_matches('/'))
     });
@@ -163,24 +180,56 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
+/// Returns the path of an endpoint that is not the one of our API.
+fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
+    match endpoint? {
+        "cohere_rankings" => Some("v2/rerank"),
+        "rankings" | "hf_tei_rankings" => Some("rerank"),
+        _ => None,
+    }
+}
+
 fn add_request(line: &mut LineBuilder) {
     let data = [
         "synthetic-input-tokens-mean",
+        "rankings-query-prompt-token-mean",
         "input-file",
         "public-dataset",
     ];
     if !data.iter().any(|name| line.has(name)) {
         line.add("--prompt-tokens", 550);
     }
-    match line.value("endpoint-type") {
-        Some("completions") => line.add("--api", "completions"),
-        Some("chat") | None => {}
-        Some(_) => line.add_missing(
+    let mut extra = Vec::new();
+    match line.value("endpoint-type").unwrap_or("chat") {
+        "chat" => {}
+        api @ ("completions" | "responses" | "embeddings") => {
+            let api = api.to_owned();
+            line.add("--api", api);
+        }
+        "nim_embeddings" => {
+            line.add("--api", "embeddings");
+            extra.push("\"input_type\": \"query\"".to_owned());
+        }
+        "cohere_rankings" => {
+            line.add("--api", "rerank");
+            line.add("--document", "TEXT");
+            line.add_missing("--endpoint-type cohere_rankings", DOCUMENTS);
+        }
+        "rankings" | "hf_tei_rankings" => {
+            line.add("--api", "rerank");
+            extra.push("\"texts\": [\"TEXT\"]".to_owned());
+            line.add_missing("--endpoint-type hf_tei_rankings", TEXTS);
+        }
+        _ => line.add_missing(
             "--endpoint-type",
-            "only the chat and completions APIs are supported",
+            "--api knows chat, completions, responses, messages, embeddings and rerank",
         ),
     }
-    for name in ["synthetic-input-tokens-stddev", "output-tokens-stddev"] {
+    for name in [
+        "synthetic-input-tokens-stddev",
+        "rankings-query-prompt-token-stddev",
+        "output-tokens-stddev",
+    ] {
         if line
             .value(name)
             .is_some_and(|value| value.parse() != Ok(0.0))
@@ -198,11 +247,8 @@ fn add_request(line: &mut LineBuilder) {
         let milliseconds = line.number("measurement-interval", 0);
         line.add("--duration", format_args!("{milliseconds}ms"));
     }
-    let extra: Vec<String> = line
-        .values("extra-inputs")
-        .iter()
-        .map(|pair| to_json_member(pair))
-        .collect();
+    let given = line.values("extra-inputs");
+    extra.extend(given.iter().map(|pair| to_json_member(pair)));
     if !extra.is_empty() {
         line.add("--extra", format_args!("{{{}}}", extra.join(", ")));
     }

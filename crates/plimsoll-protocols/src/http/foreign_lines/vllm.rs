@@ -1,12 +1,19 @@
 //! Translates command lines of [vLLM](https://docs.vllm.ai)'s server benchmark: `vllm bench serve --model NAME …`.
 
 use super::NO_FILE;
-use super::aiperf::{LENGTH_SPREAD_HINT, add_goodput};
+use super::aiperf::{DOCUMENTS, LENGTH_SPREAD_HINT, add_goodput};
 use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+
+/// Backends that compute numbers of their inputs, with the API of each.
+const POOLING_BACKENDS: [(&str, &str); 3] = [
+    ("openai-embeddings", "embeddings"),
+    ("infinity-embeddings", "embeddings"),
+    ("vllm-rerank", "rerank"),
+];
 
 /// Backends that are called by OpenAI's API.
 const OPENAI_BACKENDS: [&str; 7] = [
@@ -125,6 +132,19 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
+/// Returns the API that the backend and the endpoint stand for; `None`: one that we don't have.
+fn api_of(line: &LineBuilder) -> Option<&'static str> {
+    let backend = line.value("backend").unwrap_or(OPENAI_BACKENDS[0]);
+    let mut pooling = POOLING_BACKENDS.into_iter();
+    if let Some((_, api)) = pooling.find(|(name, _)| *name == backend) {
+        return Some(api);
+    }
+    let endpoint = line.value("endpoint").unwrap_or_default();
+    let is_chat = backend.ends_with("chat") || endpoint.ends_with("chat/completions");
+    let is_known = OPENAI_BACKENDS.contains(&backend);
+    is_known.then_some(if is_chat { "chat" } else { "completions" })
+}
+
 fn add_request(line: &mut LineBuilder) {
     let model = line.value("served-model-name").or(line.value("model"));
     if let Some(model) = model.map(str::to_owned) {
@@ -136,30 +156,26 @@ fn add_request(line: &mut LineBuilder) {
     {
         line.add_missing("--random-range-ratio", LENGTH_SPREAD_HINT);
     }
-    if line
-        .value("backend")
-        .is_some_and(|name| !OPENAI_BACKENDS.contains(&name))
-    {
-        line.add_missing(
+    let api = api_of(line);
+    match api {
+        Some("chat") => {}
+        Some(api) => line.add("--api", api),
+        None => line.add_missing(
             "--backend",
-            "only the chat and completions APIs are supported",
-        );
+            "--api knows chat, completions, responses, messages, embeddings and rerank",
+        ),
     }
-    let is_chat = line
-        .value("backend")
-        .is_some_and(|backend| backend.ends_with("chat"))
-        || line
-            .value("endpoint")
-            .is_some_and(|path| path.ends_with("chat/completions"));
-    if !is_chat {
-        line.add("--api", "completions");
+    if api == Some("rerank") {
+        line.add("--document", "TEXT");
+        line.add_missing("--backend vllm-rerank", DOCUMENTS);
     }
-    if line
-        .value("dataset-name")
-        .is_none_or(|name| name == "random")
-    {
+    let is_random = |name: &str| name.starts_with("random");
+    if line.value("dataset-name").is_none_or(is_random) {
         line.add("--prompt-tokens", line.number("random-input-len", 1024));
-        line.add("--max-tokens", line.number("random-output-len", 128));
+        // The answers of the others have no tokens.
+        if matches!(api, Some("chat" | "completions") | None) {
+            line.add("--max-tokens", line.number("random-output-len", 128));
+        }
     } else {
         line.add_missing("--dataset-name", DATA);
     }
