@@ -6,7 +6,8 @@ use std::net::TcpListener;
 
 use crate::support::peers::{python, run_successfully};
 use crate::support::{Place, SERVER_TLS, text};
-use crate::{count_of, run_llm, times, url};
+use crate::refusals::expect_refusal;
+use crate::{count_of, run_llm, run_nine_calls, times, url};
 
 const APIS: [(&str, &str); 4] = [
     ("chat", "POST /v1/chat/completions"),
@@ -19,13 +20,12 @@ const APIS: [(&str, &str); 4] = [
 fn every_api_measures_the_same_answer() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "5ms"]);
-    let load = ["--clients", "3", "--calls", "9"];
     for (api, call) in APIS {
-        let flags = [&load[..], &["--api", api, "--goodput", "ttft=1h"]].concat();
-        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
-        assert_eq!(
-            (&run["call"], &run["total"]["ok"]),
-            (&call.into(), &9.into())
+        let run = run_nine_calls(
+            &place,
+            &server,
+            call,
+            &["--api", api, "--goodput", "ttft=1h"],
         );
         for (count, n) in [
             ("tokens_received", 9 * 18),
@@ -42,8 +42,7 @@ fn every_api_measures_the_same_answer() {
         assert!(first == 9 && shortest > 4.0, "{api}: {first} {shortest}");
         assert_eq!(times(&run, "token_gap").0, 9 * 17, "{api}");
         assert_eq!(times(&run, "time_per_token").0, 9, "{api}");
-        let cut = [&load[..], &["--api", api, "--max-tokens", "4"]].concat();
-        let run = run_llm(&place, 0, &url(&server), &cut, &[]);
+        let run = run_nine_calls(&place, &server, call, &["--api", api, "--max-tokens", "4"]);
         let counts = ["tokens_answer", "finish_length"].map(|name| count_of(&run, name));
         assert_eq!(counts, [9 * 4, 9], "{api}");
     }
@@ -53,14 +52,9 @@ fn every_api_measures_the_same_answer() {
 fn whole_answers_have_no_token_times() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "2ms"]);
-    let load = ["--no-stream", "--clients", "3", "--calls", "9"];
     for (api, call) in APIS {
-        let flags = [&load[..], &["--api", api, "--goodput", "e2e=1h"]].concat();
-        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
-        assert_eq!(
-            (&run["call"], &run["total"]["ok"]),
-            (&call.into(), &9.into())
-        );
+        let flags = ["--no-stream", "--api", api, "--goodput", "e2e=1h"];
+        let run = run_nine_calls(&place, &server, call, &flags);
         for (count, n) in [
             ("tokens_answer", 9 * 18),
             ("tokens_prompt", 9 * 6),
@@ -99,11 +93,7 @@ fn whole_answers_have_no_token_times() {
         (&["--goodput", "ttft=1s"][..], "tokens have no times"),
         (&["--no-usage"], "cannot be used with"),
     ] {
-        let fixed = ["llm", "http://127.0.0.1:1", "--model", "m", "--no-stream"];
-        let refused = place.run(&[&fixed[..], flags].concat());
-        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
-        let found = text(&refused.stderr);
-        assert!(found.contains(printed), "{flags:?}: {found}");
+        expect_refusal(&place, &[&["--no-stream"], flags].concat(), printed);
     }
 }
 
@@ -111,7 +101,6 @@ fn whole_answers_have_no_token_times() {
 fn embeddings_and_rankings_count_inputs_and_tokens() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "2ms"]);
-    let load = ["--clients", "3", "--calls", "9", "--goodput", "e2e=1h"];
     let documents = ["--document", "a b", "--document", "c {{seq}}"];
     for (flags, call, inputs, tokens) in [
         (
@@ -138,12 +127,8 @@ fn embeddings_and_rankings_count_inputs_and_tokens() {
             9 * 5,
         ),
     ] {
-        let flags = [&load[..], flags].concat();
-        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
-        assert_eq!(
-            (&run["call"], &run["total"]["ok"]),
-            (&call.into(), &9.into())
-        );
+        let flags = [&["--goodput", "e2e=1h"], flags].concat();
+        let run = run_nine_calls(&place, &server, call, &flags);
         let counts = ["inputs_answered", "tokens_prompt", "queries_good"];
         let counts = counts.map(|name| count_of(&run, name));
         assert_eq!(counts, [inputs, tokens, 9], "{flags:?}");
@@ -178,18 +163,7 @@ fn embeddings_and_rankings_count_inputs_and_tokens() {
         (&["--api", "rerank"], "--document: missing"),
         (&["--document", "a"], "has no documents"),
     ] {
-        let fixed = [
-            "llm",
-            "http://127.0.0.1:1",
-            "--model",
-            "m",
-            "--clients",
-            "1",
-        ];
-        let refused = place.run(&[&fixed[..], flags].concat());
-        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
-        let found = text(&refused.stderr);
-        assert!(found.contains(printed), "{flags:?}: {found}");
+        expect_refusal(&place, flags, printed);
     }
 }
 

@@ -6,6 +6,7 @@
 mod apis;
 mod conversations;
 mod ladder;
+mod refusals;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
@@ -44,6 +45,16 @@ fn run_llm(
         "{flags:?}\n{out}\n{printed}"
     );
     only_run(&serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}")))
+}
+
+/// Runs `llm` with nine calls of three clients, all of which have to succeed.
+#[track_caller]
+fn run_nine_calls(place: &Place, server: &Server, call: &str, flags: &[&str]) -> Value {
+    let load = ["--clients", "3", "--calls", "9"];
+    let run = run_llm(place, 0, &url(server), &[&load[..], flags].concat(), &[]);
+    let found = (&run["call"], &run["total"]["ok"]);
+    assert_eq!(found, (&call.into(), &9.into()), "{flags:?}");
+    run
 }
 
 fn url(server: &Server) -> String {
@@ -425,70 +436,4 @@ fn lame_duck_server_closes_http2_connections() {
     while made() <= before {
         assert!(Instant::now() < end, "the connection is kept");
     }
-}
-
-#[test]
-fn conflicting_flags_are_rejected() {
-    let place = Place::new();
-    for (flags, printed) in [
-        (
-            &["--prompt", "a", "--prompt-tokens", "5"][..],
-            "cannot be used with",
-        ),
-        (
-            &["--api", "completions", "--system", "a"],
-            "--system: the completions API has no system",
-        ),
-        (&["--extra", "[1]"], "--extra: not a JSON object"),
-        (&["--extra", "{"], "--extra: not JSON"),
-        (&["--prompt", "{{row.x}}"], "`--prompt`"),
-        (&["--goodput", "ttft=0s"], "a bound of 0"),
-        (
-            &["--turns", "2", "--api", "completions"],
-            "--turns: the completions API has no messages",
-        ),
-        (
-            &["--no-usage", "--api", "messages"],
-            "--no-usage: the messages API counts tokens without being asked",
-        ),
-        (
-            &["--api", "images"],
-            "chat, completions, responses, messages, embeddings, rerank",
-        ),
-        (
-            &["--turns", "2", "--calls", "3"],
-            "`--calls`: 3 calls are not a multiple of the 2 calls of each user",
-        ),
-        (
-            &["--turns", "2", "--cold"],
-            "`--cold`: not used where each user makes several calls",
-        ),
-        (
-            &["--turns", "2", "--http-version", "auto"],
-            "`--turns`: continues from a model's answers",
-        ),
-        (&["--follow-up", "a"], "--turns"),
-        (&["--goodput", "speed=1s"], "`speed` is not one of"),
-    ] {
-        let fixed = [
-            "llm",
-            "http://127.0.0.1:1",
-            "--model",
-            "m",
-            "--clients",
-            "1",
-        ];
-        let refused = place.run(&[&fixed[..], flags].concat());
-        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
-        let found = stderr_of(&refused);
-        assert!(found.contains(printed), "{flags:?}: {found}");
-    }
-    // Without a gateway there are no sessions; a request for one is answered with the reason.
-    let server = place.serve(&["llm"]);
-    let url = format!("session://{}", server.address());
-    let refused = place.run(&["session", &url, "--clients", "1", "--out", "run"]);
-    assert_eq!(refused.status.code(), Some(1));
-    let run = place.run_json("run");
-    let printed = run["details"][0]["text"].as_str().unwrap_or_default();
-    assert!(printed.contains("--with-gateway or --redis"), "{run}");
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::refusals::expect_refusal;
 
 const TOKEN: &str = r#"data: {"choices":[{"index":0,"delta":{"content":"w "}}]}"#;
 const DONE: &str = "data: [DONE]";
@@ -200,18 +201,7 @@ fn lengths_are_drawn_and_prefixes_shared() {
             "leave no room",
         ),
     ] {
-        let fixed = [
-            "llm",
-            "http://127.0.0.1:1",
-            "--model",
-            "m",
-            "--clients",
-            "1",
-        ];
-        let refused = place.run(&[&fixed[..], flags].concat());
-        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
-        let found = stderr_of(&refused);
-        assert!(found.contains(printed), "{flags:?}: {found}");
+        expect_refusal(&place, flags, printed);
     }
 }
 
@@ -256,10 +246,67 @@ fn prompt_files_and_templates_fill_request_body() {
         (["--extra", "@none.txt"], "--extra: can't read none.txt"),
         (["--extra", "@system.txt"], "--extra: not JSON"),
     ] {
-        let fixed = ["llm", &server.url, "--model", "m", "--clients", "1"];
-        let refused = place.run(&[&fixed[..], &flags].concat());
-        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
-        let found = stderr_of(&refused);
-        assert!(found.contains(printed), "{flags:?}: {found}");
+        expect_refusal(&place, &flags, printed);
     }
+}
+
+#[test]
+fn turns_repeat_refusals_and_draw_their_own_limits() {
+    let place = Place::new();
+    let refusal = r#"data: {"choices":[{"index":0,"delta":{"refusal":"I can"}}]}"#;
+    let rest = r#"data: {"choices":[{"index":0,"delta":{"refusal":"not."}}]}"#;
+    let end = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    for follow_up in [&[][..], &["--follow-up", "and {{seq}}?"]] {
+        let server = ScriptedServer::start(move |_| events(&[refusal, rest, end, DONE]));
+        let extra = r#"{"user": "{{uuid}}"}"#;
+        let flags = [
+            "--turns",
+            "30",
+            "--clients",
+            "1",
+            "--max-tokens",
+            "5..9",
+            "--extra",
+            extra,
+        ];
+        run_llm(
+            &place,
+            0,
+            &server.url,
+            &[&flags[..], follow_up].concat(),
+            &[],
+        );
+        let bodies = server.bodies.lock().unwrap();
+        let sent: Vec<Value> = (bodies.iter())
+            .map(|body| serde_json::from_str(body).unwrap())
+            .collect();
+        assert_eq!(sent.len(), 30);
+        for limit in 5..=9 {
+            let draws = |body: &&Value| body["max_tokens"] == limit;
+            assert!(sent.iter().any(|body| draws(&body)), "{limit}");
+        }
+        for body in &sent[1..] {
+            // Everything else that varies is the conversation's.
+            assert_eq!(body["user"], sent[0]["user"]);
+            let answer = &body["messages"][1];
+            assert_eq!(answer["content"], "I cannot.", "{body}");
+        }
+    }
+}
+
+#[test]
+fn whole_answers_without_usage_have_unknown_tokens() {
+    let place = Place::new();
+    let answer =
+        r#"{"choices":[{"index":0,"message":{"content":"It is"},"finish_reason":"stop"}]}"#;
+    let server = ScriptedServer::start(move |_| events(&[answer]));
+    let load = ["--no-stream", "--clients", "1", "--calls", "5"];
+    let run = run_llm(&place, 0, &server.url, &load, &[]);
+    assert_eq!(count_of(&run, "usage_missing"), 5);
+    let table = place.expect(0, &["report", "run"]);
+    assert!(
+        table.contains("unknown, 5 answers without usage"),
+        "{table}"
+    );
+    assert!(!table.contains("pieces"), "{table}");
 }
