@@ -33,6 +33,7 @@ mod protocol_module;
 pub mod registry;
 pub mod relayed;
 mod server_query;
+mod service_offer;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;

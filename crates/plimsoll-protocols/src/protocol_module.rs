@@ -23,7 +23,8 @@ use plimsoll_model::{Outcome, Plan, input};
 use crate::foreign::lines::LineTool;
 use crate::foreign::{ForeignTool, VariableAlias};
 pub use crate::prepare_error::{PrepareError, RequestError, UsageError};
-use crate::server_query::QueryCommand;
+use crate::server_query::{QueryCommand, QueryContext};
+use crate::service_offer::ServiceOffer;
 
 /// A load that is ready to run: called once, it runs this process's part of the load against the target.
 pub type PreparedLoad<'a> = Box<
@@ -244,6 +245,12 @@ pub trait ProtocolCommand: Args {
         Ok(None)
     }
 
+    /// Returns what answers at `address` (a URL, or HOST:PORT) by this protocol; `None`: nothing that it recognises.
+    fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+        let _ = (address, asking);
+        None
+    }
+
     /// Returns the format in which the run is exported in addition to the run directory.
     fn export(&self) -> Option<ExportTarget> {
         None
@@ -282,6 +289,8 @@ impl ProtocolVtable {
 type ApplyFn =
     fn(&ArgMatches, &mut Spec, EnvLookup<'_>) -> Result<Option<ExportTarget>, UsageError>;
 
+type ProbeFn = fn(&str, QueryContext<'_>) -> Option<ServiceOffer>;
+
 type FollowFn = fn(&Plan, &mut Spec) -> Result<Option<RedirectHop>, PrepareError>;
 
 /// A type-erased [`ProtocolCommand`] command.
@@ -309,6 +318,7 @@ pub struct CommandEntry {
     apply: ApplyFn,
     max_redirects: fn(&ArgMatches) -> u32,
     follow_redirect: FollowFn,
+    probe: ProbeFn,
 }
 
 impl CommandEntry {
@@ -328,6 +338,7 @@ impl CommandEntry {
             apply: apply::<F>,
             max_redirects: F::max_redirects,
             follow_redirect: F::follow_redirect,
+            probe: F::probe,
         }
     }
 
@@ -371,6 +382,12 @@ impl CommandEntry {
         spec: &mut Spec,
     ) -> Result<Option<RedirectHop>, PrepareError> {
         (self.follow_redirect)(plan, spec)
+    }
+
+    /// Returns what answers at `address` (a URL, or HOST:PORT) by the command's protocol; `None`: nothing that it
+    /// recognises.
+    pub fn probe(&self, address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+        (self.probe)(address, asking)
     }
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {

@@ -22,6 +22,7 @@ mod failure;
 mod flag_names;
 mod foreign_lines;
 mod foreign_words;
+mod guided;
 mod help;
 mod ladder_run;
 mod lanes;
@@ -57,9 +58,11 @@ mod tracking;
 mod variables;
 mod version;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use failure::{Exit, Failure};
+use guided::GuideEnd;
 use load_limits::LoadLimits;
 use plimsoll_engine::defect;
 use tracing_subscriber::filter::LevelFilter;
@@ -85,7 +88,15 @@ fn main() -> ExitCode {
 
 fn run() -> Result<Exit, Failure> {
     let mut environment = environment::Environment::load();
-    let (cli, origins) = match arguments::parse(std::env::args_os(), &environment) {
+    let mut typed: Vec<OsString> = std::env::args_os().collect();
+    if guided::is_wanted(&typed) {
+        match guided::ask(typed[0].clone(), &environment) {
+            GuideEnd::Line(words) => typed = words,
+            GuideEnd::Help => {}
+            GuideEnd::Leave => return Ok(Exit::Done),
+        }
+    }
+    let (cli, origins) = match arguments::parse(typed, &environment) {
         Ok(parsed) => parsed,
         Err(exit) => return Ok(exit),
     };

@@ -8,13 +8,17 @@ use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
 use super::lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
+use super::probe;
+#[cfg(all(feature = "schema", feature = "targets"))]
 use super::query_commands::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
 use crate::flags::fields;
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::server_query::QueryCommand;
+use crate::server_query::{QueryCommand, QueryContext};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use crate::service_offer::ServiceOffer;
 
 impl GrpcSpec {
     /// Converts the typed flags to a plan section.
@@ -76,6 +80,11 @@ impl ProtocolCommand for GrpcCommand {
     ];
     const LINE_TOOLS: &'static [&'static LineTool] = &lines::TOOLS;
     const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
+
+    #[cfg(all(feature = "schema", feature = "targets"))]
+    fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+        probe::probe(address, asking)
+    }
 
     fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<GrpcSpec, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;

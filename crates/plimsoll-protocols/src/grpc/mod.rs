@@ -23,6 +23,8 @@ mod message;
 #[cfg(feature = "schema")]
 mod patch;
 #[cfg(all(feature = "schema", feature = "targets"))]
+mod probe;
+#[cfg(all(feature = "schema", feature = "targets"))]
 pub(crate) mod query_commands;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;

@@ -11,6 +11,8 @@ use super::call::HttpVersion;
 use super::foreign_lines;
 use super::form::typed_part;
 #[cfg(feature = "targets")]
+use super::probe;
+#[cfg(feature = "targets")]
 use super::redirects;
 use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{BasicAuthFlags, CredentialFlags, fields, named};
@@ -18,6 +20,10 @@ use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 #[cfg(feature = "targets")]
 use crate::protocol_module::{PrepareError, RedirectHop};
+#[cfg(feature = "targets")]
+use crate::server_query::QueryContext;
+#[cfg(feature = "targets")]
+use crate::service_offer::ServiceOffer;
 
 /// Load-test an HTTP service: requests of any method, and answers that stream.
 #[derive(Debug, Args)]
@@ -82,6 +88,11 @@ impl ProtocolCommand for HttpFlags {
     #[cfg(feature = "targets")]
     fn follow_redirect(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
         redirects::follow(plan, spec)
+    }
+
+    #[cfg(feature = "targets")]
+    fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+        probe::probe(address, asking)
     }
 
     fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {

@@ -19,11 +19,17 @@ use super::extra_keys::{merge_extra, with_bare_field};
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
+#[cfg(feature = "targets")]
+use super::probe;
 use super::section::{ConversationSpec, HttpSpec, StreamSpec};
 use super::token_range::TokenRange;
 use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+#[cfg(feature = "targets")]
+use crate::server_query::QueryContext;
+#[cfg(feature = "targets")]
+use crate::service_offer::ServiceOffer;
 
 /// Connections of an open loop over HTTP/1.1, which limits how many answers may stream at once.
 const DEFAULT_CONNECTIONS: u32 = 100;
@@ -141,16 +147,16 @@ pub struct LlmFlags {
     #[arg(long, value_name = "VERSION")]
     http_version: Option<HttpVersion>,
 
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for whole answers].
+    #[arg(long, value_name = "SIZE")]
+    max_body: Option<ByteSize>,
+
     /// An answer counts as good when it succeeds within this, from when its request was due: KEY is
     /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
     #[arg(long, value_name = "KEY=TIME", value_delimiter = ',')]
     goodput: Vec<GoodputBound>,
 
     #[command(flatten)]
-    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB; 256MiB for whole answers].
-    #[arg(long, value_name = "SIZE")]
-    max_body: Option<ByteSize>,
-
     credentials: CredentialFlags,
 
     #[command(flatten)]
@@ -171,6 +177,11 @@ impl ProtocolCommand for LlmFlags {
     const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::LLM_TOOLS;
     const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; the API's path, such as /v1/chat/completions, is added unless the URL has a path, and the part after /v1 where it ends there";
 
+    #[cfg(feature = "targets")]
+    fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+        probe::probe_models(address, asking)
+    }
+
     fn section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or(ModelAnswers::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
@@ -190,6 +201,7 @@ impl ProtocolCommand for LlmFlags {
             api: Some(api.name.to_owned()),
             stream: self.no_stream.then_some(StreamSpec::Whole),
             tokenizer: self.tokenizer.clone(),
+            max_body: self.max_body,
             goodput: goodput(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
                 turns: Some(turns),
@@ -201,7 +213,6 @@ impl ProtocolCommand for LlmFlags {
         let load = &mut spec.load;
         load.deadline = load
             .deadline
-            max_body: self.max_body,
             .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
         let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
         if is_open && would_queue(load, self.http_version) {

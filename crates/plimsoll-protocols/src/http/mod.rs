@@ -37,6 +37,8 @@ mod paths;
 mod payload;
 mod plan_import;
 #[cfg(feature = "targets")]
+mod probe;
+#[cfg(feature = "targets")]
 mod redirects;
 mod replayed;
 mod replayed_parts;

@@ -4,11 +4,12 @@
 //! A load that followed redirects itself would measure two servers at once. Credentials stay with the origin that they
 //! were given for.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{HOST, HeaderName, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, Uri};
@@ -184,8 +185,34 @@ fn without_dots(whole: &str) -> String {
     format!("/{}{query}", kept.join("/"))
 }
 
+/// The answer to a request before a load.
+pub(super) struct ProbeAnswer {
+    pub(super) status: u16,
+    location: Option<String>,
+    /// The body, as far as it was read.
+    pub(super) body: Vec<u8>,
+}
+
 /// Sends one request, and returns the redirect that answers it; `None`: another answer.
 fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
+    let answer = request_once(plan, call, 0)?;
+    let is_redirect = [301, 302, 303, 307, 308].contains(&answer.status);
+    let location = answer.location.filter(|_| is_redirect);
+    Ok(location.map(|location| RedirectAnswer {
+        status: answer.status,
+        location,
+    }))
+}
+
+/// Sends one request, and returns the answer with at most `max_body` bytes of its body.
+///
+/// # Errors
+/// When the server can't be reached, or does not answer in time.
+pub(super) fn request_once(
+    plan: &Plan,
+    call: &HttpCall,
+    max_body: usize,
+) -> Result<ProbeAnswer, PrepareError> {
     let version = match call.version_over(plan.tls.as_ref()) {
         HttpVersion::V2 => HttpVersion::V2,
         HttpVersion::V1 | HttpVersion::Auto => HttpVersion::V1,
@@ -239,10 +266,35 @@ fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareEr
                 exchange(secured, version, request).await
             }
         };
-        answer.map_err(|e| PrepareError::Call(format!("--redirects: no answer: {e}")))
+        let no_answer = |e| PrepareError::Call(format!("--redirects: no answer: {e}"));
+        let answer = answer.map_err(no_answer)?;
+        let location = answer.headers().get(LOCATION);
+        let location = location.and_then(|location| location.to_str().ok());
+        Ok(ProbeAnswer {
+            status: answer.status().as_u16(),
+            location: location.map(str::to_owned),
+            body: body_of(answer.into_body(), max_body)
+                .await
+                .map_err(no_answer)?,
+        })
     };
-    let answer = runtime.block_on(within(limit, asked))?;
-    Ok(redirect(&answer))
+    runtime.block_on(within(limit, asked))
+}
+
+/// Reads the beginning of a body.
+async fn body_of(mut body: Incoming, max_bytes: usize) -> hyper::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() < max_bytes {
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let Some(frame) = frame.transpose()? else {
+            break;
+        };
+        if let Some(data) = frame.data_ref() {
+            let room = (max_bytes - bytes.len()).min(data.len());
+            bytes.extend_from_slice(&data[..room]);
+        }
+    }
+    Ok(bytes)
 }
 
 async fn within<T>(
@@ -323,17 +375,6 @@ where
     let (mut sender, connection) = http1::handshake(stream).await?;
     tokio::spawn(connection);
     sender.send_request(request).await
-}
-
-fn redirect(answer: &Response<Incoming>) -> Option<RedirectAnswer> {
-    let status = answer.status().as_u16();
-    let location = answer.headers().get(LOCATION)?.to_str().ok()?;
-    [301, 302, 303, 307, 308]
-        .contains(&status)
-        .then(|| RedirectAnswer {
-            status,
-            location: location.to_owned(),
-        })
 }
 
 #[cfg(test)]

@@ -1,0 +1,180 @@
+//! Recognises services over HTTP: by what they answer, by a description at one of the usual paths (OpenAPI), and by the
+//! list of models of a language model's API.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_model::spec::{CallSpec, OptionalPeriod, ResolveContext, Spec, resolve};
+use plimsoll_model::units::Period;
+use serde_json::Value;
+
+use super::call::HttpCall;
+use super::redirects::{ProbeAnswer, request_once};
+use super::section::HttpSpec;
+use crate::server_query::QueryContext;
+use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, urls_of};
+
+/// How long a connection may take, and how long the answer to a request may.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The largest description that is read. Bytes.
+const MAX_DESCRIPTION: usize = 4 << 20;
+
+/// Paths at which services describe themselves, most common first.
+const DESCRIPTION_PATHS: [&str; 4] = [
+    "/openapi.json",
+    "/swagger.json",
+    "/v3/api-docs",
+    "/api/openapi.json",
+];
+
+/// Returns what answers at `address`; `None`: nothing does over HTTP.
+pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+    let (url, answer) = first_answer(address, asking)?;
+    let root = root_of(&url);
+    let described = DESCRIPTION_PATHS.into_iter().find_map(|path| {
+        let answer = get(&format!("{root}{path}"), asking)?;
+        let calls = operations(&root, &answer.body);
+        (answer.status == 200 && !calls.is_empty()).then_some((path, calls))
+    });
+    if let Some((path, calls)) = described {
+        return Some(ServiceOffer {
+            detail: OfferDetail::Calls,
+            service: format!("HTTP, with these operations that only read (OpenAPI at {path})"),
+            calls,
+        });
+    }
+    Some(ServiceOffer {
+        detail: OfferDetail::Protocol,
+        service: format!("HTTP, which answers {} to GET", answer.status),
+        calls: vec![OfferedCall {
+            name: format!("GET {url}"),
+            words: vec![url],
+        }],
+    })
+}
+
+/// Returns the models that the service at `address` lists; `None`: it lists none.
+pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
+    urls_of(address, ["http", "https"]).iter().find_map(|url| {
+        let root = root_of(url);
+        let answer = get(&format!("{root}/v1/models"), asking)?;
+        let models = models(&answer.body);
+        let calls: Vec<OfferedCall> = models
+            .into_iter()
+            .map(|model| OfferedCall {
+                words: vec![root.clone(), "--model".to_owned(), model.clone()],
+                name: model,
+            })
+            .collect();
+        (answer.status == 200 && !calls.is_empty()).then(|| ServiceOffer {
+            detail: OfferDetail::Purpose,
+            service: "a language model behind OpenAI's API, with these models".to_owned(),
+            calls,
+        })
+    })
+}
+
+/// Returns the URL without its path.
+fn root_of(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    let end = url[begin..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |at| begin + at);
+    url[..end].to_owned()
+}
+
+fn first_answer(address: &str, asking: QueryContext<'_>) -> Option<(String, ProbeAnswer)> {
+    let urls = urls_of(address, ["http", "https"]);
+    urls.into_iter().find_map(|url| {
+        let answer = get(&url, asking)?;
+        Some((url, answer))
+    })
+}
+
+/// Requests `url` once; `None`: there is no answer.
+fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
+    let mut spec = Spec {
+        target: Some(url.to_owned()),
+        call: CallSpec::of(&HttpSpec::default()).ok()?,
+        ..Spec::default()
+    };
+    (spec.load.clients, spec.load.calls) = (Some(1), Some(1));
+    spec.load.connect_timeout = Some(Period(TIMEOUT));
+    spec.load.deadline = Some(OptionalPeriod::After(Period(TIMEOUT)));
+    let surroundings: &dyn ResolveContext = asking.surroundings;
+    let plan = resolve(&spec, surroundings).ok()?;
+    let call = plan.call.of_type::<HttpCall>()?;
+    request_once(&plan, call, MAX_DESCRIPTION).ok()
+}
+
+/// Returns the operations of a description that need no parameter and only read.
+fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
+    let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
+        return Vec::new();
+    };
+    let is_description = ["openapi", "swagger"]
+        .iter()
+        .any(|key| document.contains_key(*key));
+    let paths = document.get("paths").and_then(Value::as_object);
+    let Some(paths) = paths.filter(|_| is_description) else {
+        return Vec::new();
+    };
+    // A description has its paths in any order.
+    let paths: BTreeMap<&String, &Value> = paths.iter().collect();
+    let reads = paths.into_iter().filter(|(path, item)| {
+        let get = item.get("get");
+        let parameters = get
+            .and_then(|get| get.get("parameters"))
+            .and_then(Value::as_array);
+        let is_required = |parameter: &Value| parameter.get("required") == Some(&Value::Bool(true));
+        let needs_any = parameters.is_some_and(|all| all.iter().any(is_required));
+        get.is_some() && !needs_any && !path.contains('{')
+    });
+    let calls = reads.map(|(path, _)| OfferedCall {
+        name: format!("GET {path}"),
+        words: vec![format!("{root}{path}")],
+    });
+    calls.collect()
+}
+
+/// Returns the names of the models in a list (`GET /v1/models`).
+fn models(body: &[u8]) -> Vec<String> {
+    let list: Value = serde_json::from_slice(body).unwrap_or_default();
+    let models = list.get("data").and_then(Value::as_array);
+    let names = models.into_iter().flatten();
+    names
+        .filter_map(|model| model.get("id")?.as_str().map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_offer_operations_without_parameters() {
+        let body = br#"{"openapi":"3.1.0","paths":{"/b":{"get":{}},"/a":{"get":{"parameters":[{"required":false}]}},
+            "/c/{id}":{"get":{}},"/d":{"post":{}},"/e":{"get":{"parameters":[{"required":true}]}}}}"#;
+        let offered = operations("http://h:1", body);
+        let names: Vec<&str> = offered.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, ["GET /a", "GET /b"]);
+        assert_eq!(offered[0].words, ["http://h:1/a"]);
+        for body in ["{}", "[1]", "x", r#"{"paths":{"/a":{"get":{}}}}"#] {
+            assert!(
+                operations("http://h:1", body.as_bytes()).is_empty(),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn model_lists_are_read() {
+        let body =
+            br#"{"object":"list","data":[{"id":"a"},{"id":"b","object":"model"},{"name":"c"}]}"#;
+        assert_eq!(models(body), ["a", "b"]);
+        assert!(models(b"[]").is_empty());
+        assert_eq!(root_of("http://h:1/a?b"), "http://h:1");
+        assert_eq!(root_of("https://h"), "https://h");
+    }
+}

@@ -1,0 +1,223 @@
+//! `plimsoll` alone on a terminal: asks for a service and a load, and makes the command line that says both.
+//!
+//! The line is printed before anything runs, and is parsed like a typed one, so that the guide can do nothing that a
+//! line can't. Which services there are, and which of their calls, protocols find out ([`registry`]).
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+
+use plimsoll_model::units::{Period, Rate};
+use plimsoll_protocols::registry::{
+    COMMAND_ENTRIES, OfferDetail, OfferedCall, QueryContext, ServiceOffer,
+};
+
+use crate::console;
+use crate::environment::Environment;
+use crate::foreign_lines::shell_quoted;
+use crate::planning;
+
+/// Calls that are listed, at most; others are chosen by their names.
+const MAX_LISTED: usize = 20;
+
+const DEFAULT_USERS: &str = "10";
+const DEFAULT_DURATION: &str = "10s";
+const DEFAULT_PLAN_FILE: &str = "plan.toml";
+
+/// How the questions ended.
+pub(crate) enum GuideEnd {
+    /// The words of a command line, with the program's name.
+    Line(Vec<OsString>),
+    /// The user wants the help that others get.
+    Help,
+    /// The user has left.
+    Leave,
+}
+
+/// A question was answered by the end of the input.
+struct InputEnded;
+
+/// Returns whether nothing is typed, and somebody can answer questions.
+pub(crate) fn is_wanted(typed: &[OsString]) -> bool {
+    let [input, out, messages] = [
+        io::stdin().is_terminal(),
+        io::stdout().is_terminal(),
+        io::stderr().is_terminal(),
+    ];
+    typed.len() == 1 && input && out && messages
+}
+
+/// Asks what to load, and how much.
+pub(crate) fn ask(program: OsString, environment: &Environment) -> GuideEnd {
+    match questions(environment) {
+        Ok(Some(words)) => {
+            let words = words.into_iter().map(OsString::from);
+            GuideEnd::Line(std::iter::once(program).chain(words).collect())
+        }
+        Ok(None) => GuideEnd::Help,
+        Err(InputEnded) => {
+            eprintln!();
+            GuideEnd::Leave
+        }
+    }
+}
+
+/// Returns the words of the line; `None` if the first question is left open.
+fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnded> {
+    console::notice("What is to be loaded? (`plimsoll --help` lists everything else.)");
+    let offers = loop {
+        let address = answer("Address, a URL or HOST:PORT (Enter: help): ")?;
+        if address.is_empty() {
+            return Ok(None);
+        }
+        console::notice(format_args!("asking {address} ..."));
+        let offers = offers_at(&address, environment);
+        if !offers.is_empty() {
+            break offers;
+        }
+        console::notice(
+            "Nothing answers there that describes itself, or without flags such as --ca. Is it running, and is this \
+             its address?",
+        );
+    };
+    let (command, call) = chosen_call(&offers)?;
+    let mut words = vec![command.to_owned()];
+    words.extend(call.words.iter().cloned());
+    words.extend(load()?);
+    console::notice(format_args!("This line says it:\n  plimsoll {}", {
+        let line: Vec<OsString> = words.iter().map(OsString::from).collect();
+        shell_quoted(&line)
+    }));
+    let next = answer_of("Enter: run it, p: write a plan, q: leave: ", |text| {
+        matches!(text, "" | "p" | "q").then(|| text.to_owned())
+    })?;
+    match next.as_str() {
+        "q" => return Err(InputEnded),
+        "p" => {
+            let file = answer(&format!("File [{DEFAULT_PLAN_FILE}]: "))?;
+            let file = if file.is_empty() {
+                DEFAULT_PLAN_FILE.to_owned()
+            } else {
+                file
+            };
+            words.extend(["--save-plan".to_owned(), file, "--dry-run".to_owned()]);
+        }
+        _ => {}
+    }
+    Ok(Some(words))
+}
+
+/// Returns the services that answer at `address`, with the command for each, those of which most is known first. Where a
+/// service says what it answers, that it speaks a protocol is no offer of its own.
+fn offers_at(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
+    let mut offers = all_offers_at(address, environment);
+    offers.sort_by_key(|(_, offer)| Reverse(offer.detail));
+    if offers
+        .first()
+        .is_some_and(|(_, best)| best.detail > OfferDetail::Protocol)
+    {
+        offers.retain(|(_, offer)| offer.detail > OfferDetail::Protocol);
+    }
+    offers
+}
+
+fn all_offers_at(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
+    planning::with_resolve_context(environment, |surroundings| {
+        let context = QueryContext {
+            surroundings,
+            notice: &|_| (),
+        };
+        let offers = COMMAND_ENTRIES.iter().filter_map(|entry| {
+            let offer = entry.probe(address, context)?;
+            Some((entry.name, offer))
+        });
+        offers.collect()
+    })
+}
+
+/// Lists the calls of all services, and returns the one that is chosen with its command.
+fn chosen_call<'a>(
+    offers: &'a [(&'static str, ServiceOffer)],
+) -> Result<(&'static str, &'a OfferedCall), InputEnded> {
+    let mut calls = Vec::new();
+    for (command, offer) in offers {
+        console::notice(format_args!("{}:", capitalised(&offer.service)));
+        for call in &offer.calls {
+            calls.push((*command, call));
+            if calls.len() <= MAX_LISTED {
+                console::notice(format_args!("  {}  {}", calls.len(), call.name));
+            }
+        }
+    }
+    if calls.len() > MAX_LISTED {
+        let more = calls.len() - MAX_LISTED;
+        console::notice(format_args!("  and {more} more, which you can name"));
+    }
+    if calls.len() == 1 {
+        return Ok(calls[0]);
+    }
+    answer_of("Which one, a number or a name [1]: ", |text| match text {
+        "" => calls.first().copied(),
+        text => match text.parse::<usize>() {
+            Ok(number) => calls.get(number.checked_sub(1)?).copied(),
+            Err(_) => calls.iter().find(|(_, call)| call.name == text).copied(),
+        },
+    })
+}
+
+/// Asks for the load, and returns its flags.
+fn load() -> Result<Vec<String>, InputEnded> {
+    let question =
+        format!("How much, users at once or calls a second such as 100/s [{DEFAULT_USERS}]: ");
+    let [flag, amount] = answer_of(&question, |text| {
+        let text = if text.is_empty() { DEFAULT_USERS } else { text };
+        let flag = match (text.parse::<u32>(), text.parse::<Rate>()) {
+            (Ok(1..), _) => "--clients",
+            (_, Ok(rate)) if rate.0 > 0.0 => "--rate",
+            _ => return None,
+        };
+        Some([flag.to_owned(), text.to_owned()])
+    })?;
+    let question = format!("How long [{DEFAULT_DURATION}]: ");
+    let duration = answer_of(&question, |text| {
+        let text = if text.is_empty() {
+            DEFAULT_DURATION
+        } else {
+            text
+        };
+        let is_time = text
+            .parse::<Period>()
+            .is_ok_and(|period| !period.0.is_zero());
+        is_time.then(|| text.to_owned())
+    })?;
+    Ok(vec![flag, amount, "--duration".to_owned(), duration])
+}
+
+/// Asks until `read` accepts the answer.
+fn answer_of<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, InputEnded> {
+    loop {
+        let text = answer(question)?;
+        if let Some(value) = read(&text) {
+            return Ok(value);
+        }
+        console::notice(format_args!("`{text}` is none of these."));
+    }
+}
+
+/// Asks a question, and returns the line that is typed, without blanks at both ends.
+fn answer(question: &str) -> Result<String, InputEnded> {
+    let mut messages = io::stderr().lock();
+    let _ = write!(messages, "{question}").and_then(|()| messages.flush());
+    drop(messages);
+    let mut line = String::new();
+    match io::stdin().read_line(&mut line) {
+        Ok(1..) => Ok(line.trim().to_owned()),
+        _ => Err(InputEnded),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).collect()
+}
