@@ -446,17 +446,6 @@ pub enum Metric {
     Finish(Count),
 }
 
-impl Metric {
-    /// Returns whether only answers of language models have this.
-    pub fn is_about_tokens(self) -> bool {
-        match self {
-            Metric::Finish(_) => true,
-            Metric::Time(TimeMetric::Measure(measure), _) => measure.is_about_tokens(),
-            _ => false,
-        }
-    }
-}
-
 /// A kind of time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeMetric {

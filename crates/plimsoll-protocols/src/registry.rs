@@ -32,7 +32,7 @@ use crate::relayed::{
     RelayProtocol,
 };
 pub use crate::server_query::{QueryCommand, QueryContext, QueryError, QueryOutput};
-pub use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer};
+pub use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
 pub use crate::session::QueryFlags;

@@ -30,6 +30,17 @@ pub struct OfferedCall {
     pub name: String,
     /// The arguments of the command that makes this call: the target, then flags.
     pub words: Vec<String>,
+    /// What the call sends, for somebody to fill in; `None`: it sends nothing.
+    pub content: Option<OfferedContent>,
+}
+
+/// What a call sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferedContent {
+    /// The flag that takes it.
+    pub flag: &'static str,
+    /// It as JSON, with every field empty.
+    pub blank: String,
 }
 
 /// Returns the URLs by which `address` may mean a service with these schemes, plaintext first: itself if it has one of

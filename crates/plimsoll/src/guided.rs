@@ -83,6 +83,15 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnde
     let (command, call) = chosen_call(&offers)?;
     let mut words = vec![command.to_owned()];
     words.extend(call.words.iter().cloned());
+    if let Some(content) = &call.content {
+        let text = answer(&format!("Message, as JSON [{}]: ", content.blank))?;
+        let text = if text.is_empty() {
+            content.blank.clone()
+        } else {
+            text
+        };
+        words.extend([content.flag.to_owned(), text]);
+    }
     words.extend(load()?);
     console::notice(format_args!("This line says it:\n  plimsoll {}", {
         let line: Vec<OsString> = words.iter().map(OsString::from).collect();

@@ -31,13 +31,18 @@ fn guide_leads_from_address_to_plan_and_run() {
     let mut terminal = TestTerminal::start(&place.path(""), &[]);
     answer(&mut terminal, "Address", &server.address());
     // The server's only method needs no choice.
+    answer(
+        &mut terminal,
+        "Message, as JSON [{\"json\":\"\"}]",
+        r#"{"json": "[0.1, 0.2]"}"#,
+    );
     let screen = answer(&mut terminal, "How much", "nothing");
     assert!(screen.contains("score.ScoreService/GetScore"), "{screen}");
     answer(&mut terminal, "How much", "2");
     answer(&mut terminal, "How long", "1s");
     let screen = answer(&mut terminal, "p: write a plan", "p");
     let line = format!(
-        "plimsoll grpc grpc://{} -m score.ScoreService/GetScore --clients 2 --duration 1s",
+        "plimsoll grpc grpc://{} -m score.ScoreService/GetScore -d '{{\"json\": \"[0.1, 0.2]\"}}' --clients 2 --duration 1s",
         server.address()
     );
     let joined = screen.replace('\n', "");
@@ -99,7 +104,7 @@ fn guide_runs_a_described_operation() {
     answer(&mut terminal, "p: write a plan", "");
     let (code, screen) = terminal.end();
     assert_eq!(code, 0, "{screen}");
-    assert!(screen.contains("GET /b"), "{screen}");
+    assert!(screen.contains("get-b-open-loop"), "{screen}");
     assert!(place.path("runs").exists(), "{screen}");
 }
 

@@ -1,8 +1,10 @@
-//! Counts the tokens of answers with a tokenizer file.
+//! Tokens of answers: a tokenizer file that counts them, and what objectives limit of them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use super::{Metric, TimeMetric};
 
 /// Returns the number of tokens of a text; `None`: it can't be tokenized.
 type CountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
@@ -46,3 +48,14 @@ impl PartialEq for TokenCounter {
 }
 
 impl Eq for TokenCounter {}
+
+impl Metric {
+    /// Returns whether only answers of language models have this.
+    pub fn is_about_tokens(self) -> bool {
+        match self {
+            Metric::Finish(_) => true,
+            Metric::Time(TimeMetric::Measure(measure), _) => measure.is_about_tokens(),
+            _ => false,
+        }
+    }
+}

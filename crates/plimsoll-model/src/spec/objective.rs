@@ -258,7 +258,9 @@ fn lack_of(call: &CallPlan, metric: Metric) -> Option<&'static str> {
         Metric::Time(TimeMetric::Measure(TimeMeasure::Journey), _)
             if call.most_calls_of_journey().is_none() =>
         {
-            Some("the calls are no journeys, which have [[steps]]: limit the response time, as in p99")
+            Some(
+                "the calls are no journeys, which have [[steps]]: limit the response time, as in p99",
+            )
         }
         metric => call.lacks(metric),
     }

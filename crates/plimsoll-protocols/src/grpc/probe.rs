@@ -1,8 +1,10 @@
 //! Recognises a gRPC server by reflection, and proposes its methods.
 
+use clap::{Args, Command, FromArgMatches};
+
 use super::query_commands::ListFlags;
-use crate::server_query::{QueryCommand, QueryContext};
-use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, urls_of};
+use crate::server_query::{QueryContext, ServerQuery};
+use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer, urls_of};
 
 /// How long the server may take until a connection is up.
 const CONNECT_TIMEOUT: &str = "3s";
@@ -25,24 +27,26 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
 }
 
 fn methods(url: &str, asking: QueryContext<'_>) -> Option<Vec<OfferedCall>> {
-    let query = QueryCommand::of::<ListFlags>();
-    let words = [query.name, url, "--connect-timeout", CONNECT_TIMEOUT];
-    let typed = query.command().try_get_matches_from(words).ok()?;
-    let listed = query.ask(&typed, asking).ok()?.text;
-    let names = listed.lines().filter_map(|line| {
-        let name = line.split([' ', '(']).next()?;
-        name.contains('/').then_some(name)
-    });
-    let is_auxiliary = |name: &str| {
-        AUXILIARY_SERVICES
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
-    let calls: Vec<OfferedCall> = names
-        .filter(|name| !is_auxiliary(name))
-        .map(|name| OfferedCall {
-            name: name.to_owned(),
-            words: [url, "-m", name].map(str::to_owned).into(),
+    let command =
+        ListFlags::augment_args(Command::new(ListFlags::COMMAND_NAME).no_binary_name(true));
+    let words = [url, "--connect-timeout", CONNECT_TIMEOUT];
+    let typed = command.try_get_matches_from(words).ok()?;
+    let schema = ListFlags::from_arg_matches(&typed)
+        .ok()?
+        .schema(asking)
+        .ok()?;
+    let is_auxiliary =
+        |name: &String| (AUXILIARY_SERVICES.iter()).any(|prefix| name.starts_with(prefix));
+    let calls: Vec<OfferedCall> = schema
+        .methods()
+        .filter(|method| !is_auxiliary(&method.path()))
+        .map(|method| {
+            let (name, blank) = (method.path(), method.blank_request());
+            OfferedCall {
+                words: vec![url.to_owned(), "-m".to_owned(), name.clone()],
+                content: (blank != "{}").then_some(OfferedContent { flag: "-d", blank }),
+                name,
+            }
         })
         .collect();
     (!calls.is_empty()).then_some(calls)

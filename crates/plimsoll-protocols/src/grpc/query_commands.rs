@@ -100,13 +100,19 @@ pub(crate) struct EchoFlags {
     deadline: Period,
 }
 
+impl ListFlags {
+    /// Returns the services of the server, or of the files.
+    pub(super) fn schema(&self, asking: QueryContext<'_>) -> Result<Schema, QueryError> {
+        described(&self.link, &self.files, SchemaQuery::Services, asking)
+    }
+}
+
 impl ServerQuery for ListFlags {
     const COMMAND_NAME: &str = "list";
 
     fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
-        let schema = described(&self.link, &self.files, SchemaQuery::Services, asking)?;
         Ok(QueryOutput {
-            text: schema.list(),
+            text: self.schema(asking)?.list(),
             ..QueryOutput::default()
         })
     }

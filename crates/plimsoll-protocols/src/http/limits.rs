@@ -4,10 +4,22 @@ use plimsoll_model::plan::{Metric, Objective, TimeMetric};
 use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
 use plimsoll_model::units::ByteSize;
 
+use super::answers::name_api;
 use super::section::HttpSpec;
+use crate::http2::DEFAULT_MAX_HEAD;
 
 /// The largest body limit: body lengths are counted in 32 bits for each call.
-pub(super) const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
+const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
+
+/// Writes `call` as this version does: older ones had one API of language models, as a format of streams, and left
+/// defaults out.
+pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
+    name_api(&mut call);
+    call.version.get_or_insert_default();
+    call.max_body.get_or_insert(MAX_BODY);
+    call.max_head.get_or_insert(DEFAULT_MAX_HEAD);
+    call
+}
 
 /// Resolves the largest body that an answer may have.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {

@@ -8,6 +8,16 @@ use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart};
 
 use super::payload::has_message;
 
+/// Returns the path to request. `path` begins where a URL's path, query or fragment begins; a fragment is not sent
+/// (RFC 9110 §7.1), and an empty path is `/` (§4.2.3).
+pub(super) fn requested_path(path: &str) -> Cow<'_, str> {
+    match path.split('#').next().unwrap_or_default() {
+        "" => Cow::Borrowed("/"),
+        query if query.starts_with('?') => Cow::Owned(format!("/{query}")),
+        path => Cow::Borrowed(path),
+    }
+}
+
 /// Returns whether the text can be part of a path (RFC 9112 §3.2.1).
 pub(crate) fn is_valid_in_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')

@@ -50,6 +50,7 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
         calls: vec![OfferedCall {
             name: format!("GET {url}"),
             words: vec![url],
+            content: None,
         }],
     })
 }
@@ -64,6 +65,7 @@ pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<Se
             .into_iter()
             .map(|model| OfferedCall {
                 words: vec![root.clone(), "--model".to_owned(), model.clone()],
+                content: None,
                 name: model,
             })
             .collect();
@@ -134,6 +136,7 @@ fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
     let calls = reads.map(|(path, _)| OfferedCall {
         name: format!("GET {path}"),
         words: vec![format!("{root}{path}")],
+        content: None,
     });
     calls.collect()
 }

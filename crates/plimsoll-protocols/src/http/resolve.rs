@@ -4,7 +4,6 @@
 
 mod journey;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use plimsoll_model::spec::{
 use plimsoll_model::template::{self, FieldScope, Template};
 use plimsoll_model::units::{ByteSize, Period};
 
-use super::answers::{name_api, resolve_socket, resolve_stream, resolve_tokenizer};
+use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
@@ -27,18 +26,18 @@ use super::envelopes;
 use super::flags::would_queue;
 use super::form;
 use super::limits::{
-    MAX_BODY, check_scheme, check_stream_duration, ends_with_load, expected, max_body,
+    canonical, check_scheme, check_stream_duration, ends_with_load, expected, max_body,
     refuse_fields, required_headers,
 };
 use super::names::HEADER_NAMES;
-use super::paths::check_path;
+use super::paths::{check_path, requested_path};
 use super::payload::{Payload, TemplateContext, escaped, parse_payload};
 use super::replayed;
 use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 use super::user_scenarios::{conversation, script};
-use crate::http2::{DEFAULT_MAX_HEAD, max_head};
+use crate::http2::max_head;
 use crate::journey::{StepScope, change_fields, files, is_secured, keys_within};
 
 impl CallSection for HttpSpec {
@@ -145,16 +144,8 @@ impl CallSection for HttpSpec {
         }
     }
 
-    /// Older versions had one API of language models, as a format of streams, and wrote out fewer defaults.
-    fn canonical(mut self) -> HttpSpec {
-        if self.journey_steps().is_some() {
-            return self;
-        }
-        name_api(&mut self);
-        self.version.get_or_insert_default();
-        self.max_body.get_or_insert(MAX_BODY);
-        self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
-        self
+    fn canonical(self) -> HttpSpec {
+        canonical(self)
     }
 
     fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
@@ -413,7 +404,7 @@ pub(crate) fn path_of_call(
     path: Option<&str>,
     surroundings: &dyn ResolveContext,
 ) -> Option<String> {
-    let in_url = spec.target.as_deref().and_then(path_of).map(requested);
+    let in_url = spec.target.as_deref().and_then(path_of).map(requested_path);
     match (path, in_url.as_deref()) {
         (Some(path), Some(other)) if path != other && other != "/" => {
             let (path, other) = (redaction::masked(path), redaction::masked(other));
@@ -428,16 +419,6 @@ pub(crate) fn path_of_call(
             problems.keep(&format!("call.{section}.path"), filled_in)
         }
         (None, None) => Some("/".to_owned()),
-    }
-}
-
-/// Returns the path to request. `path` begins where a URL's path, query or fragment begins; a fragment is not sent
-/// (RFC 9110 §7.1), and an empty path is `/` (§4.2.3).
-fn requested(path: &str) -> Cow<'_, str> {
-    match path.split('#').next().unwrap_or_default() {
-        "" => Cow::Borrowed("/"),
-        query if query.starts_with('?') => Cow::Owned(format!("/{query}")),
-        path => Cow::Borrowed(path),
     }
 }
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 
+use crate::refusals::expect_refusal;
 use crate::support::peers::{python, run_successfully};
 use crate::support::{Place, SERVER_TLS, text};
-use crate::refusals::expect_refusal;
 use crate::{count_of, run_llm, run_nine_calls, times, url};
 
 const APIS: [(&str, &str); 4] = [

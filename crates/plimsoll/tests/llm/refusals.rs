@@ -5,7 +5,14 @@ use super::*;
 /// Checks that `llm` refuses these flags with a text that contains `printed`.
 #[track_caller]
 pub(crate) fn expect_refusal(place: &Place, flags: &[&str], printed: &str) {
-    let fixed = ["llm", "http://127.0.0.1:1", "--model", "m", "--clients", "1"];
+    let fixed = [
+        "llm",
+        "http://127.0.0.1:1",
+        "--model",
+        "m",
+        "--clients",
+        "1",
+    ];
     let refused = place.run(&[&fixed[..], flags].concat());
     assert_eq!(refused.status.code(), Some(2), "{flags:?}");
     let found = stderr_of(&refused);

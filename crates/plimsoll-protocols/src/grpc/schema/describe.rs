@@ -3,7 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 
-use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{
+    Cardinality, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    SerializeOptions,
+};
 
 use super::editions::is_missing_zero;
 use super::error::nearest;
@@ -64,6 +67,21 @@ impl Schema {
         }
         write_types(&mut text, queue);
         Ok(text)
+    }
+}
+
+impl GrpcMethod {
+    /// Returns a request as JSON in which every field has its default, for somebody to fill in.
+    pub(crate) fn blank_request(&self) -> String {
+        let options = SerializeOptions::new().skip_default_fields(false);
+        let blank = DynamicMessage::new(self.descriptor.input());
+        let mut json = Vec::new();
+        let written =
+            blank.serialize_with_options(&mut serde_json::Serializer::new(&mut json), &options);
+        written.map_or_else(
+            |_| "{}".to_owned(),
+            |()| String::from_utf8_lossy(&json).into_owned(),
+        )
     }
 }
 

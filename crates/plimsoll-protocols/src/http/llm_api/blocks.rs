@@ -20,7 +20,7 @@ const CLIENT_CALLS: [&str; 5] = [
 
 /// A block of a message, an item of a response, a piece of one of them, or all of a list.
 #[derive(Default)]
-pub(super) struct AnswerBlock<'a> {
+pub(super) struct AnswerItem<'a> {
     pub(super) kind: Cow<'a, str>,
     pub(super) content: ContentParts<'a>,
     /// Length of the names of tools, and of their input where it comes in pieces. Bytes.
@@ -31,7 +31,7 @@ pub(super) struct AnswerBlock<'a> {
     pub(super) stop_reason: Option<FinishReason>,
 }
 
-impl<'a> AnswerBlock<'a> {
+impl<'a> AnswerItem<'a> {
     pub(super) fn into_delta(self) -> Delta<'a> {
         Delta {
             content: self.content,
@@ -42,9 +42,9 @@ impl<'a> AnswerBlock<'a> {
     }
 }
 
-impl<'de> FromAnyShape<'de> for AnswerBlock<'de> {
+impl<'de> FromAnyShape<'de> for AnswerItem<'de> {
     fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(AnyShape(block)) = list.next_element::<AnyShape<AnswerBlock<'de>>>()? {
+        while let Some(AnyShape(block)) = list.next_element::<AnyShape<AnswerItem<'de>>>()? {
             self.content.add(block.content);
             self.call_bytes += block.call_bytes;
             self.calls_tools |= block.calls_tools;

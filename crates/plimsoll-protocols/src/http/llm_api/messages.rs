@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::blocks::{AnswerBlock, ErrorFields};
+use super::blocks::{AnswerItem, ErrorFields};
 use super::{ApiKeyField, LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::StopWord;
 use crate::http::lenient_json::{
@@ -54,9 +54,9 @@ fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 struct MessageEvent<'a> {
     kind: Cow<'a, str>,
     /// A piece of a block, or a change of the message.
-    delta: AnswerBlock<'a>,
+    delta: AnswerItem<'a>,
     /// The beginning of a block.
-    block: AnswerBlock<'a>,
+    block: AnswerItem<'a>,
     message: MessageObject<'a>,
     usage: MessageUsage,
     error: ErrorFields<'a>,
@@ -115,7 +115,7 @@ impl<'a> MessageEvent<'a> {
 #[derive(Default)]
 struct MessageObject<'a> {
     kind: Cow<'a, str>,
-    content: AnswerBlock<'a>,
+    content: AnswerItem<'a>,
     stop_reason: StopWord,
     usage: MessageUsage,
     error: ErrorFields<'a>,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use serde_json::{Map, Value, json};
 
-use super::blocks::{AnswerBlock, ErrorFields};
+use super::blocks::{AnswerItem, ErrorFields};
 use super::{LlmApi, ModelPrompt, completions};
 use crate::http::finish_reason::{FinishReason, StopWord};
 use crate::http::lenient_json::{FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, value};
@@ -45,7 +45,7 @@ fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 struct ResponseEvent<'a> {
     kind: Cow<'a, str>,
     delta: ContentParts<'a>,
-    item: AnswerBlock<'a>,
+    item: AnswerItem<'a>,
     response: ResponseObject<'a>,
     /// What the event itself says of an error.
     error: ErrorFields<'a>,
@@ -140,7 +140,7 @@ struct ResponseObject<'a> {
     /// What an error says that is not in a key of its own.
     outer_error: ErrorFields<'a>,
     incomplete: IncompleteDetails,
-    output: AnswerBlock<'a>,
+    output: AnswerItem<'a>,
 }
 
 impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
