@@ -1,6 +1,4 @@
 //! Resolves `[call.http]` to a call with all defaults, and writes a call back.
-//!
-//! Long because a request's keys depend on each other and are checked together.
 
 mod journey;
 
