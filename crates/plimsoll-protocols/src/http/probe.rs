@@ -15,7 +15,7 @@ use crate::server_query::QueryContext;
 use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, urls_of};
 
 /// How long a connection may take, and how long the answer to a request may.
-const TIMEOUT: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest description that is read. Bytes.
 const MAX_DESCRIPTION: usize = 4 << 20;
@@ -102,8 +102,8 @@ fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
         ..Spec::default()
     };
     (spec.load.clients, spec.load.calls) = (Some(1), Some(1));
-    spec.load.connect_timeout = Some(Period(TIMEOUT));
-    spec.load.deadline = Some(OptionalPeriod::After(Period(TIMEOUT)));
+    spec.load.connect_timeout = Some(Period(REQUEST_TIMEOUT));
+    spec.load.deadline = Some(OptionalPeriod::After(Period(REQUEST_TIMEOUT)));
     let surroundings: &dyn ResolveContext = asking.surroundings;
     let plan = resolve(&spec, surroundings).ok()?;
     let call = plan.call.of_type::<HttpCall>()?;
