@@ -175,11 +175,8 @@ impl Call for HttpCall {
         match &self.journey {
             // Some step may have it.
             Some(journey) => {
-                let mut steps = journey.requests();
-                let lacks: Option<Vec<_>> = steps.try_fold(Vec::new(), |mut all, (call, _)| {
-                    all.push(call.lacks(metric)?);
-                    Some(all)
-                });
+                let lacks: Option<Vec<_>> =
+                    journey.calls().map(|call| call.lacks(metric)).collect();
                 lacks?.first().copied()
             }
             None => self.lack_of_answers(metric),

@@ -145,6 +145,11 @@ impl JourneyPlan {
         prepared.collect()
     }
 
+    /// Returns the calls of the steps.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &CallPlan> {
+        self.steps.iter().map(|step| &step.call)
+    }
+
     /// Returns the second target, and whether it is reached over TLS.
     pub(crate) fn second_target(&self) -> Option<(&Target, bool)> {
         let second = self.second.as_ref()?;
