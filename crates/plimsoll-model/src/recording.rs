@@ -210,7 +210,7 @@ impl Recording {
     pub fn notes(&self) -> Vec<String> {
         let left_out = self.skipped_lines();
         let (file, format) = (self.file(), self.format());
-        // With the verb that belongs to the number.
+        // The verb belongs to the number.
         let count = |number: u64, one: &str, several: &str| {
             let verb = if number == 1 { one } else { several };
             format!("{} of {file} {verb}", format.count(number))

@@ -27,12 +27,12 @@ const SECTIONS: [(&str, &str, &str); 29] = [
     ("[load.steps]", "plimsoll-model/src/spec.rs", "StepSpec"),
     (
         "[steps]",
-        "plimsoll-protocols/src/http/step_spec.rs",
+        "plimsoll-protocols/src/journey/step_spec.rs",
         "FlowSpec",
     ),
     (
         "steps.take.NAME",
-        "plimsoll-protocols/src/http/step_spec.rs",
+        "plimsoll-protocols/src/journey/step_spec.rs",
         "TakeTable",
     ),
     (

@@ -63,8 +63,6 @@ pub struct DriverState<D> {
     pub(super) in_flight: u32,
     /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
     low_water: u32,
-    /// When the last call ended; [`Time::ZERO`] before that.
-    pub(super) last_end: Time,
     /// Whether an answer has begun to arrive, or a call has succeeded.
     pub(super) was_used: bool,
     /// Whether the call that the connection was made for has been handed to the driver.
@@ -83,6 +81,8 @@ pub struct DriverState<D> {
     pub(super) timer: Time,
     /// No low-water mark is set before this time, because the last one was not reached in time.
     no_low_water_until: Time,
+    /// When the last call ended; [`Time::ZERO`] before that.
+    pub(super) last_end: Time,
 }
 
 impl<D> DriverState<D> {
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn connection_fits_size_and_layout_limits() {
         type Bare = DriverConnection<(), TcpStream>;
-        assert!(size_of::<Option<Bare>>() <= 184);
+        assert!(size_of::<Option<Bare>>() <= 192);
         assert!(
             std::mem::offset_of!(Bare, data) + std::mem::offset_of!(DriverState<()>, driver) <= 120
         );

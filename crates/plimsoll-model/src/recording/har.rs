@@ -187,7 +187,10 @@ fn parse_entry(text: &str) -> RowResult {
         serde_json::from_str(text).map_err(|_| "it lacks a time, or a request's method or URL")?;
     let stamp = date(&entry.started_date_time).ok_or("its time (startedDateTime) is invalid")?;
     let request = entry.request;
-    if !request.url.starts_with("http://") && !request.url.starts_with("https://") {
+    // Sockets, data and what a browser calls its own pages have other schemes.
+    let scheme = request.url.split("://").next().unwrap_or_default();
+    let is_web = scheme.starts_with("ht") && scheme.trim_end_matches('s').ends_with('p');
+    if !is_web {
         return Err("it is no request of HTTP");
     }
     let url = request.url.split('#').next().unwrap_or_default();

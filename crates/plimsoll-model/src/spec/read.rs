@@ -128,9 +128,12 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         // A step has the keys of its protocol, which only its target or the plan's tells.
         STEPS_KEY => {
             let found = protocol::all().filter_map(|protocol| (protocol.keys_within)(path));
-            let mut keys: Vec<&'static str> = found.flatten().copied().collect();
-            keys.sort_unstable();
-            keys.dedup();
+            let mut keys: Vec<&'static str> = Vec::new();
+            for key in found.flatten() {
+                if !keys.contains(key) {
+                    keys.push(key);
+                }
+            }
             return Some(keys.into());
         }
         path if path.split('.').next() == Some(STEPS_KEY) => {

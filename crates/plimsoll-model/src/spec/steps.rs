@@ -132,6 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn secrets_in_targets_of_steps_are_hidden() {
+        let typed = "[[steps]]\ntarget = \"https://b.test/x?api_key=hush\"\n";
+        let mut section: Table = typed.parse().expect("TOML");
+        hide_queries(&mut section);
+        let saved = section.to_string();
+        assert!(!saved.contains("hush"), "{saved}");
+        assert!(saved.contains("$PLIMSOLL_QUERY_API_KEY"), "{saved}");
+    }
+
+    #[test]
     fn secrets_of_steps_are_hidden_and_found_again() {
         let typed = "[[steps]]\npath = \"/a?api_key=one&page=2\"\n[[steps]]\npath = \"/b?api_key=two\"\n\
                      [[steps]]\npath = \"/c?api_key=one\"\n[[steps]]\npath = \"/d?api_key=$OWN\"\n";

@@ -67,6 +67,18 @@ pub(crate) struct StepScope<'a> {
     pub(crate) variation: &'a Variation,
 }
 
+/// Resolves a step's call, and returns whether it uses rows.
+type ResolveStepFn = fn(
+    &Table,
+    &mut Problems,
+    &Spec,
+    &StepScope<'_>,
+    &dyn ResolveContext,
+) -> Option<(CallPlan, bool)>;
+
+/// Prepares the request of a step.
+type PrepareStepFn = fn(&CallPlan, &StepContext<'_>) -> Result<Box<dyn StepCall>, PrepareError>;
+
 /// A [`StepSection`] with its type erased.
 pub(crate) struct StepModule {
     pub(crate) schemes: &'static UrlSchemes,
@@ -78,13 +90,7 @@ pub(crate) struct StepModule {
     /// [`StepSection::check_journey`].
     pub(crate) check_journey: fn(&Table, &mut Problems),
     /// [`StepSection::step_call`] of a section that is given as a table.
-    pub(crate) step_call: fn(
-        &Table,
-        &mut Problems,
-        &Spec,
-        &StepScope<'_>,
-        &dyn ResolveContext,
-    ) -> Option<(CallPlan, bool)>,
+    pub(crate) step_call: ResolveStepFn,
     /// [`CallSection::files`] of a section that is given as a table.
     pub(crate) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`StepSection::needs`].
@@ -92,7 +98,7 @@ pub(crate) struct StepModule {
     /// [`StepSection::fit_take`].
     pub(crate) fit_take: fn(&CallPlan, &mut Take) -> Result<(), String>,
     /// [`StepSection::prepare`].
-    pub(crate) prepare: fn(&CallPlan, &StepContext<'_>) -> Result<Box<dyn StepCall>, PrepareError>,
+    pub(crate) prepare: PrepareStepFn,
     /// Returns the call with these trace ids in its request; `None`: it carries none.
     pub(crate) traced: fn(&CallPlan, TraceIds) -> Option<CallPlan>,
 }

@@ -1,6 +1,8 @@
 //! Journeys of gRPC calls: through a shop on grpcio, the reference implementation, and on grpc-go's interoperability
 //! server, which returns metadata that it is sent.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 use std::fs;
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -144,7 +146,7 @@ fn grpcio_users_log_in_list_and_order() {
         let target = format!("grpc://{}", shop.address());
         let compressed = match flags {
             [] => String::new(),
-            _ => format!("{STEPS}\n[call.grpc]\ncompression = \"gzip\"\n"),
+            _ => format!("{STEPS}\n[call.grpc]\ncompression = \"gzip\"\ndeadline = \"30s\"\n"),
         };
         let steps = if compressed.is_empty() {
             STEPS
@@ -340,6 +342,56 @@ message = { price = "{{said}}" }
         failed.to_string().contains("`said` does not fit price"),
         "{failed}"
     );
+}
+
+/// The stream ends at once, and the time that it might have lasted is over during the next step's pause.
+#[test]
+fn timers_of_ended_streams_leave_later_steps_alone() {
+    let place = Place::new();
+    let server = place.serve(&["echo"]);
+    let steps = r#"
+[[steps]]
+name = "stream"
+method = "grpc.examples.echo.Echo/ServerStreamingEcho"
+message = { message = "a" }
+stream_duration = "100ms"
+take.last = "/message"
+
+[[steps]]
+name = "after"
+pause = "300ms"
+method = "grpc.examples.echo.Echo/UnaryEcho"
+message = { message = "{{last}}" }
+"#;
+    let run = run(&place, &server.plaintext(), steps, 0);
+    assert_eq!(
+        counts(&run),
+        [("stream", 20, 20), ("after", 20, 20)],
+        "{run}"
+    );
+}
+
+#[test]
+fn servers_of_another_protocol_fail_their_step_at_once() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let steps = r#"
+[[steps]]
+name = "page"
+path = "/bytes/10"
+
+[[steps]]
+name = "call"
+target = "grpc://ADDRESS"
+method = "grpc.examples.echo.Echo/UnaryEcho"
+message = { message = "a" }
+"#
+    .replace("ADDRESS", &server.address());
+    let target = format!("http://{}", server.address());
+    let run = run(&place, &target, &steps, 0);
+    assert_eq!(counts(&run), [("page", 20, 20), ("call", 20, 0)], "{run}");
+    let code = &run["total"]["errors_by_code"][0]["code"];
+    assert_ne!(*code, "DEADLINE_EXCEEDED", "{run}");
 }
 
 #[test]

@@ -191,3 +191,45 @@ impl StepProtocol for GrpcProtocol {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut framed = vec![0];
+        framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        framed.extend_from_slice(message);
+        framed
+    }
+
+    fn kept(pieces: &[&[u8]]) -> Result<Vec<u8>, String> {
+        let mut step = CurrentStep::default();
+        step.begin(&Arc::default(), AnswerCapture::Whole);
+        pieces.iter().for_each(|piece| step.add_data(piece));
+        step.message(1 << 20).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn last_complete_message_is_kept_in_any_split() {
+        let (first, second) = (framed(b"first"), framed(b"second"));
+        let both = [&first[..], &second].concat();
+        for split in 0..=both.len() {
+            let (begin, end) = both.split_at(split);
+            assert_eq!(
+                kept(&[begin, end]).as_deref(),
+                Ok(&b"second"[..]),
+                "{split}"
+            );
+        }
+        // A stream that the plan ends may be cut within a message.
+        for cut in 1..second.len() {
+            let pieces = [&first[..], &second[..cut]];
+            assert_eq!(kept(&pieces).as_deref(), Ok(&b"first"[..]), "{cut}");
+        }
+        assert!(kept(&[&first[..7]]).is_err());
+        assert!(kept(&[]).unwrap_err().contains("no message"));
+        let large = framed(&vec![7; MAX_CAPTURED + 1]);
+        assert!(kept(&[&large]).unwrap_err().contains("1 MiB"));
+    }
+}

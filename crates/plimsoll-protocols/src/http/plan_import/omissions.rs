@@ -2,7 +2,8 @@
 
 use plimsoll_model::quantity;
 
-use super::selection::MAX_STEPS;
+/// The most requests of a journey.
+pub(super) const MAX_STEPS: usize = 200;
 
 /// Why a request of a recording is left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -113,11 +113,11 @@ fn tokens_in_paths_become_columns() {
 #[test]
 fn tokens_that_answers_gave_are_taken() {
     let page =
-        "<p>Follow <a href=\"/reset/9f8a7b6c5d4e3f00\">this link</a>: key: \"n0nce-77x\"</p>";
+        "<p>Follow <a href=\"/reset/9f8a7b6c5d4e3f00\">this link</a>: key: \"c5r2f-77x\"</p>";
     let sent = post(
         "http://a/in",
         "application/json",
-        "{\"csrf_token\":\"n0nce-77x\"}",
+        "{\"csrf_token\":\"c5r2f-77x\"}",
     );
     let moved = with_header(
         answered(""),

@@ -5,11 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_model::quantity;
 
 use super::exchange::{RecordedExchange, split_url};
-use super::omissions::OmissionReason;
+use super::omissions::{MAX_STEPS, OmissionReason};
 use crate::protocol_module::PlanImportRequest;
-
-/// The most requests of a journey.
-pub(super) const MAX_STEPS: usize = 200;
 
 /// What a recording is to become.
 #[derive(Clone, Copy, Debug)]

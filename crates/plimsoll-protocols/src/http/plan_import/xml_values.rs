@@ -16,7 +16,7 @@ const GENERIC_ELEMENTS: [&str; 9] = [
 /// An element whose content is read, and which has had no child so far.
 struct OpenElement {
     name: String,
-    /// Where its content begins. Bytes.
+    /// The offset of its content. Bytes.
     begin: usize,
 }
 

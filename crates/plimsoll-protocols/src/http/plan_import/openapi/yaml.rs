@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     };
     let options: Options = options! {
         budget: limits,
-        // In YAML 1.2, `yes` and `on` are strings.
+        // YAML 1.2 reads `yes` and `on` as strings.
         strict_booleans: true,
         with_snippet: false,
     };
