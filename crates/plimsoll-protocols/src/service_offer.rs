@@ -45,6 +45,7 @@ pub struct OfferedContent {
 
 /// Returns the URLs by which `address` may mean a service with these schemes, plaintext first: itself if it has one of
 /// the schemes, both if it has none.
+#[cfg(feature = "targets")]
 pub(crate) fn urls_of(address: &str, schemes: [&str; 2]) -> Vec<String> {
     let address = address.trim();
     match address.split_once("://") {
@@ -54,7 +55,7 @@ pub(crate) fn urls_of(address: &str, schemes: [&str; 2]) -> Vec<String> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "targets"))]
 #[test]
 fn addresses_without_scheme_may_have_either() {
     let urls = |address| urls_of(address, ["grpc", "grpcs"]);
