@@ -130,6 +130,7 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.response_low(stage, 4 * MS);
             let record = recorder.stage(stage);
             (record.expired_unsent, record.connections_unused) = (1, 1);
+            record.connections_idle_closed = 1;
             (record.waited_for_stream, record.waited_for_connection) = (1, 1);
             recorder.cut_off(stage, MS);
         }

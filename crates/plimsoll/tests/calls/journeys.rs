@@ -144,16 +144,25 @@ fn grpcio_users_log_in_list_and_order() {
         fs::write(place.path("users.csv"), format!("user\n{users}")).expect("a writable folder");
         let shop = Server::start(python(&place, "grpcio_shop.py").args(flags));
         let target = format!("grpc://{}", shop.address());
-        let compressed = match flags {
-            [] => String::new(),
-            _ => format!("{STEPS}\n[call.grpc]\ncompression = \"gzip\"\ndeadline = \"30s\"\n"),
-        };
-        let steps = if compressed.is_empty() {
-            STEPS
+        // A server that packs every answer packs its own description, too.
+        let proto = format!(
+            "{}/../../tests/peers/shop.proto",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let is_packed = !flags.is_empty();
+        let section = if is_packed {
+            format!(
+                "[call.grpc]\nproto = [{proto:?}]\ncompression = \"gzip\"\ndeadline = \"30s\"\n"
+            )
         } else {
-            &compressed
+            String::new()
         };
-        let first = run(&place, &target, steps, 0);
+        let more = if is_packed {
+            vec!["--compression", "gzip", "--proto", &proto]
+        } else {
+            Vec::new()
+        };
+        let first = run(&place, &target, &format!("{STEPS}{section}"), 0);
         assert_eq!(
             counts(&first),
             [
@@ -170,7 +179,7 @@ fn grpcio_users_log_in_list_and_order() {
         assert_eq!(measures["counts"]["users_ok"], 20, "{first}");
         assert_eq!(measures["times"]["journey"]["count"], 20, "{first}");
         // The shop has seen each user and its order.
-        let counted = place.run(&[
+        let count = [
             "grpc",
             &target,
             "-m",
@@ -184,7 +193,8 @@ fn grpcio_users_log_in_list_and_order() {
             r#"{"orders": 20, "users": 20}"#,
             "--out",
             "counted",
-        ]);
+        ];
+        let counted = place.run(&[&count[..], &more].concat());
         assert_eq!(counted.status.code(), Some(0), "{}", stderr_of(&counted));
         // No value that was taken is in the run directory, and its plan runs again.
         let saved = fs::read_to_string(place.path("run/plan.toml")).unwrap();
@@ -300,7 +310,7 @@ if = "item"
     ] {
         let plan = fs::read_to_string(place.path("shop.toml")).unwrap();
         let wrong = format!(
-            "{plan}\n[[steps]]\nname = \"more\"\ntarget = \"{target}\"\nmethod = \"a.B/C\"\n"
+            "{plan}\n[[steps]]\nname = \"more\"\ntarget = \"{target}\"\nmethod = \"grpc.examples.echo.Echo/UnaryEcho\"\n"
         );
         fs::write(place.path("wrong.toml"), wrong).expect("a writable folder");
         let refused = place.run(&["run", "wrong.toml", "--dry-run"]);
