@@ -41,23 +41,11 @@ fn line_of_another_tool_makes_its_calls() {
 #[test]
 fn line_without_counterpart_ends_with_usage_error() {
     let place = Place::new();
-    let line = [
-        "hey",
-        "-n",
-        "5",
-        "-c",
-        "1",
-        "-o",
-        "csv",
-        "http://127.0.0.1:1/",
-    ];
+    let line = ["ab", "-n", "5", "-c", "1", "-w", "http://127.0.0.1:1/"];
     let said = assert_refused(&place, &line);
-    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 \
-                --compressed -L Error";
-    assert!(
-        said.contains(ours) && said.contains("line of hey"),
-        "{said}"
-    );
+    let ours =
+        "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 --cold Error";
+    assert!(said.contains(ours) && said.contains("line of ab"), "{said}");
     let line = ["k6", "run", "--vus", "3", "--duration", "5s", "x.js"];
     let said = assert_refused(&place, &line);
     let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s -L Error";
