@@ -167,7 +167,7 @@ fn parser_accepts_exactly_listed_keys() {
         let listed: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let path = section.trim_matches(['[', ']']);
         match known(path) {
-            // A step has the keys of `[call.http]` as well.
+            // A step has the keys of its protocol's section as well.
             Some(known) if path == "steps" => assert_eq!(listed, known[..listed.len()]),
             Some(known) => assert_eq!(listed, known, "[{section}]"),
             // Other keys are axes, whose values are lists of anything.
@@ -184,7 +184,9 @@ fn parser_accepts_exactly_listed_keys() {
         // The sections of a lane are those of the plan.
         for key in listed.into_iter().filter(|_| path != "lanes.NAME") {
             let within = [path, key].join(".").trim_start_matches('.').to_owned();
-            let within = within.replace("call.http.steps", "steps");
+            let within = ["call.http.steps", "call.grpc.steps"]
+                .iter()
+                .fold(within, |within, steps| within.replace(steps, "steps"));
             for table in [within.clone(), format!("{within}.NAME")] {
                 let has_section = SECTIONS.iter().any(|(name, ..)| {
                     let rest = name.trim_matches(['[', ']']).strip_prefix(&table);
