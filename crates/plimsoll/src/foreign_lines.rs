@@ -71,6 +71,13 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
 pub(crate) fn tip(words: &[&str]) -> Option<String> {
     let (command, rest) = words.split_first()?;
     let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
+    // One flag is explained by itself, without the defaults of a tool that has it.
+    let flags = rest
+        .iter()
+        .filter(|word| word.len() > 1 && word.starts_with('-'));
+    if flags.count() < 2 {
+        return None;
+    }
     let line = registry::line_for_command(command, &rest)?;
     let translated = line.translate(None).ok()?;
     let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
@@ -390,10 +397,10 @@ mod tests {
 
     #[test]
     fn words_without_counterpart_are_named() {
-        let words = ["hey", "-o", "csv", "http://a"].map(OsString::from);
+        let words = ["ab", "-w", "-n", "5", "http://a"].map(OsString::from);
         let failure = translate(&words).expect_err("no counterpart").to_string();
         assert!(
-            failure.starts_with("this is a command line of hey: `-o` has no counterpart"),
+            failure.starts_with("this is a command line of ab: `-w` has no counterpart"),
             "{failure}"
         );
         let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);

@@ -140,18 +140,8 @@ fn unknown_flags_are_explained_by_meaning() {
 #[test]
 fn flags_of_one_tool_are_answered_by_whole_lines() {
     plimsoll_protocols::registry::register();
-    for (line, ours) in [
-        (
-            "plimsoll http -t2 -c20 -d1s http://a.test/",
-            "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s",
-        ),
-        (
-            "plimsoll http -z 1s -c 20 http://a.test/",
-            "as a line of hey it is: plimsoll http http://a.test/ --clients 20 --duration 1s",
-        ),
-    ] {
-        let text = said(line);
-        let text: Vec<&str> = text.split_whitespace().collect();
-        assert!(text.join(" ").contains(ours), "{line}: {text:?}");
-    }
+    let text = said("plimsoll http -t2 -c20 -d1s http://a.test/");
+    let text: Vec<&str> = text.split_whitespace().collect();
+    let ours = "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s";
+    assert!(text.join(" ").contains(ours), "{text:?}");
 }

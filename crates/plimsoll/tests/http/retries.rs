@@ -91,6 +91,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
 #[test]
 fn closed_idle_connections_leave_a_run_valid() {
     let place = Place::new();
+    place.certificates();
     fs::create_dir(place.path("site")).unwrap();
     fs::write(place.path("site/a"), "hello").unwrap();
     let port = free_port();
