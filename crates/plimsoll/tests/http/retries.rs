@@ -62,7 +62,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     let run = run_http(&place, 0, &url, &load);
     assert_eq!(
         (&run["total"]["ok"], &run["total"]["errors"]),
-        (&6.into(), &0.into()),
+        (&10.into(), &0.into()),
         "{run}"
     );
     assert_eq!(calls_retried(&run), 5, "{run}");
@@ -95,15 +95,17 @@ fn closed_idle_connections_leave_a_run_valid() {
     fs::create_dir(place.path("site")).unwrap();
     fs::write(place.path("site/a"), "hello").unwrap();
     let port = free_port();
-    let more = format!("}} server {{ listen 127.0.0.1:{port}; keepalive_timeout 1s;");
+    let more = format!(
+        "}} server {{ listen 127.0.0.1:{port}; keepalive_timeout 1s; client_header_timeout 1s;"
+    );
     let _nginx = Nginx::start(&place, &more);
     let url = format!("http://127.0.0.1:{port}/a");
-    let load = ["--connections", "4", "--rate", "1/s", "--duration", "6s"];
+    let load = ["--connections", "4", "--rate", "2/s", "--duration", "5s"];
     let run = run_http(&place, 0, &url, &load);
     let total = &run["total"];
     assert_eq!(
         (&total["ok"], &total["errors"]),
-        (&6.into(), &0.into()),
+        (&10.into(), &0.into()),
         "{run}"
     );
     let closed = total["connections_idle_closed"].as_u64().unwrap_or(0);
