@@ -62,7 +62,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     let run = run_http(&place, 0, &url, &load);
     assert_eq!(
         (&run["total"]["ok"], &run["total"]["errors"]),
-        (&10.into(), &0.into()),
+        (&6.into(), &0.into()),
         "{run}"
     );
     assert_eq!(calls_retried(&run), 5, "{run}");
