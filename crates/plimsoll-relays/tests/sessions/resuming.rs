@@ -151,6 +151,10 @@ async fn disconnects_lose_and_duplicate_nothing() {
         assert_eq!(stack.run(&session).await, 200);
         readers.spawn(read_with_cuts(addresses.clone(), session, token, 100, seed));
     }
+    // All readers may be at the other gateway when this one stops.
+    let (session, token) = stack.session().await;
+    let waiting = SocketClient::open(stack.gateway.address, &session, &token, "").await;
+    assert!(waiting.is_ok());
     // The gateway's side: one of the two closes all its sessions in the middle of a stream and
     // exits.
     stack.gateway.until("frames_total", 300).await;
