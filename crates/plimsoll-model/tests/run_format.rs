@@ -130,7 +130,6 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.response_low(stage, 4 * MS);
             let record = recorder.stage(stage);
             (record.expired_unsent, record.connections_unused) = (1, 1);
-            record.connections_idle_closed = 1;
             (record.waited_for_stream, record.waited_for_connection) = (1, 1);
             recorder.cut_off(stage, MS);
         }
@@ -151,7 +150,7 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.inter_message(stage, 20_000);
     recorder.messages_sent(stage, 2);
     let record = recorder.stage(stage);
-    record.longest_journey = 4;
+    (record.longest_journey, record.connections_idle_closed) = (4, 1);
     record.connections_first += 1;
     record.connect_failures.add(Outcome::NoPorts, 1);
     recorder.count(stage, Count::TokensReceived, 3);
