@@ -153,12 +153,14 @@ async fn disconnects_lose_and_duplicate_nothing() {
     }
     // All readers may be at the other gateway when this one stops.
     let (session, token) = stack.session().await;
-    let waiting = SocketClient::open(stack.gateway.address, &session, &token, "").await;
-    assert!(waiting.is_ok());
+    let opened = SocketClient::open(stack.gateway.address, &session, &token, "").await;
+    let mut client = opened.ok().unwrap();
+    let waiting = tokio::spawn(async move { client.close_code().await });
     // The gateway's side: one of the two closes all its sessions in the middle of a stream and
     // exits.
     stack.gateway.until("frames_total", 300).await;
     let metrics = stack.gateway.stop().await;
+    assert_eq!(waiting.await.unwrap(), 1012);
     let closed = metrics.closed_with(1012).get();
     let mut cuts = closed;
     while let Some(reader) = readers.join_next().await {
