@@ -156,7 +156,7 @@ fn default_load_help(entry: &CommandEntry) -> String {
         format!("Without --for and --duration: connections are held for {time}.")
     } else {
         format!(
-            "Without --rate, --replay and --clients: as many clients as --connections says, or {DEFAULT_CLIENTS}, call one after the other (closed loop), without --calls and --duration for {time}."
+            "Without --rate, --replay and --clients: as many clients as --connections says, or {DEFAULT_CLIENTS}, make call after call (closed loop), without --calls and --duration for {time}."
         )
     }
 }
@@ -245,7 +245,7 @@ fn fill_in_missing_clients(
         load.duration = Some(Period(DEFAULT_DURATION));
     }
     Some(format!(
-        "neither a rate nor clients were given: {clients} clients call one after the other. The same, spelled out: {line} --clients {clients}; --rate 100/s sends at a rate instead"
+        "neither a rate nor clients were given: {clients} clients make call after call. The same, spelled out: {line} --clients {clients}; --rate 100/s sends at a rate instead"
     ))
 }
 
