@@ -1,9 +1,9 @@
-//! Collects what `plimsoll --version` prints: the commit, the build, its features and library versions.
+//! Collects the information that `plimsoll --version` prints: commit, build, features and library versions.
 //!
-//! Nothing depends on the time or machine of the build, so that builds are reproducible. Git is not required: a crate
-//! from a registry carries its commit in `.cargo_vcs_info.json`, and packagers set BUILD_COMMIT and BUILD_DATE.
-//! BUILD_STATIC declares that the linker links statically. A debug build records no commit, so that committing does not
-//! cause a rebuild.
+//! The output does not depend on the time or machine of the build, so that builds are reproducible. Git is not
+//! required: a crate from a registry has its commit in `.cargo_vcs_info.json`, and packagers set BUILD_COMMIT and
+//! BUILD_DATE. BUILD_STATIC declares that the linker links statically. Debug builds don't record the commit, so that
+//! committing does not cause a rebuild.
 
 use std::env;
 use std::fs;
@@ -33,7 +33,7 @@ fn main() {
     set_variable("VERSION_LIBRARIES", &libraries(&here, &root));
 }
 
-/// Sets an environment variable for the compiler. Line breaks in the value become blanks.
+/// Sets an environment variable for the compiler. Line breaks in the value are replaced by spaces.
 fn set_variable(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={}", value.replace('\n', " "));
 }
@@ -42,7 +42,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the commit, its date, and whether the sources were modified, as far as that is known.
+/// Returns the commit, its date, and whether the sources were modified, as far as these are known.
 fn commit(here: &Path, root: &Path) -> String {
     println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     println!("cargo::rerun-if-env-changed=BUILD_DATE");
@@ -88,7 +88,7 @@ fn cloned_commit(root: &Path) -> Option<String> {
         let text = String::from_utf8(done.stdout).ok()?;
         done.status.success().then(|| text.trim().to_owned())
     };
-    // `logs/HEAD` changes whenever HEAD moves, also when its branch does.
+    // Rerun when HEAD moves: `logs/HEAD` changes even if only the branch that HEAD refers to moves.
     for file in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&["rev-parse", "--git-path", file])?);
         if path.exists() {
@@ -126,8 +126,8 @@ fn build_description() -> String {
 fn features() -> String {
     let target = variable("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     println!("cargo::rerun-if-env-changed=BUILD_STATIC");
-    // A static binary has no dynamic loader, so it can't load codec plugins. If only the linker knows that it links
-    // statically, BUILD_STATIC says so.
+    // A static binary has no dynamic loader, so it can't load codec plugins. BUILD_STATIC declares static linking that
+    // the compiler's target features don't show.
     let is_static = target.split(',').any(|feature| feature == "crt-static")
         || variable("BUILD_STATIC").is_some();
     let plugins = if is_static {
@@ -141,7 +141,7 @@ fn features() -> String {
     }
 }
 
-/// Returns names and versions from the lock file of the package or, if it has none, of the clone.
+/// Returns names and versions of libraries from the lock file of the package or, if it has none, of the workspace.
 fn libraries(here: &Path, root: &Path) -> String {
     let files = [here.join("Cargo.lock"), root.join("Cargo.lock")];
     let Some((file, text)) = files

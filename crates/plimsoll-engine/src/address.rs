@@ -70,11 +70,12 @@ impl Address {
         }
     }
 
-    /// Starts a non-blocking connection attempt, which is over when the socket becomes writable. `source` is the
+    /// Starts a non-blocking connection attempt, which has ended when the socket becomes writable. `source` is the
     /// address to connect from; `None` lets the system choose it.
     ///
     /// # Errors
-    /// Returns what the system reports at once; [`LocalResourceError::of`] tells whether the cause is local.
+    /// Returns the error that the system reports immediately; [`LocalResourceError::of`] tells whether the cause is
+    /// local.
     pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
@@ -101,7 +102,7 @@ impl Address {
                 socket
             }
         };
-        // Reading, writing and closing work alike on all stream sockets.
+        // A `TcpStream` may wrap a Unix socket too: reading, writing and closing are the same on all stream sockets.
         Ok(socket.into())
     }
 
@@ -111,7 +112,7 @@ impl Address {
     }
 }
 
-/// Returns whether the path is a socket; abstract names cannot be checked and count as one.
+/// Returns whether the path leads to a socket; an abstract name cannot be checked and counts as a socket.
 fn is_socket_file(socket: &UnixSocket) -> bool {
     match socket {
         UnixSocket::Path(path) => {
@@ -152,7 +153,7 @@ impl FromStr for Address {
 /// Converts to the system's socket address.
 ///
 /// # Errors
-/// If the path or the name is too long.
+/// Returns an error if the path or the name is too long.
 pub fn socket_address(socket: &UnixSocket) -> io::Result<SockAddr> {
     match socket {
         UnixSocket::Path(path) => SockAddr::unix(path),

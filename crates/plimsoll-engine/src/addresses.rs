@@ -1,9 +1,9 @@
-//! The addresses of a target as one worker knows them: decides which connection uses which address, and
-//! excludes failing addresses for a time.
+//! The addresses of a target from one worker's point of view: decides which connection uses which address, and excludes
+//! failing addresses for a time.
 //!
-//! Connections are spread by their number over all workers and processes, so the same load spreads in the
-//! same way every time. An address to which connecting failed is excluded, for longer after each failure, and
-//! tried again when that time is over or no other address is left.
+//! Connections are spread over the addresses by their number, which is unique across workers and processes, so equal
+//! loads are spread equally every time. An address to which connecting failed is excluded, for longer after each
+//! failure, and tried again when that time has passed or no other address is left.
 
 use std::io;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::address::{Address, LocalResourceError};
 use crate::loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, ResolveResult, ResolvedAddresses, SocketToken};
 
-/// How long an address is excluded after its first failure; doubled after each further one.
+/// Time for which an address is excluded after its first failure; it doubles with each further failure.
 const MIN_EXCLUSION: Duration = Duration::from_secs(1);
 const MAX_EXCLUSION: Duration = Duration::from_secs(32);
 
-/// Stands for the address index of a connection without an address.
+/// The address index of a connection that has no address.
 pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 
 /// The addresses of one target.
@@ -28,9 +28,9 @@ pub(crate) struct TargetAddresses {
     target: usize,
     /// All addresses that the target has had so far; an address keeps its index.
     known: Vec<KnownAddress>,
-    /// Indices of its current addresses, in the order in which connections use them.
+    /// Indices of the target's current addresses, in the order in which connections use them.
     current: Vec<u32>,
-    /// When the name must be resolved again.
+    /// The time at which the name must be resolved again.
     until: Time,
     /// Whether a shared lookup is in progress.
     is_lookup_pending: bool,
@@ -47,7 +47,7 @@ struct KnownAddress {
 }
 
 impl TargetAddresses {
-    /// Makes an entry without addresses for the target with this number in the network.
+    /// Creates an entry without addresses for the target with this number in the network.
     pub(crate) fn of(target: usize) -> TargetAddresses {
         TargetAddresses {
             target,
@@ -78,7 +78,7 @@ impl TargetAddresses {
     /// Stores the result of a lookup, which is valid until `until`.
     ///
     /// # Errors
-    /// If the lookup failed and no usable older addresses are known.
+    /// Returns an error if the lookup failed and no usable older addresses are known.
     pub(crate) fn take(
         &mut self,
         found: ResolveResult,
@@ -106,7 +106,7 @@ impl TargetAddresses {
 
     fn update(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
-        // A single literal address is not counted separately.
+        // A single literal address gets no statistics of its own.
         let counted = found.may_change || found.addresses.len() > 1;
         self.current.clear();
         for address in found.addresses.iter() {
@@ -159,7 +159,7 @@ impl TargetAddresses {
         known.map_or(NO_ADDRESS, |known| known.number)
     }
 
-    /// Returns the order in which connection `number` tries the addresses: beginning with its own, with
+    /// Returns the order in which connection `number` tries the addresses: first the one assigned to it by its number,
     /// excluded ones last.
     pub(crate) fn route(&self, number: u64, now: Time) -> Vec<u32> {
         let is_out = |place: &u32| self.known[*place as usize].excluded_until > now;
@@ -175,8 +175,8 @@ impl TargetAddresses {
         route
     }
 
-    /// Returns the loss for a connection that failed with `e` at the address at `place`. If the target has several
-    /// addresses, the message says that this was the last.
+    /// Returns the failure of a connection whose last attempt, at the address at `place`, failed with `e`. If the
+    /// target has several addresses, the message says that this was the last one.
     pub(crate) fn loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
         let advice = match LocalResourceError::of(e) {
             Some(LocalResourceError::Descriptors) => ", or use fewer connections",

@@ -1,4 +1,4 @@
-//! Keeps cores from idling between the calls of a paced load.
+//! Prevents cores from going idle between the calls of a paced load.
 //!
 //! Waking an idle core takes as long as a small call, and varies: on a virtual machine the host has to schedule the
 //! core again. A thread with the lowest scheduling policy (`SCHED_IDLE`, sched(7)) keeps each core busy and yields to
@@ -17,7 +17,7 @@ use rustix::thread::gettid;
 
 use crate::cores;
 
-/// Spin iterations between two checks of the stop flag: some microseconds.
+/// Spin iterations between two checks of the stop flag, which take some microseconds.
 const SPINS_PER_CHECK: u32 = 1_000;
 
 /// Thread ids of the spinning threads, which must not count as load threads.
@@ -34,7 +34,7 @@ pub(crate) fn is_spinning_thread(thread: i32) -> bool {
     threads().contains(&thread)
 }
 
-/// Keeps the cores of this process awake until it is dropped.
+/// A guard that keeps the cores of this process awake until it is dropped.
 #[derive(Debug)]
 pub struct AwakeCores {
     stop: Arc<AtomicBool>,
@@ -42,8 +42,8 @@ pub struct AwakeCores {
 }
 
 impl AwakeCores {
-    /// Starts a spinning thread per core. Returns `None` if a quota (a container's) would be used up by them,
-    /// or the system lacks the policy.
+    /// Starts a spinning thread on each core. Returns `None` if the spinning threads would use up a CPU quota (of a
+    /// container), or if the system lacks the policy.
     pub fn keep() -> Option<AwakeCores> {
         let cores = cores::all()?;
         let usable = thread::available_parallelism().ok()?;
@@ -59,7 +59,7 @@ impl AwakeCores {
             let (ready, began) = std::sync::mpsc::channel();
             let body = move || {
                 let is_idle = cores::use_only(&[core]) && set_idle_policy();
-                // Cannot fail: the receiver waits below until this is sent.
+                // The receiver exists until `recv` below has returned, so sending cannot fail.
                 let _ = ready.send(is_idle);
                 if is_idle {
                     spin(&over);
@@ -79,7 +79,7 @@ impl Drop for AwakeCores {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The thread cannot panic.
+            // The threads cannot panic, so there is no error to handle.
             let _ = thread.join();
         }
     }
@@ -98,10 +98,11 @@ fn spin(over: &AtomicBool) {
 
 /// Gives the calling thread the `SCHED_IDLE` policy; returns whether that succeeded.
 fn set_idle_policy() -> bool {
-    // The kernel's `sched_param` is this one number. musl's has more fields, and its function refuses every call.
+    // The kernel's `sched_param` consists of this one number. musl's has more fields, and its `sched_setscheduler`
+    // always returns an error, hence the raw system call.
     let priority: libc::c_int = 0;
     let number = libc::SYS_sched_setscheduler;
-    // SAFETY: the number outlives the call, which only reads it; 0 is the calling thread.
+    // SAFETY: `priority` outlives the call, which only reads it; thread id 0 is the calling thread.
     unsafe { libc::syscall(number, 0, libc::SCHED_IDLE, &raw const priority) == 0 }
 }
 

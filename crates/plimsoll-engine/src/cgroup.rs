@@ -1,4 +1,4 @@
-//! Control groups of version 2: what a container or a unit uses, whatever its processes are
+//! Control groups, version 2: the resources that a container or a systemd unit uses, whatever processes it consists of
 //! (cgroup-v2.rst of the kernel's documentation).
 
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use procfs::process::Process;
 
-/// Suffixes of the names of units.
+/// Suffixes of the names of systemd units.
 const UNIT_SUFFIXES: [&str; 3] = [".service", ".scope", ".slice"];
-/// What container engines put before a container's id.
+/// Prefixes that container engines put before a container's id.
 const CONTAINER_PREFIXES: [&str; 5] = ["docker-", "libpod-", "crio-", "cri-containerd-", ""];
-/// The shortest part of a container's id that is looked for: what `docker ps` prints.
+/// Minimum number of digits of a container id for a lookup: as many as `docker ps` prints.
 const MIN_ID_LENGTH: usize = 12;
-/// Maximum number of groups that are looked at, and of those that a message names.
+/// Maximum number of groups that are searched.
 const MAX_GROUPS: usize = 100_000;
 const MAX_NAMED: usize = 5;
 
@@ -22,7 +22,7 @@ pub struct Cgroup {
     dir: PathBuf,
 }
 
-/// Why no group is found.
+/// The reason why no group was found.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
     /// The kernel has no cgroup v2, or it is not mounted here.
@@ -33,7 +33,7 @@ pub enum CgroupError {
     Missing {
         /// The name, as typed.
         name: String,
-        /// The folder that has all groups.
+        /// The folder in which all groups are.
         mount: PathBuf,
     },
     /// Several groups have this name.
@@ -41,28 +41,28 @@ pub enum CgroupError {
     Ambiguous {
         /// The name, as typed.
         name: String,
-        /// Paths of groups, from the root of all.
+        /// Paths of the groups, from the root of the hierarchy.
         among: Vec<String>,
     },
 }
 
-/// CPU time and memory of a group with all groups in it.
+/// CPU time and memory of a group, its child groups included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupUsage {
-    /// User and system time since the group was made, µs.
+    /// User and system time since the group was created, in µs.
     pub(crate) cpu_us: u64,
     pub(crate) user_us: u64,
     pub(crate) system_us: u64,
-    /// Memory that the group is charged for now, bytes, caches of files included; `None` without the memory controller.
+    /// Memory currently charged to the group, in bytes, including cached files; `None` without the memory controller.
     pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Cgroup {
-    /// Finds a group by its path from the root of all groups, by the name of a unit, or by the id of a container (or the
-    /// first twelve digits of it).
+    /// Finds a group by its path from the root of the hierarchy, by the name of a systemd unit, or by the id of a
+    /// container (at least its first twelve digits).
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// Returns an error if no group or more than one group is found.
     pub fn find(name: &str) -> Result<Cgroup, CgroupError> {
         let mount = mount_point().ok_or(CgroupError::NotMounted)?;
         Cgroup::find_below(&mount, name)
@@ -105,7 +105,7 @@ impl Cgroup {
         }
     }
 
-    /// Returns the ids of the processes that are in the group, or in a group in it, now.
+    /// Returns the ids of the processes that are currently in the group or its child groups.
     pub(crate) fn pids(&self) -> Vec<i32> {
         let listed =
             |dir: PathBuf| fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Cgroup {
             .collect()
     }
 
-    /// Returns what the group has used; `None` if it is gone.
+    /// Returns the resources that the group has used; `None` if the group no longer exists.
     pub(crate) fn usage(&self) -> Option<CgroupUsage> {
         let stat = fs::read_to_string(self.dir.join("cpu.stat")).ok()?;
         let of = |key: &str| {
@@ -135,7 +135,7 @@ impl Cgroup {
     }
 }
 
-/// Returns where the groups of version 2 are mounted.
+/// Returns the mount point of cgroup v2.
 fn mount_point() -> Option<PathBuf> {
     let mounts = Process::myself().ok()?.mountinfo().ok()?;
     let mut groups = mounts
@@ -144,7 +144,7 @@ fn mount_point() -> Option<PathBuf> {
     Some(groups.next()?.mount_point)
 }
 
-/// Returns a group and all groups in it.
+/// Returns a group and all its descendants.
 fn groups_below(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let mut next = vec![dir.to_owned()];
     std::iter::from_fn(move || {
@@ -157,7 +157,7 @@ fn groups_below(dir: &Path) -> impl Iterator<Item = PathBuf> {
     .take(MAX_GROUPS)
 }
 
-/// Returns whether a group is a unit of this name, or the container of this id.
+/// Returns whether a group has this name, or is the systemd unit with this name or the container with this id.
 fn is_called(dir: &Path, name: &str) -> bool {
     let Some(group) = dir.file_name().and_then(|group| group.to_str()) else {
         return false;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use plimsoll_model::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A monotonic clock with a fixed origin. Copies share the time line.
+/// A monotonic clock with a fixed origin. All copies of a clock have the same origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// The origin in nanoseconds on `CLOCK_MONOTONIC`, which is the same for all processes of a machine.
@@ -14,12 +14,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Makes a clock that begins now.
+    /// Creates a clock whose origin is the current time.
     pub fn new() -> Clock {
         Clock::of_origin(monotonic_ns())
     }
 
-    /// Returns the clock of another process of this machine with the given [`Clock::origin_ns`].
+    /// Creates a copy of the clock of another process of this machine from its [`Clock::origin_ns`].
     pub fn of_origin(origin_ns: u64) -> Clock {
         Clock { origin_ns }
     }
@@ -38,7 +38,7 @@ impl Clock {
             .saturating_sub(self.now().0)
     }
 
-    /// Returns the time since the clock began.
+    /// Returns the time since the clock's origin.
     #[inline]
     pub fn now(&self) -> Time {
         Time(monotonic_ns().saturating_sub(self.origin_ns))
@@ -51,11 +51,11 @@ impl Default for Clock {
     }
 }
 
-/// Reads the clock directly: [`std::time::Instant`] takes 1.5 times as long for the same counter.
+/// Reads the system's clock without [`std::time::Instant`], which takes 1.5 times as long for the same counter.
 #[inline]
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither field is negative: the clock counts from the machine's start.
+    // `CLOCK_MONOTONIC` counts from the machine's start, so both fields are non-negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

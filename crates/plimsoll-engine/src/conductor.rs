@@ -1,8 +1,8 @@
 //! The conductor: starts the workers, gives them a common start time, merges their intervals, and measures
 //! the resources of client and server.
 //!
-//! It runs on the caller's thread and is the only part that sees all workers. Workers never wait for it: they
-//! hand intervals over and continue.
+//! The conductor runs on the caller's thread and is the only part that sees all workers. Workers never wait for it:
+//! they send it their intervals and continue.
 
 use std::io;
 use std::sync::Arc;
@@ -46,14 +46,14 @@ use partition::{RunShape, check_descriptors, shares, worker_count};
 pub use partition::{connections_at_once, connections_of_scripts, max_connections};
 use worker_handle::{SharedRunState, WorkerHandle, WorkerMessage};
 
-/// What a caller observes while a run is in progress.
+/// An event that is reported to the caller while a run is in progress.
 #[derive(Debug)]
 pub enum Observation<'a> {
     /// Connections are being established.
     Connecting {
         /// Connections that are established.
         open: u64,
-        /// Connections that the plan asks for.
+        /// Connections that the plan requires.
         wanted: u64,
     },
     /// The load begins.
@@ -62,13 +62,13 @@ pub enum Observation<'a> {
         workers: u32,
         /// Connections that are established.
         connections: u64,
-        /// Time from now to the load's beginning, as far as this process knows it.
+        /// Time from now until the load begins, as far as this process knows it.
         lead: Duration,
     },
-    /// An interval of one second has ended. Holds its record and, if the plan records calls one by one, the calls
+    /// An interval of one second has ended. Contains its record and, if the plan records calls individually, the calls
     /// that ended in it.
     Interval(&'a IntervalRecord, &'a [RequestRecord]),
-    /// The load has ended. Holds the figures of each shard, if the load had shards.
+    /// The load has ended. Contains the figures of each shard, if the load had shards.
     Shards(&'a [ShardFigures]),
 }
 
@@ -83,7 +83,7 @@ pub struct RunCompletion {
     pub established: ConnectSummary,
     /// Process ids of the server whose resources were measured.
     pub watched_pids: Vec<i32>,
-    /// What the TLS handshakes negotiated; `None` without TLS.
+    /// The parameters that the TLS handshakes negotiated; `None` without TLS.
     pub negotiated: Option<NegotiatedTls>,
 }
 
@@ -93,9 +93,9 @@ pub enum RunRole<'a> {
     Standalone,
     /// One of several processes that share a clock.
     Shard {
-        /// The position of this process among all.
+        /// The position of this process among all processes.
         shard: Shard,
-        /// The clock that all of them read.
+        /// The clock that all processes share.
         clock: Clock,
         /// Called with the result of connecting and the number of workers. Waits for the other processes and
         /// returns the common start time; `None` if the load must not begin.
@@ -103,21 +103,21 @@ pub enum RunRole<'a> {
     },
 }
 
-/// How much of the connections' traffic is traced to the log.
+/// How much of the connections' traffic is written to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceLevel {
-    /// Nothing.
+    /// No traffic is written.
     Off,
-    /// Every frame, one line each.
+    /// Every frame is written, one line each.
     Frames,
 }
 
-/// Runs a plan, or one process's part of it.
+/// Runs a plan, or this process's share of it.
 ///
 /// `observe` is called on this thread, once per interval and while connecting.
 ///
 /// # Errors
-/// If the load could not begin, or an event loop failed. Everything observed until then remains valid.
+/// Returns an error if the load could not begin, or an event loop failed. Everything observed until then remains valid.
 pub fn run<P: Protocol>(
     plan: &Plan,
     protocol: P,
@@ -188,10 +188,10 @@ pub fn run<P: Protocol>(
     )
 }
 
-/// Runs a plan whose users follow scripts, and is like [`run`] otherwise.
+/// Runs a plan whose users follow scripts; otherwise the same as [`run`].
 ///
 /// # Errors
-/// As [`run`].
+/// Returns the same errors as [`run`].
 pub fn run_scripts<C: ScriptFactory>(
     plan: &Plan,
     scripts: C,
@@ -224,7 +224,7 @@ pub fn run_scripts<C: ScriptFactory>(
                 |share, network, _| {
                     scripts.set_clock_origin(clock.unix_zero());
                     let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
-                    // Scripts make their connections themselves.
+                    // Scripts open their connections during the load, so there is nothing to establish before it.
                     Ok((worker, ConnectSummary::default()))
                 },
             );
@@ -235,7 +235,7 @@ pub fn run_scripts<C: ScriptFactory>(
 /// Returns all addresses of a target, in the order in which connections are spread over them; at least one.
 ///
 /// # Errors
-/// If the name does not resolve.
+/// Returns an error if the name does not resolve.
 pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
     resolver::addresses(target).map_err(|source| EngineError::Resolve {
         url: target.url.clone(),
@@ -253,7 +253,7 @@ impl RunRole<'_> {
     }
 }
 
-/// Starts the workers, each running `work` on a thread of its own, and conducts them until they have ended.
+/// Starts the workers, each of which runs `work` on its own thread, and coordinates them until they have ended.
 fn run_workers(
     plan: &Plan,
     shape: &RunShape,
@@ -281,8 +281,8 @@ fn run_workers(
         (shape.is_mostly_idle).then(|| IdleMemorySampler::before(&client, server.as_ref()));
     let client = ResourceMeter::new(client);
     let mut server = server.map(ResourceMeter::new);
-    // Batches of a fixed number of calls are measured only with a single worker: of several, each would begin some of
-    // the batches.
+    // The CPU time of batches with a fixed number of calls is measured only with a single worker: with several, each
+    // would start only some of the batches.
     let turns = plan
         .load
         .batches
@@ -340,11 +340,11 @@ fn run_workers(
     };
     let outcome = conductor.conduct(plan, role, workers, shape.wanted);
     if outcome.is_err() {
-        // Release workers that still wait for the start.
+        // Workers may still be waiting for the start: stop them.
         end_at_once(&conductor.shared.stop);
     }
     for thread in threads {
-        // A panic was caught and reported by the thread itself.
+        // A panic on the thread was already caught and reported there.
         let _ = thread.join();
     }
     outcome
@@ -355,8 +355,8 @@ fn end_at_once(stop: &StopFlag) {
     stop.request();
 }
 
-/// Runs a worker's thread, from connecting to the end of the last call. `begin` makes its loop and the
-/// connections that precede the load.
+/// Runs a worker's thread, from connecting to the end of the last call. `begin` creates the event loop and establishes
+/// the connections that must exist before the load.
 fn run_worker<C: LoopClient>(
     clock: Clock,
     targets: &[&Target],

@@ -6,15 +6,15 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Returns the calling thread's affinity, and its cores in order; `None` if there are fewer than two cores, or they
-/// are unknown.
+/// Returns the calling thread's CPU affinity and its cores in ascending order; `None` if there are fewer than two
+/// cores, or they are unknown.
 fn divisible_cores() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;
     let cores = list_cores(&whole);
     (cores.len() > 1).then_some((whole, cores))
 }
 
-/// Returns the cores that the calling thread may use, in order; `None` if they are unknown.
+/// Returns the cores that the calling thread may use, in ascending order; `None` if they are unknown.
 pub(crate) fn all() -> Option<Vec<usize>> {
     Some(list_cores(&sched_getaffinity(None).ok()?))
 }

@@ -1,9 +1,9 @@
-//! Panics. Each is a defect of this program, except for those that the standard library and tokio raise when the
-//! system refuses them a thread or memory. A panic ends no unrelated work: loops run under [`catch_panic`], other
-//! threads continue, and the process reports at its end that a panic occurred.
+//! Handling of panics. Every panic is a defect of this program, except for those that the standard library and tokio
+//! raise when the system denies them a thread or memory. A panic does not end unrelated work: loops run under
+//! [`catch_panic`], other threads continue, and the process reports at its end that a panic occurred.
 //!
-//! Invariant: once [`watch`] was called, every panic of the process is counted ([`panic_count`], [`refusal_count`]) and
-//! reported, on whichever thread it occurred and whoever caught it.
+//! Invariant: once [`watch`] has been called, every panic of the process is counted ([`panic_count`],
+//! [`refusal_count`]) and reported, no matter on which thread it occurred or which code caught it.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Maximum number of printed panics: a defect on every connection must not fill a disk.
+/// Maximum number of printed panics, because a defect that affects every connection must not fill a disk.
 const MAX_REPORTED_PANICS: u64 = 10;
 
 /// Delay before a loop that panicked is restarted, since it may panic again at once.
@@ -27,12 +27,12 @@ static REFUSAL_COUNT: AtomicU64 = AtomicU64::new(0);
 pub enum PanicCause {
     /// A defect of this program.
     Defect,
-    /// The system refused a library a thread or memory.
+    /// The system denied a library a thread or memory.
     Refusal,
-    /// Like [`PanicCause::Refusal`], but the process cannot continue: a thread has no stack for signals, and its
-    /// start cannot unwind.
+    /// Like [`PanicCause::Refusal`], but the process cannot continue: no alternative signal stack could be allocated
+    /// for a thread, whose start cannot unwind.
     FatalRefusal,
-    /// The system no longer lets an asynchronous runtime wait for its sockets: everything it served hangs.
+    /// The system no longer lets the asynchronous runtime poll its sockets, so everything that uses the runtime hangs.
     RuntimeFailure,
 }
 
@@ -63,18 +63,18 @@ pub fn watch(report: fn(PanicCause, &str)) {
         if reported || matches!(cause, PanicCause::FatalRefusal | PanicCause::RuntimeFailure) {
             let trace = Backtrace::capture();
             match trace.status() {
-                // Requested with RUST_BACKTRACE.
+                // The user requested a backtrace with RUST_BACKTRACE.
                 BacktraceStatus::Captured => report(cause, &format!("{text}\n{trace}")),
                 _ if cause == PanicCause::Defect => report(cause, &text),
                 _ => report(cause, &message),
             }
         }
-        // This fails on a thread whose locals are already destroyed.
+        // Storing the text fails on a thread whose thread-local variables are already destroyed.
         let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
     }));
 }
 
-/// Returns the number of panics, here and in processes that reported theirs ([`count_reported_panic`]).
+/// Returns the number of panics in this process, plus those that other processes reported ([`count_reported_panic`]).
 pub fn panic_count() -> u64 {
     PANIC_COUNT.load(Ordering::Relaxed)
 }
@@ -98,8 +98,8 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
 }
 
-/// Runs `work` with `state` until it ends without a panic. After each panic, `anew` discards state that may be
-/// inconsistent.
+/// Runs `work` with `state` until it returns without a panic. After each panic, `anew` resets the parts of `state` that
+/// may be inconsistent.
 pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> T {
     loop {
         if let Ok(done) = catch_panic(|| work(state)) {
@@ -111,7 +111,7 @@ pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mu
 }
 
 impl PanicCause {
-    /// Returns the cause of a panic with `message` that was raised in the source `file`.
+    /// Returns the cause of a panic with `message` that was raised in the source file `file`.
     fn of(file: &str, message: &str) -> PanicCause {
         let is_of_library = ["/library/std/", "/tokio-"]
             .iter()
@@ -153,7 +153,7 @@ fn thread_name(thread: &thread::Thread) -> &str {
     thread.name().unwrap_or("a thread")
 }
 
-/// Returns the message on one line, since it is written to line-based files.
+/// Returns the panic's message on one line, because it is written to line-based files.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = match (
         payload.downcast_ref::<&str>(),

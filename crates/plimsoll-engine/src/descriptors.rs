@@ -18,16 +18,16 @@ impl DescriptorLimit {
     /// Returns the limit of this process.
     ///
     /// # Errors
-    /// If the system does not report it.
+    /// Returns an error if the system does not report the limit.
     pub fn of_process() -> io::Result<DescriptorLimit> {
         let (current, maximum) = getrlimit(Resource::RLIMIT_NOFILE)?;
         Ok(DescriptorLimit { current, maximum })
     }
 
-    /// Raises the limit of this process as far as it may.
+    /// Raises the soft limit of this process to the hard limit.
     ///
     /// # Errors
-    /// If the system refuses it.
+    /// Returns an error if the system refuses the change.
     pub fn raise(self) -> io::Result<()> {
         Ok(setrlimit(
             Resource::RLIMIT_NOFILE,
@@ -37,7 +37,8 @@ impl DescriptorLimit {
     }
 }
 
-/// Returns how many files this process may have open; [`u64::MAX`] where there is no limit, or the system does not say.
+/// Returns how many files this process may have open; [`u64::MAX`] if there is no limit or the system does not report
+/// it.
 pub fn descriptor_limit() -> u64 {
     DescriptorLimit::of_process().map_or(u64::MAX, |limit| limit.current)
 }

@@ -1,8 +1,7 @@
 //! The interface between the engine and a protocol: bytes and time in, bytes and events out.
 //!
-//! A [`Driver`] is the client side of one connection. It owns no socket, task or clock, so the same code runs
-//! over TCP and TLS, on byte arrays in tests, in a fuzzer and on the simulated network. Workers and scripts
-//! of users call it.
+//! A [`Driver`] is the client side of one connection. It owns no socket, task or clock, so the same code runs over TCP
+//! and TLS, on byte arrays in tests, in a fuzzer and on the simulated network. Workers and user scripts call it.
 
 use std::time::Duration;
 
@@ -10,12 +9,12 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
-/// Unsent bytes of a connection above which no more requests are appended: a peer that does not read then
-/// shows as waiting calls and not as memory growth.
+/// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as
+/// waiting calls rather than as memory growth.
 pub const MAX_UNSENT: usize = 1 << 20;
 
-/// The worker's number of a call in flight, which a driver returns unchanged. Numbers are small and are
-/// reused when a call has ended.
+/// The worker's number of a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
+/// call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub u32);
 
@@ -26,7 +25,7 @@ pub struct CompletedCall {
     pub call: CallId,
     /// The outcome, before the worker checks the call's deadline.
     pub outcome: Outcome,
-    /// When the first byte of the answer arrived; [`Time::NEVER`] if none did.
+    /// The time at which the first byte of the answer arrived; [`Time::NEVER`] if none did.
     pub first_byte: Time,
     /// Bytes of the protocol's messages that were sent (gRPC: message bytes with their 5-byte prefix).
     pub bytes_sent: u32,
@@ -34,7 +33,7 @@ pub struct CompletedCall {
     pub bytes_received: u32,
 }
 
-/// What a call in flight has sent and received so far, in the units of [`CompletedCall`].
+/// The messages and bytes that a call in flight has sent and received so far, in the units of [`CompletedCall`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallProgress {
     /// Messages sent so far, for calls that carry several.
@@ -45,7 +44,7 @@ pub struct CallProgress {
     pub bytes_received: u32,
 }
 
-/// What a driver reports to the worker.
+/// An event that a driver reports to the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended. Reported exactly once for every call that was started and not cancelled.
@@ -53,53 +52,53 @@ pub enum Event {
     /// A call has ended without the server having processed it, so it may be sent again. Reported instead of
     /// [`Event::Done`]; its outcome counts if the call is not retried.
     Unprocessed(CompletedCall),
-    /// A call that would not end by itself, such as an endless stream, has ended because the load's time is up.
+    /// A call that would not end on its own, such as an endless stream, has ended because the load is over.
     EndedWithLoad(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
-    /// One token of a streamed answer has arrived, or several in one piece.
+    /// One token of a streamed answer has arrived, or several in the same chunk.
     Token {
         /// The call in flight.
         call: CallId,
-        /// Bytes of the tokens' text.
+        /// Length of the tokens' text in bytes.
         bytes: u32,
     },
-    /// The token counts that the service reports. Comes before the call's end; the last such event counts.
+    /// The token counts that the service reports. Precedes the end of the call; the last report is the one that counts.
     Usage {
         /// The call in flight.
         call: CallId,
         /// The tokens counted so far.
         usage: TokenUsage,
     },
-    /// An answer of tokens has ended without any text: a single token may have none.
+    /// An answer that consists of tokens has ended without any text; an answer of a single token may have none.
     EndedWithoutText(CallId),
-    /// An answer of a model has arrived as a whole, so that its tokens have no times. Comes before the call's end.
+    /// A model's answer has arrived in one piece, so its tokens have no arrival times. Precedes the end of the call.
     WholeAnswer(CallId),
-    /// The text of a call's answer, if it was requested. Comes before the call's end.
+    /// The text of a call's answer, if texts were requested. Precedes the end of the call.
     AnswerText {
         /// The call in flight.
         call: CallId,
         /// The complete text.
         text: String,
     },
-    /// Text whose tokens the generator must count: that of a call's answer, or of one of several answers to it. Comes
-    /// before the call's end.
+    /// Text whose tokens the generator must count: the answer to a call, or one of several answers to it. Precedes the
+    /// end of the call.
     TextToCount {
         /// The call in flight.
         call: CallId,
         /// The complete text.
         text: String,
     },
-    /// A further count of the protocol for a call.
+    /// An increment of one of the protocol's own counters for a call.
     Count {
         /// The call in flight.
         call: CallId,
-        /// The kind of count.
+        /// The counter.
         count: Count,
         /// The number to add.
         n: u64,
     },
-    /// The number of messages sent on a stream; the next event ends it.
+    /// The number of messages sent on a stream; the next event is the end of that stream.
     MessagesSent {
         /// The call in flight.
         call: CallId,
@@ -108,14 +107,14 @@ pub enum Event {
     },
     /// The answer to a cancelled call has arrived.
     Late,
-    /// A message has arrived that answers no call.
+    /// A message that belongs to no call has arrived.
     Unsolicited,
-    /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data): text for people,
-    /// kept for the first few failures of each outcome.
+    /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data): human-readable text, kept
+    /// for the first few failures of each outcome.
     Detail {
         /// The outcome of the failure.
         outcome: Outcome,
-        /// The message without any addition.
+        /// The message as the server sent it.
         text: String,
     },
 }
@@ -142,27 +141,27 @@ pub struct TokenUsage {
     pub streamed: u64,
 }
 
-/// The peer violated the protocol, or the driver cannot continue. The connection is closed after its outbox
-/// has been sent.
+/// The error of a peer that violated the protocol, or of a driver that cannot continue. The connection is closed after
+/// its outbox has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", outcome.code())]
 pub struct ProtocolError {
     /// The outcome of the calls in flight.
     pub outcome: Outcome,
-    /// What was received and what was expected.
+    /// A description of what was received and what was expected.
     pub detail: String,
 }
 
 /// The client side of one connection of a protocol.
 ///
-/// `out` is always appended to and never cleared: the worker writes everything that one iteration produced in
-/// one write.
+/// Functions only append to `out` and never clear it: the worker sends everything that one iteration produced in one
+/// write.
 pub trait Driver {
-    /// Called when the TLS handshake is complete, with the protocol chosen by ALPN (RFC 7301), before any
-    /// other function, if the protocol offers a choice ([`Protocol::alpn_choices`]).
+    /// Called before any other function when the TLS handshake is complete, with the protocol chosen by ALPN (RFC
+    /// 7301), if the protocol offers a choice ([`Protocol::alpn_choices`]).
     fn on_alpn(&mut self, _alpn: Option<&[u8]>) {}
 
-    /// Appends the greeting now that the transport is established.
+    /// Appends the protocol's opening bytes, now that the transport is established.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
     /// Returns whether receiving is cheap: a few kilobytes are processed in a microsecond or two, without
@@ -171,27 +170,27 @@ pub trait Driver {
         false
     }
 
-    /// Returns whether the peer's greeting has arrived, so that calls may start. Never returns to false.
+    /// Returns whether the peer's opening bytes have arrived, so that calls may start. Stays true from then on.
     fn is_ready(&self) -> bool;
 
-    /// Returns how many calls may start now: 0 before [`Driver::is_ready`], and permanently once
+    /// Returns how many calls may start now: 0 before [`Driver::is_ready`] and, permanently, after
     /// [`Driver::is_draining`].
     fn capacity(&self) -> usize;
 
-    /// Returns whether the connection briefly takes no call because it reads the remainder of an answer whose call
-    /// has ended: bytes that the server sends after the event that ended the call. No answer may keep a connection in
-    /// this state for long.
+    /// Returns whether the connection briefly accepts no call because it is reading the remainder of an answer whose
+    /// call has ended: bytes that the server sends after the event that ended the call. No answer may keep a connection
+    /// in this state for long.
     fn is_reading_remainder(&self) -> bool {
         false
     }
 
-    /// Returns whether the connection carries one call at a time and is idle in between, when the peer may close it.
+    /// Returns whether the connection carries one call at a time and is idle between calls, when the peer may close it.
     fn is_exclusive(&self) -> bool {
         false
     }
 
-    /// Returns whether the connection takes no more calls (GOAWAY, stream ids used up): it is closed when the
-    /// calls in flight have ended, and replaced.
+    /// Returns whether the connection accepts no more calls (GOAWAY, stream ids used up). It is closed when the calls
+    /// in flight have ended, and replaced.
     fn is_draining(&self) -> bool;
 
     /// Starts a call. Only called when [`Driver::capacity`] is above 0.
@@ -200,15 +199,15 @@ pub trait Driver {
     /// derived from it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
 
-    /// Returns the number from which the trace ids are derived that all calls of the connection share, if calls have
-    /// any ([`Protocol::trace_ids`]); `None`: each call has ids of its own, derived from its number.
+    /// Returns the number from which the trace ids shared by all calls of the connection are derived, if calls have
+    /// trace ids ([`Protocol::trace_ids`]). `None` means that each call has its own ids, derived from its number.
     #[inline]
     fn shared_trace_number(&self) -> Option<u64> {
         None
     }
 
-    /// Starts a call that has waited since it was due. A driver that sends the peer a call's timeout sends
-    /// the remaining time.
+    /// Starts a call that has waited since it was due. A driver that sends the call's timeout to the peer sends the
+    /// remaining time.
     fn start_delayed(
         &mut self,
         call: CallId,
@@ -224,13 +223,13 @@ pub trait Driver {
     /// follows; [`Event::Late`] may.
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
 
-    /// Returns what a call in flight has sent and received so far; called before [`Driver::cancel`].
+    /// Returns the progress of a call in flight; called before [`Driver::cancel`].
     fn call_progress(&self, _call: CallId) -> CallProgress {
         CallProgress::default()
     }
 
-    /// Returns how many bytes the peer must send before anything else can happen, such as the rest of a body
-    /// of announced length. The worker need not be woken for parts of them.
+    /// Returns how many bytes the peer must send before anything else can happen, such as the rest of a body whose
+    /// length is known. The worker need not be woken until they have all arrived.
     fn still_to_come(&self) -> u64 {
         0
     }
@@ -239,7 +238,7 @@ pub trait Driver {
     #[inline]
     fn prefetch(&self) {}
 
-    /// Processes bytes from the peer; they may be split anywhere.
+    /// Processes bytes from the peer, which may be split at any position.
     fn receive(
         &mut self,
         bytes: &[u8],
@@ -248,7 +247,7 @@ pub trait Driver {
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError>;
 
-    /// Processes an orderly end of stream. An error gives the outcome of the calls in flight; for most
+    /// Processes an orderly end of the byte stream. The error contains the outcome of the calls in flight; for most
     /// protocols it is `CONNECTION_CLOSED`.
     fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError>;
 
@@ -257,13 +256,13 @@ pub trait Driver {
         None
     }
 
-    /// Returns the total bytes of call messages that [`Driver::receive`] has appended so far. Everything else that it
-    /// has appended is a reply, which the peer must read before more is read from it.
+    /// Returns the total number of bytes of call messages that [`Driver::receive`] has appended so far. The other bytes
+    /// that it has appended are replies, which the peer must read before more is read from the peer.
     fn payload_bytes(&self) -> u64 {
         0
     }
 
-    /// Returns whether messages that the peer would accept wait because [`MAX_UNSENT`] bytes are in the outbox.
+    /// Returns whether messages that the peer would accept are waiting because [`MAX_UNSENT`] bytes are in the outbox.
     fn is_held_back(&self) -> bool {
         false
     }
@@ -274,11 +273,11 @@ pub trait Driver {
     /// Handles an expired timer of the driver ([`Driver::deadline`]).
     fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
-    /// Ends the calls that would never end by themselves, each as a success with [`Event::EndedWithLoad`];
-    /// others continue. Called when the drain begins, before the deadlines of that time are checked.
+    /// Ends the calls that would never end on their own, each as a success with [`Event::EndedWithLoad`]; other calls
+    /// continue. Called when the drain begins, before the deadlines of that moment are checked.
     fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
-    /// Ends every call in flight with `outcome` because the transport is gone.
+    /// Ends every call in flight with `outcome` because the transport has failed or was closed.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
 
     /// Appends the protocol's closing message (HTTP/2: GOAWAY) before the transport is closed.
@@ -400,7 +399,7 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
 }
 
-/// A protocol with a prepared call, which makes a driver for each connection.
+/// A protocol with a prepared call; it creates a driver for each connection.
 ///
 /// State that is the same on all connections (encoded requests, tables) belongs to the protocol and is shared
 /// by its drivers.
@@ -411,13 +410,13 @@ pub trait Protocol: Send + Sync + 'static {
     /// Returns the ALPN protocol id to offer over TLS (RFC 7301), if any.
     fn alpn(&self) -> Option<&'static [u8]>;
 
-    /// Returns the ALPN ids to offer instead where the server may choose, in order of preference. The driver
-    /// speaks whichever was chosen, and a default if none was.
+    /// Returns the ALPN ids to offer instead of [`Protocol::alpn`] if the server may choose, in order of preference.
+    /// The driver speaks the chosen protocol, and a default if the server chose none.
     fn alpn_choices(&self) -> &'static [&'static [u8]] {
         &[]
     }
 
-    /// Returns the name of the chosen protocol for the handshake records; `None` if there was no choice.
+    /// Returns the name of the protocol chosen by ALPN, for the handshake records; `None` if there was no choice.
     fn chosen(&self, _alpn: Option<&[u8]>) -> Option<&'static str> {
         None
     }
@@ -426,11 +425,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// connection, and never where time is simulated.
     fn set_clock_origin(&self, _unix_ns: u64) {}
 
-    /// Makes a driver for a new connection.
+    /// Creates a driver for a new connection.
     fn driver(&self) -> Self::Driver;
 
-    /// Returns whether the protocol's connections are numerous and mostly idle: idle ones are then kept small, at a
-    /// few microseconds more per iteration, and the memory of client and server is measured.
+    /// Returns whether the protocol's connections are numerous and mostly idle. The engine then keeps idle connections
+    /// small, which costs a few microseconds per iteration, and measures the memory of client and server.
     fn is_mostly_idle(&self) -> bool {
         false
     }
@@ -440,12 +439,12 @@ pub trait Protocol: Send + Sync + 'static {
         GoodputBounds::default()
     }
 
-    /// Returns the trace ids that requests carry, if they carry any.
+    /// Returns the trace ids that requests carry, if any.
     fn trace_ids(&self) -> Option<TraceIds> {
         None
     }
 
-    /// Makes a tracer that describes one connection's bytes, a line per frame, for `--trace`.
+    /// Creates a tracer that describes one connection's bytes, one line per frame, for `--trace`.
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
         None
     }
@@ -460,7 +459,7 @@ pub enum Direction {
     Received,
 }
 
-/// Describes a connection's bytes as lines of text. Not on the hot path.
+/// A formatter that describes a connection's bytes as lines of text. Not on the hot path.
 pub trait Tracer {
     /// Appends the lines that describe `bytes`. An incomplete frame is kept for the next call.
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);

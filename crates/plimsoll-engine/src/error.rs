@@ -7,7 +7,7 @@ use plimsoll_model::Outcome;
 use crate::defect::Defect;
 use crate::tls::TlsSetupError;
 
-/// Why a run could not begin, or had to end.
+/// The reason why a run could not begin, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// TLS could not be set up.
@@ -47,10 +47,10 @@ pub enum EngineError {
         /// Connections that this limit allows.
         most: u64,
     },
-    /// A system call that the loop depends on failed; no target can cause that.
+    /// A system call that the event loop depends on failed; targets cannot cause this error.
     #[error("the event loop failed: {0}")]
     Loop(io::Error),
-    /// The run was interrupted while connections were made.
+    /// The run was interrupted while connections were being established.
     #[error("interrupted before the load began")]
     Interrupted,
     /// A thread of the load, or its observer, panicked.
@@ -71,7 +71,7 @@ pub enum EngineError {
     },
 }
 
-/// Adds an explanation to TLS outcomes, whose messages presuppose knowledge of TLS.
+/// Returns an explanation for TLS outcomes, whose messages presuppose knowledge of TLS.
 fn tls_explanation(outcome: Outcome) -> String {
     if outcome.code().starts_with("TLS_") {
         format!(": {}", outcome.explanation())

@@ -1,10 +1,9 @@
 //! The event loop of a worker. There is about one worker per core, and workers share no state.
 //!
-//! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls
-//! and serve ready sockets, and records the results. [`issue`] decides which calls are due (open or closed
-//! loop), [`connecting`] makes connections, and the [`client`] decides how they are used. Order within an
-//! iteration: wait, sockets, timers, connections, arrivals, writes. The conductor runs one event loop per
-//! worker thread.
+//! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls and serve
+//! ready sockets, and records the results. [`issue`] decides which calls are due (open or closed loop), [`connecting`]
+//! establishes connections, and the [`client`] decides how they are used. Order within an iteration: wait, sockets,
+//! timers, connections, arrivals, writes. The conductor runs one event loop per worker thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,7 +48,7 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) client: C,
     pub(crate) network: N,
     pub(crate) share: WorkerShare,
-    /// The addresses of each target, by its number.
+    /// The addresses of each target, indexed by the target's number.
     pub(crate) addresses: Vec<TargetAddresses>,
     pub(crate) races: ConnectRaces<N::Socket>,
 
@@ -76,24 +75,24 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) pauses: PauseTracker,
     /// Whether a lower bound of each call's response time is recorded as well.
     pub(crate) records_lower_bounds: bool,
-    /// Time of the previous poll of the sockets: whatever this iteration finds arrived after it.
+    /// Time of the previous poll of the sockets: everything that this iteration finds has arrived since then.
     pub(crate) last_poll: Time,
-    /// When the wait of the current iteration ended.
+    /// The time at which the wait of the current iteration ended.
     awoke_at: Time,
 
     pub(crate) start: Time,
-    /// When the load's time is up; [`Time::NEVER`] once that has been handled, or where a number of calls
-    /// ends the load.
+    /// The time at which the load ends; [`Time::NEVER`] after the end has been handled, or if the load ends after a
+    /// number of calls.
     load_end: Time,
     pub(crate) call_source: CallSource,
     pub(crate) stage: u8,
     pub(crate) phase: LoadPhase,
     pub(crate) stopped_at: Time,
-    /// The run was stopped early: waiting calls are no longer started.
+    /// Whether the run was stopped early, so that waiting calls are no longer started.
     pub(crate) interrupted: bool,
-    /// A call's deadline in nanoseconds from when it was due; `u64::MAX` where there is none.
+    /// A call's deadline in nanoseconds from when it was due; `u64::MAX` if there is none.
     pub(crate) deadline_ns: u64,
-    /// Calls that have been due so far.
+    /// Number of calls that have become due so far.
     pub(crate) calls_due: u64,
 }
 
@@ -101,7 +100,7 @@ impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
     Self: LoopHandler<C::ConnectRequest>,
 {
-    /// Makes an event loop with connections to `targets` targets and a read buffer of `buffer` bytes.
+    /// Creates an event loop with connections to `targets` targets and a read buffer of `buffer` bytes.
     pub(crate) fn of(
         client: C,
         share: WorkerShare,
@@ -109,7 +108,7 @@ where
         targets: usize,
         buffer: usize,
     ) -> Self {
-        // Connections made before the load are counted in the first stage that enters the totals.
+        // Connections established before the load are counted in the first stage that enters the totals.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
         let stamps = share.measures_lateness() && network.has_receive_times();
         EventLoop {
@@ -152,7 +151,7 @@ where
     /// Serves the connections until the load begins. Returns `false` if the run is stopped before that.
     ///
     /// # Errors
-    /// If the event loop itself fails, which no target can cause.
+    /// Returns an error if a system call of the event loop fails, which targets cannot cause.
     pub fn await_start(&mut self, control: &mut impl WorkerControl) -> io::Result<bool> {
         let mut ready = Vec::new();
         while control.start().is_none() {
@@ -168,10 +167,12 @@ where
     /// Runs the load from `start` until the last call has ended.
     ///
     /// # Errors
-    /// See [`EventLoop::await_start`]. Everything recorded before the error has been handed over.
+    /// Returns the same errors as [`EventLoop::await_start`]. Everything recorded before the error has been sent to the
+    /// conductor.
     ///
     /// # Panics
-    /// If a driver, a script or the loop itself panics; everything recorded until then is handed over first.
+    /// Panics if a driver, a script or the loop itself panics; everything recorded until then is sent to the conductor
+    /// first.
     pub fn run(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
         let carried = catch_unwind(AssertUnwindSafe(|| self.run_load(start, control)));
         carried.unwrap_or_else(|panic| {
@@ -193,7 +194,7 @@ where
         }
         self.intervals = IntervalClock::beginning(start);
         self.start_issuing();
-        // Detects a pause that began before the load, when pauses were not tracked yet, and lasted into it.
+        // Detects a pause that began before the load, when pauses were not tracked yet, and extends into it.
         let now = self.network.now();
         if let Some(length) = self.pauses.late_start_ns(start, now) {
             self.record_pause(length, now);
@@ -230,7 +231,7 @@ where
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         let found = ready.len();
-        // If the event buffer was full, further events may have been pending before the previous poll.
+        // If the event buffer was full, more events may have been pending already before the previous poll.
         self.last_poll = if found < MAX_EVENTS {
             self.awoke_at
         } else {
@@ -245,7 +246,7 @@ where
         for (i, event) in ready.iter().copied().enumerate() {
             self.prefetch_ready(&ready[i..]);
             self.serve_socket(control, event);
-            // Start due calls in between, so that they do not wait until a large number of answers is processed.
+            // Start due calls in between, so that they do not have to wait until many answers have been processed.
             if self.call_source.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
                 self.issue_due(control, now);
@@ -253,7 +254,8 @@ where
             }
         }
         self.take_addresses(control);
-        // The remaining unread bytes may have arrived at any earlier time.
+        // The unread bytes of these connections may have arrived before the last poll, so no lower bound of their
+        // arrival is known.
         self.last_poll = Time::ZERO;
         for token in std::mem::take(&mut self.unfinished) {
             self.serve_socket(control, SocketReady::with_unread_bytes(token));
@@ -265,7 +267,7 @@ where
         self.expire(control, now);
         self.begin_connections(control, now);
         self.issue_due(control, now);
-        // Connect at once where a name needs no lookup.
+        // A literal address needs no lookup and is available at once: connect to it in this iteration.
         self.take_addresses(control);
         self.flush(control);
         self.progress(control, now);
@@ -279,7 +281,7 @@ where
         Ok(())
     }
 
-    /// Ends the load when its time is up: starts the calls that were still due, then notifies the client before
+    /// Ends the load at its scheduled end: starts the calls that were still due, then notifies the client before
     /// deadlines are checked.
     #[cold]
     fn end_load(&mut self, control: &mut impl WorkerControl, now: Time) {
@@ -313,7 +315,7 @@ where
 
     /// Returns when the loop must wake up at the latest.
     fn next_wake(&self, at_latest: Option<Time>, now: Time) -> WakeTime {
-        // Upper bound between two iterations, so that stop requests and pauses are noticed. Nanoseconds.
+        // Maximum wait in nanoseconds, so that stop requests and pauses are noticed.
         let look = if self.client.in_flight() > 0 {
             MAX_POLL_GAP_NS
         } else {
@@ -347,7 +349,7 @@ where
         }
     }
 
-    /// Returns what the TLS handshakes negotiated; `None` if there were none.
+    /// Returns the parameters that the TLS handshakes negotiated; `None` if there were none.
     fn negotiated(&mut self) -> Option<NegotiatedTls> {
         let clients = (0..self.addresses.len()).filter_map(|target| self.client.tls(target));
         let renewed = clients.clone().map(TlsClient::renewed).max();
@@ -360,8 +362,8 @@ where
         Some(negotiated)
     }
 
-    /// Hands over the recorded data after a panic. The loop's tables may be inconsistent, so calls in flight
-    /// are derived from the records: calls that were due and have no recorded end.
+    /// Sends the recorded data to the conductor after a panic. The loop's tables may be inconsistent, so the number of
+    /// calls in flight is derived from the records: calls that were due and have no recorded end.
     fn abandon(&mut self, control: &mut impl WorkerControl) {
         let now = self.network.now();
         let recorded = self.recorder.take(None);
@@ -374,7 +376,7 @@ where
         });
     }
 
-    /// Hands the completed interval to the conductor and begins the next one.
+    /// Sends the completed interval to the conductor and begins the next one.
     fn hand_over(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         self.spare = control.send_interval(WorkerInterval {

@@ -1,21 +1,21 @@
-//! Injected panics and failed system calls, for tests of how real ones are handled.
+//! Injection of panics and failing system calls, to test how real ones are handled.
 //!
-//! `PLIMSOLL_FAULT=call:500,live:3` makes the 500th passing of the point `call` in this process panic, and
-//! the third of `live`; at a point that stands for a system call, the call fails instead. Only builds with
-//! debug assertions or the feature `fault` contain the points; in released programs they are empty.
+//! `PLIMSOLL_FAULT=call:500,live:3` makes the fault point `call` panic when this process reaches it for the 500th time,
+//! and `live` the third time. At a fault point before a system call, the call fails instead. Only builds with debug
+//! assertions or the feature `fault` contain fault points; in releases they are empty functions.
 
 use std::io;
 
-/// Panics if the environment requests it.
+/// Panics if `PLIMSOLL_FAULT` requests it.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn point(name: &str) {
     assert!(!is_due(name), "injected fault: {name}");
 }
 
-/// Marks the place before a system call of this name.
+/// Marks the point before a system call of this name.
 ///
 /// # Errors
-/// ENOSYS if the environment requests it: the call was not made.
+/// Returns ENOSYS if `PLIMSOLL_FAULT` requests it; the caller must then skip the system call.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn system_call(name: &str) -> io::Result<()> {
     if is_due(name) {
@@ -25,7 +25,7 @@ pub fn system_call(name: &str) -> io::Result<()> {
     }
 }
 
-/// Counts a passing of the point `name`, and returns whether it is the requested one.
+/// Counts an execution of the fault point `name`, and returns whether it is the one that must fail.
 #[cfg(any(debug_assertions, feature = "fault"))]
 fn is_due(name: &str) -> bool {
     use std::sync::OnceLock;
@@ -64,7 +64,7 @@ pub fn point(_name: &str) {}
 /// Never fails: this build injects no faults.
 ///
 /// # Errors
-/// None.
+/// Returns no error.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 #[inline(always)]
 pub fn system_call(_name: &str) -> io::Result<()> {

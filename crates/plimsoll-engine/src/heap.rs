@@ -9,13 +9,14 @@
 /// mallinfo2(3)), including the allocator's overhead per block. Freed memory is excluded even if its pages
 /// are kept.
 ///
-/// `None` if the C library is not glibc, or is older than 2.33.
+/// Returns `None` if the C library is not glibc, or is older than 2.33.
 pub(crate) fn allocated() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
-        // Looked up at run time, since packages are linked against a glibc without this function.
+        // The function is looked up at run time, because release packages are linked against a glibc that does not have
+        // it.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
-        // SAFETY: this is the type of mallinfo2(3), and a null pointer becomes `None`.
+        // SAFETY: the function type is that of mallinfo2(3), and a null pointer becomes `None`.
         let count = unsafe {
             std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn() -> libc::mallinfo2>>(
                 found,

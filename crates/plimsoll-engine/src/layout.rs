@@ -1,21 +1,21 @@
 //! Fixed memory layouts of processes whose costs are compared.
 //!
-//! The system loads each process at random addresses (ASLR), which decide what competes for the same cache
-//! lines and branch predictors: two processes of the same server then differ by half a microsecond per call
-//! for as long as they live. At equal addresses they differ less.
+//! The system loads each process at random addresses (ASLR), which determine what competes for the same cache lines and
+//! branch predictors. Two processes of the same server can therefore differ by half a microsecond per call for their
+//! whole lifetime. With equal addresses they differ less.
 
 use nix::sys::personality::{self, Persona};
 
-/// Runs `start` and returns its result. Processes that `start` starts inherit a setting of the calling thread, by
-/// which all processes of one program have the same addresses. Where the system refuses that, as in some containers,
-/// addresses stay random.
+/// Runs `start` and returns its result. Address randomization is turned off for processes that `start` creates: they
+/// inherit this setting from the calling thread. If the system refuses the setting, as in some containers, addresses
+/// stay random.
 pub fn alike<T>(start: impl FnOnce() -> T) -> T {
     let fixed = |before: Persona| personality::set(before | Persona::ADDR_NO_RANDOMIZE);
     let before = personality::get().and_then(fixed);
     let started = start();
     match before {
         Ok(before) => {
-            // Cannot fail: the same call succeeded above.
+            // Resetting cannot fail, because setting succeeded above.
             let _ = personality::set(before);
         }
         Err(error) => tracing::debug!(%error, "memory layouts of processes stay random"),

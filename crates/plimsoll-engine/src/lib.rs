@@ -1,5 +1,5 @@
-//! The load generator: one event loop per core, which starts calls when they are due, moves bytes between
-//! drivers and transports, and records the outcome of every call.
+//! The load generator: one event loop per core, which starts calls when they are due, transfers bytes between drivers
+//! and transports, and records the outcome of every call.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Why a connection was lost or could not be established.
+//! The reason why a connection was lost or could not be established.
 
 use std::io;
 
@@ -21,7 +21,7 @@ impl ConnectionLoss {
         ConnectionLoss { outcome, detail }
     }
 
-    /// Returns the loss for a peer that closed its side in an orderly way.
+    /// Returns the loss of a connection that the peer closed in an orderly way.
     pub(crate) fn closed() -> ConnectionLoss {
         ConnectionLoss::new(
             Outcome::ConnectionClosed,
@@ -52,7 +52,7 @@ impl ConnectionLoss {
         ConnectionLoss::new(outcome, format!("the connection was lost{during}: {e}"))
     }
 
-    /// Returns the loss for a peer that stopped accepting calls before it took one.
+    /// Returns the loss of a connection whose peer stopped accepting calls before the first one.
     pub(crate) fn drained_unused() -> ConnectionLoss {
         let detail = "the server went away before the connection's first call";
         ConnectionLoss::new(Outcome::Goaway, detail)

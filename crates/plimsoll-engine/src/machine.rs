@@ -1,8 +1,8 @@
-//! How much the load's threads waited for CPU, and which process used it instead. Read by the conductor once
-//! per interval, never by a worker.
+//! Measures how long the load's threads waited for a CPU, and which process used it in the meantime. The conductor
+//! reads this once per interval; workers never do.
 //!
-//! Processes are examined only in intervals in which the load's threads waited: reading all of a machine's
-//! processes takes milliseconds.
+//! Processes are examined only if the load's threads had to wait in the interval: reading all processes of a machine
+//! takes milliseconds.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use procfs::{CurrentSI, KernelStats};
 
 use crate::awake;
 
-/// Shorter waits per interval occur on every machine and are not reported. µs.
+/// Minimum wait per interval that is reported, in µs. Shorter waits occur on every machine.
 const MIN_REPORTED_WAIT_US: u64 = 5_000;
 
-/// Processes that used less CPU time cannot be what the load waited for. µs.
+/// Minimum CPU time of a reported process, in µs. Processes that used less cannot have caused the wait.
 const MIN_REPORTED_CPU_US: u64 = 20_000;
 
-/// Measures the machine from one interval to the next.
+/// A meter of the machine's CPU use from one interval to the next.
 pub(crate) struct MachineMeter {
     cores: u32,
     stolen_us: Option<u64>,
-    /// How long each thread has waited for a core, in nanoseconds.
+    /// Total time that each thread has waited for a core, in nanoseconds.
     waited_ns: HashMap<i32, u64>,
     /// CPU time by process in µs; `None` if /proc could not be read.
     processes: Option<HashMap<i32, u64>>,
 }
 
 impl MachineMeter {
-    /// Makes a meter; earlier waiting does not count.
+    /// Creates a meter; earlier waits do not count.
     pub(crate) fn new() -> MachineMeter {
         MachineMeter {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -39,13 +39,13 @@ impl MachineMeter {
         }
     }
 
-    /// Restarts the meter: earlier waiting does not count.
+    /// Restarts the meter; earlier waits do not count.
     pub(crate) fn restart(&mut self) {
         *self = MachineMeter::new();
     }
 
-    /// Returns the measurements since the last reading. `server` lists the target's processes, which are not
-    /// reported as another process.
+    /// Returns the measurements since the last reading. `server` contains the target's process ids, which are excluded
+    /// from the search for the busiest process.
     pub(crate) fn read(&mut self, server: &[i32]) -> MachineUse {
         let stolen = stolen_us();
         let stolen_us = match (stolen, self.stolen_us) {
@@ -70,7 +70,8 @@ impl MachineMeter {
         }
     }
 
-    /// Returns the other process that used the most CPU time since processes were last read.
+    /// Returns the process, other than the generator and the target, that used the most CPU time since the last
+    /// reading.
     fn busiest(&mut self, server: &[i32]) -> Option<OtherProcess> {
         let now = processes()?;
         let before = self.processes.replace(now)?;
@@ -89,7 +90,7 @@ impl MachineMeter {
         busy.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
         busy.into_iter().find_map(|(pid, cpu_us)| {
             let stat = Process::new(pid).ok()?.stat().ok()?;
-            // Skip other processes of the same load.
+            // Other processes of the same load do not count.
             let is_kin = stat.comm == own.comm && stat.ppid == own.ppid;
             let name = stat.comm;
             (!is_kin).then_some(OtherProcess { name, pid, cpu_us })

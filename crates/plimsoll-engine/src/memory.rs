@@ -1,7 +1,7 @@
 //! The memory of processes, and the kernel's memory for their sockets, at one moment.
 //!
-//! The conductor reads it from /proc for protocols with mostly idle connections. Walking a process's pages takes the
-//! kernel about a millisecond per 100 MB.
+//! The conductor reads both from /proc for protocols with mostly idle connections. The kernel needs about a millisecond
+//! per 100 MB of a process's memory.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ use procfs::process::Process;
 
 use crate::resources::WatchedProcesses;
 
-/// Returns the memory of `processes` together; `None` if one cannot be read. Shared pages count in the
-/// resident memory of each.
+/// Returns the total memory of `processes`; `None` if one cannot be read. Shared pages count in the resident memory of
+/// each process.
 pub fn of_processes(processes: &WatchedProcesses) -> Option<ProcessMemory> {
     processes
         .pids()

@@ -1,5 +1,5 @@
-//! A worker's network and clock: real sockets under epoll ([`os`]), or a seeded simulation with a clock of
-//! its own ([`simulated`]).
+//! A worker's network and clock: real sockets under epoll ([`os`]), or a seeded simulation with its own clock
+//! ([`simulated`]).
 //!
 //! Sockets never block. The worker is generic over [`Network`], so the simulation tests run the same loop as
 //! production.
@@ -32,12 +32,12 @@ impl SocketReady {
     }
 }
 
-/// When to end a wait, and how precisely.
+/// The time at which a wait ends, and the required precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WakeTime {
     /// End of the wait if no socket becomes ready before.
     pub at: Time,
-    /// Whether a call is due then: wake up within a microsecond, busy-waiting for the last part.
+    /// Whether a call is due then, so that the wait must end within a microsecond, with a busy wait at the end.
     pub precise: bool,
 }
 
@@ -53,16 +53,16 @@ pub struct ResolvedAddresses {
 /// The result of a name lookup, or its error; shared by all requests that were pending at the time.
 pub type ResolveResult = Result<ResolvedAddresses, Arc<io::Error>>;
 
-/// Whether a lookup may be shared.
+/// The choice whether the result of a lookup is shared between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupScope {
-    /// A lookup for one request alone, like that of a newly started client.
+    /// A lookup for a single request, such as that of a newly started client.
     Own,
     /// The result serves all requests that are pending at the time.
     Shared,
 }
 
-/// Bytes that a connection has carried since it was established.
+/// Number of bytes that a connection has carried since it was established.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounts {
     /// Bytes that the peer has acknowledged.
@@ -71,7 +71,7 @@ pub struct ByteCounts {
     pub received: u64,
 }
 
-/// Sockets, readiness and time.
+/// A worker's access to sockets, their readiness, and time.
 pub trait Network {
     /// A socket, connected or connecting.
     type Socket;
@@ -79,8 +79,8 @@ pub trait Network {
     /// Returns the time on this network's clock.
     fn now(&mut self) -> Time;
 
-    /// Starts a connection to the target with this number, through its proxy if it has one. When the socket
-    /// becomes writable the attempt is over, and [`Network::connected`] returns its result.
+    /// Starts a connection to the target with this number, through its proxy if it has one. The attempt has ended when
+    /// the socket becomes writable; [`Network::connected`] then returns its result.
     fn connect(
         &mut self,
         target: usize,
@@ -91,7 +91,7 @@ pub trait Network {
     /// Returns the result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
-    /// Returns the proxy that was reached and has not answered the connect request yet, if there is one.
+    /// Returns the proxy that was reached and has not answered the connect request yet, if any.
     fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
         None
     }
@@ -112,14 +112,15 @@ pub trait Network {
         None
     }
 
-    /// Sets the socket's low-water mark: it becomes readable only at this many bytes (1: any) or at end of stream.
-    /// This is a hint: a network may report earlier.
+    /// Sets the socket's low-water mark: the socket becomes readable only when this many bytes (1: any) have arrived,
+    /// or at end of stream. This is a hint: a network may report readiness earlier.
     fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
     /// Writes a prefix of the slices; returns `WouldBlock` if the socket accepts nothing now.
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Returns the bytes that the connection has carried, with handshakes and framing; `None` if unknown.
+    /// Returns the number of bytes that the connection has carried, including handshakes and framing; `None` if
+    /// unknown.
     fn byte_counts(&mut self, _socket: &Self::Socket) -> Option<ByteCounts> {
         None
     }
@@ -131,19 +132,19 @@ pub trait Network {
     /// wakes the poller). Replaces the contents of `ready`.
     fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()>;
 
-    /// Starts the lookup of a target's name, by the target's number. The result comes from
-    /// [`Network::resolved`], at once or later.
+    /// Starts the lookup of the name of the target with this number. [`Network::resolved`] returns the result, at once
+    /// or later.
     fn resolve(&mut self, target: usize, token: SocketToken, lookup: LookupScope);
 
     /// Returns the next result of [`Network::resolve`], if there is one.
     fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)>;
 }
 
-/// Adapts a socket to [`io::Write`] for the TLS library.
+/// An adapter that gives the TLS library access to a socket as [`io::Write`].
 pub struct SocketWriter<'a, N: Network> {
     /// The network that the socket belongs to.
     pub network: &'a mut N,
-    /// The socket that the bytes go to.
+    /// The socket to which the bytes are written.
     pub socket: &'a mut N::Socket,
 }
 

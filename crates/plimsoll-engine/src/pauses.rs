@@ -1,29 +1,28 @@
-//! Detects pauses of a worker's loop, and counts the calls that they may have lengthened.
+//! Detects pauses of a worker's event loop, and counts the calls that they may have lengthened.
 //!
-//! A loop that is stopped, preempted or busy for long reads answers late and sends late. For every such
-//! pause, the number of calls that were in flight or due until the load had recovered is recorded, with an
-//! upper bound of the added time. No call is examined for this: two counters of the loop are compared once
-//! per iteration.
+//! An event loop that is stopped, preempted or busy for long reads answers late and sends requests late. For each
+//! pause, the tracker records how many calls were in flight or became due until the load had recovered, with an upper
+//! bound of the added time. This examines no individual call: two counters of the loop are compared once per iteration.
 
 use plimsoll_model::{Recorder, Time};
 
-/// Maximum time between two polls of the sockets while calls are in flight: longer waits could not be told
-/// from pauses. Nanoseconds.
+/// Maximum time in nanoseconds between two polls of the sockets while calls are in flight: longer waits could not be
+/// distinguished from pauses.
 pub(crate) const MAX_POLL_GAP_NS: u64 = 5_000_000;
 
-/// Shorter delays are the loop's normal work. Nanoseconds.
+/// Minimum length of a pause in nanoseconds; shorter delays are the loop's normal work.
 const MIN_PAUSE_NS: u64 = 1_000_000;
 
-/// Maximum length of a recovery, as a multiple of the pause: a target with a tenth of its capacity to spare
-/// has worked off the backlog by then.
+/// Maximum length of a recovery, as a multiple of the pause: in this time, a target with a tenth of its capacity to
+/// spare has worked off the backlog.
 const MAX_RECOVERY_FACTOR: u64 = 10;
 
 /// The pauses of one event loop.
 pub(crate) struct PauseTracker {
-    /// When the loop's last wait ended.
+    /// The time at which the loop's last wait ended.
     awoke: Time,
     recovery: Option<PauseRecovery>,
-    /// End of the last recovery, and by how much its pauses may have lengthened a call. Nanoseconds.
+    /// End of the last recovery, and the time in nanoseconds by which its pauses may have lengthened a call.
     last_recovery: (Time, u64),
 }
 
@@ -31,13 +30,13 @@ pub(crate) struct PauseTracker {
 struct PauseRecovery {
     /// Upper bound of the time added to a call, in nanoseconds.
     lengthened_ns: u64,
-    /// The longest of the consecutive pauses in this recovery. Nanoseconds.
+    /// The longest of the consecutive pauses in this recovery, in nanoseconds.
     longest_ns: u64,
     ended: Time,
     stage: u8,
-    /// Calls in flight or waiting at the end of the pause, which it may have lengthened.
+    /// Number of calls in flight or waiting at the end of the pause, which may have lengthened them.
     affected_calls: u64,
-    /// The recovery ends when no more calls than this are in flight or waiting.
+    /// Number of calls in flight or waiting at or below which the recovery ends.
     normal_calls: u64,
     /// Number of calls that had been due by the end of the pause.
     due_at_end: u64,
@@ -52,7 +51,7 @@ impl PauseTracker {
         }
     }
 
-    /// Examines a wait from `before` to `now` that was to end at `wake`. Returns the length of the pause in
+    /// Examines a wait from `before` to `now` that should have ended at `wake`. Returns the length of the pause in
     /// nanoseconds, if there was one.
     #[inline]
     pub(crate) fn waited(&mut self, before: Time, wake: Time, now: Time) -> Option<u64> {
@@ -71,17 +70,18 @@ impl PauseTracker {
         Some(worked + waited)
     }
 
-    /// Returns by how many nanoseconds a load that begins at `now` is late, if that counts as a pause.
+    /// Returns the delay in nanoseconds of a load that was due to begin at `start` and begins at `now`, if it is long
+    /// enough to count as a pause.
     pub(crate) fn late_start_ns(&mut self, start: Time, now: Time) -> Option<u64> {
         let late = now.since(start);
         (late > MIN_PAUSE_NS).then(|| {
-            // Keep the first iteration from counting it again.
+            // Prevents the first iteration from counting this delay again.
             self.awoke = now;
             late
         })
     }
 
-    /// Begins the recovery from a pause of `length_ns`. The tuple holds the stage, the calls in flight or
+    /// Begins the recovery from a pause of `length_ns`. The tuple contains the stage, the number of calls in flight or
     /// waiting, and the number of calls due so far.
     #[cold]
     pub(crate) fn begin(
@@ -101,11 +101,11 @@ impl PauseTracker {
             due_at_end: due,
         };
         if let Some(before) = self.recovery.take() {
-            // A call may be sent late because of the earlier pause, queue behind a call that this pause delayed, and
-            // be read late because of the new pause.
+            // A call may be sent late because of the earlier pause, queue behind a call that the earlier pause delayed,
+            // and be read late because of the new pause.
             begun.lengthened_ns += before.lengthened_ns.min(2 * before.longest_ns);
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
-            // Calls that queued up during the earlier pause do not count as the normal number.
+            // Calls that queued up during the earlier pause are not part of the normal number.
             begun.normal_calls = begun.normal_calls.min(before.normal_calls);
             before.record(due, stage, recorder);
         }
@@ -118,7 +118,7 @@ impl PauseTracker {
         self.recovery.is_some()
     }
 
-    /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has ended.
+    /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has just ended.
     #[inline]
     pub(crate) fn added_ns(&self, sent: Time) -> u64 {
         let (ended, last_ns) = self.last_recovery;

@@ -1,6 +1,6 @@
-//! Readiness of sockets under epoll, for one thread. Workers, servers and relays wait with it.
+//! Readiness of sockets under epoll, for one thread. Workers, servers and relays use it for their waits.
 //!
-//! An event is identified by its token alone; there is no callback and no table.
+//! An event is identified by its token alone; there are no callbacks and no tables.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ const WAKER_TOKEN: u64 = u64::MAX;
 /// Maximum number of events that one wait reports.
 pub(crate) const MAX_EVENTS: usize = 512;
 
-/// Identifies a socket in the poller's events. The highest value is reserved.
+/// An identifier of a socket in the poller's events. The highest value is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketToken(pub u64);
 
@@ -27,21 +27,21 @@ pub struct SocketToken(pub u64);
 pub struct SocketReady {
     /// The token with which the socket was added.
     pub token: SocketToken,
-    /// Bytes, connections or end of stream can be read.
+    /// Whether bytes, connections or end of stream can be read.
     pub readable: bool,
-    /// The socket accepts bytes, or its connection attempt is over.
+    /// Whether the socket accepts bytes, or its connection attempt has ended.
     pub writable: bool,
-    /// The peer has closed, or the connection failed: read until end of stream. Only for sockets that are
-    /// watched for [`Interest::Changes`].
+    /// Whether the peer has closed, or the connection failed, so that the socket must be read until end of stream. Only
+    /// for sockets that are watched for [`Interest::Changes`].
     pub hangup: bool,
 }
 
-/// Which events of a socket are reported.
+/// The events of a socket that are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Edge-triggered: reported once when it becomes readable or writable.
+    /// Edge-triggered: reported once when the socket becomes readable or writable.
     Changes,
-    /// Level-triggered: reported for as long as it is ready.
+    /// Level-triggered: reported for as long as the socket is ready.
     State {
         /// Report readability.
         reads: bool,
@@ -65,7 +65,7 @@ impl Interest {
     }
 }
 
-/// Wakes a poller from another thread.
+/// A handle that wakes a poller from another thread.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -77,7 +77,7 @@ impl Waker {
     }
 }
 
-/// The events of one wait, which stay on the waiting thread.
+/// The events of one wait. They are not sent to other threads.
 pub struct PollEvents(Vec<epoll::Event>);
 
 impl Default for PollEvents {
@@ -120,16 +120,16 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Makes a poller without sockets.
+    /// Creates a poller without sockets.
     ///
     /// # Errors
-    /// If the process has no free descriptor.
+    /// Returns an error if the process has no free descriptor.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let waker = Waker(Arc::new(eventfd(0, flags)?));
         let data = epoll::EventData::new_u64(WAKER_TOKEN);
-        // Edge-triggered, so the counter need not be read.
+        // The event is edge-triggered, so the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker.0, data, flags)?;
         Ok(Poller { epoll, waker })
@@ -143,16 +143,16 @@ impl Poller {
     /// Adds a socket, whose events have the given token.
     ///
     /// # Errors
-    /// If the kernel cannot watch more sockets.
+    /// Returns an error if the kernel cannot watch more sockets.
     pub fn add(&self, socket: impl AsFd, token: SocketToken, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// Changes token and interest of a socket. Pending readiness is reported again.
+    /// Changes the token and the interest of a socket. Pending readiness is reported again.
     ///
     /// # Errors
-    /// If the socket was not added.
+    /// Returns an error if the socket was not added.
     pub fn change(
         &self,
         socket: impl AsFd,
@@ -167,7 +167,7 @@ impl Poller {
     /// Replaces the contents of `events`.
     ///
     /// # Errors
-    /// If the kernel cannot wait; the error names the system call.
+    /// Returns an error that names the system call if the kernel cannot wait.
     pub fn wait(&self, timeout: Option<Duration>, events: &mut PollEvents) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

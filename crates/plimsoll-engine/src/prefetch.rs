@@ -1,7 +1,7 @@
 //! Prefetching of memory that is needed soon, while other work is done.
 //!
-//! With thousands of connections none of them is cached when it is served, and a call would wait for one
-//! cache line after another.
+//! With thousands of connections, none of them is cached when it is served, so that a call would wait for one cache
+//! line after another.
 
 #![expect(
     unsafe_code,
@@ -21,13 +21,13 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     for at in (0..size_of_val(value).min(MAX_PREFETCH_BYTES)).step_by(CACHE_LINE_BYTES) {
         let line = start.wrapping_add(at);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instruction is a hint, whatever the address is. Every x86-64 processor has it.
+        // SAFETY: the instruction is a hint and has no effect for an invalid address. Every x86-64 processor has it.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(line.cast());
         }
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: the instruction is a hint, whatever the address is.
+        // SAFETY: the instruction is a hint and has no effect for an invalid address.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line,
                 options(nostack, preserves_flags, readonly));

@@ -1,8 +1,8 @@
-//! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's, or of
-//! its control group.
+//! CPU time, memory and descriptors of processes: Plimsoll's own, and those of the server, or of the server's control
+//! group, if it runs on this machine.
 //!
-//! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only if
-//! their load alternates with others in batches.
+//! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only
+//! if their load alternates with others in batches.
 
 mod watched;
 
@@ -21,26 +21,26 @@ use plimsoll_model::run::ResourceUsage;
 
 pub use watched::{WatchedProcesses, server_of};
 
-/// CPU time that processes have used, and resources that they hold now.
+/// CPU time that processes have used, and the resources that they currently use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessResources {
-    /// User and system time since the process began, in nanoseconds, from the scheduler's clock: exact even
+    /// User and system time since the process began, in nanoseconds, from the scheduler's clock, which is exact even
     /// for short times.
     pub cpu_ns: u64,
     /// User time in ticks, mostly of 10 ms: only used for the ratio of user to system time.
     pub user_ticks: u64,
     /// System time in ticks.
     pub system_ticks: u64,
-    /// Resident set size.
+    /// Resident set size in bytes.
     pub rss_bytes: u64,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: u64,
-    /// Threads at this moment.
+    /// Current number of threads.
     pub threads: u64,
 }
 
 impl ProcessResources {
-    /// Returns the CPU time and ticks alone.
+    /// Returns a copy with the CPU time and ticks only.
     fn cpu_alone(self) -> ProcessResources {
         ProcessResources {
             cpu_ns: self.cpu_ns,
@@ -62,8 +62,8 @@ impl ProcessResources {
     }
 }
 
-/// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next. Servers start workers and
-/// replace them: the processes are looked for anew at each reading.
+/// A meter of the resources of processes ([`WatchedProcesses`]) from one reading to the next. Servers start and replace
+/// worker processes, so the processes are determined again at each reading.
 #[derive(Clone, Debug)]
 pub struct ResourceMeter {
     watched: WatchedProcesses,
@@ -71,17 +71,17 @@ pub struct ResourceMeter {
     usage_by_pid: Vec<(i32, ProcessResources)>,
     /// CPU time and ticks of processes that have ended, up to their last reading.
     ended: ProcessResources,
-    /// Clocks that workers read.
+    /// CPU clocks of the processes, for workers to read.
     clocks: Option<Arc<ServerClocks>>,
     last: Option<ProcessResources>,
-    /// Resident memory when the meter was made, in bytes; `None` once it was reported.
+    /// Resident memory when the meter was created, in bytes; `None` after it has been reported.
     rss_before: Option<u64>,
-    /// Usage when the load began; zero once it was reported.
+    /// Usage when the load began; zero after it has been reported.
     at_load_start: ProcessResources,
 }
 
 impl ResourceMeter {
-    /// Makes a meter; CPU time used before now does not count.
+    /// Creates a meter; CPU time used before now does not count.
     pub fn new(watched: WatchedProcesses) -> ResourceMeter {
         let mut meter = ResourceMeter {
             watched,
@@ -97,19 +97,19 @@ impl ResourceMeter {
         meter
     }
 
-    /// Restarts at the beginning of the load: earlier CPU time does not count, but the resources held now do,
-    /// since a short load may have closed everything before the next reading.
+    /// Restarts the meter at the beginning of the load. Earlier CPU time does not count. Memory and descriptors in use
+    /// now do, since a short load may have closed everything before the next reading.
     pub fn restart(&mut self) {
         self.last = self.usage();
         self.at_load_start = self.last.unwrap_or_default();
     }
 
-    /// Returns the process ids, as [`WatchedProcesses::pids`].
+    /// Returns the same process ids as [`WatchedProcesses::pids`].
     pub fn pids(&self) -> &[i32] {
         self.watched.pids()
     }
 
-    /// Returns the usage since the last reading; `None` when the processes are gone.
+    /// Returns the usage since the last reading; `None` if the processes no longer exist.
     pub fn read(&mut self) -> Option<ResourceUsage> {
         let now = self.usage()?;
         let last = self.last.replace(now).unwrap_or(now);
@@ -126,8 +126,8 @@ impl ResourceMeter {
         })
     }
 
-    /// Returns what the processes have used so far, those included that have ended since the meter was made; `None`:
-    /// none exists any more.
+    /// Returns the usage of the processes so far, including those that have ended since the meter was created; `None`
+    /// if none exists any more.
     fn usage(&mut self) -> Option<ProcessResources> {
         let changed = self.watched.refresh();
         if let Some(clocks) = self.clocks.as_ref().filter(|_| changed) {
@@ -137,8 +137,8 @@ impl ResourceMeter {
         self.add_up(now)
     }
 
-    /// Adds the latest readings to those of processes that have ended. One that is still watched and could not be read,
-    /// for lack of descriptors, has its last reading.
+    /// Adds the latest readings to those of processes that have ended. For a process that is still watched but could
+    /// not be read, for lack of descriptors, the previous reading is used.
     fn add_up(&mut self, mut now: Vec<(i32, ProcessResources)>) -> Option<ProcessResources> {
         if now.is_empty() {
             return None;
@@ -186,7 +186,7 @@ struct ServerClock {
 }
 
 impl ServerClocks {
-    /// Returns the CPU time of all processes, in nanoseconds, which never decreases; `None`: none exists any more.
+    /// Returns the CPU time of all processes, in nanoseconds, which never decreases; `None` if none exists any more.
     fn read_ns(&self) -> Option<u64> {
         let clocks = self.clocks.read().ok()?;
         let mut sum = self.ended_ns.load(Ordering::Relaxed);
@@ -229,8 +229,8 @@ impl ServerClocks {
     }
 }
 
-/// The CPU clocks of client and server for a load that alternates with others in batches; by default without
-/// a server. Reading a clock takes less than a microsecond.
+/// A meter of the CPU time of client and server for a load that alternates with others in batches; the default is
+/// without a server. Reading a clock takes less than a microsecond.
 #[derive(Clone, Debug, Default)]
 pub struct BatchMeter {
     calls: u64,
@@ -253,8 +253,8 @@ impl BatchMeter {
             .then(|| self.read(number / self.calls, None))
     }
 
-    /// Returns the CPU time used at the beginning of a batch, or at the end of the last. `done` holds the
-    /// calls so far, where batches are of fixed time.
+    /// Returns the CPU time used until the beginning of a batch, or the end of the last. `done` contains the totals of
+    /// calls so far if batches have a fixed duration.
     pub(crate) fn read(&self, turn: u64, done: Option<BatchTotals>) -> BatchStart {
         BatchStart {
             batch: turn,
@@ -265,8 +265,8 @@ impl BatchMeter {
     }
 }
 
-/// Returns the share of system time between two readings, 0 to 1; over the whole lifetime if too few ticks
-/// lie between them.
+/// Returns the share of system time in the CPU time between two readings, 0 to 1; over the whole lifetime of the
+/// processes if too few ticks lie between the readings.
 fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
     const MIN_TICKS: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
@@ -279,9 +279,9 @@ fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
     system as f64 / (user + system).max(1) as f64
 }
 
-/// Returns the CPU time that the calling thread has used, which never decreases. If a sandbox refuses the
-/// thread's clock, the kernel's accounting gives it in microseconds. If that is refused as well, the last
-/// reading is returned and a warning is logged once.
+/// Returns the CPU time that the calling thread has used, which never decreases. If a sandbox denies access to the
+/// thread's clock, getrusage(2) provides it in microseconds. If that is denied as well, the last reading is returned
+/// and a warning is logged once.
 pub fn thread_cpu() -> Duration {
     thread_local! {
         static LAST_READING: Cell<Duration> = const { Cell::new(Duration::ZERO) };

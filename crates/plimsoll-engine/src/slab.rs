@@ -1,8 +1,8 @@
-//! A slab with generational keys: keys are not reused, so an event that arrives late for a removed entry
-//! finds nothing. Scripts use it, and relays for their connections and calls.
+//! A slab with generational keys. Keys are not reused, so an event that arrives too late, for a removed entry, finds
+//! nothing. Scripts use it, and relays use it for their connections and calls.
 
-/// A slab whose keys hold an index in the low `PLACE` bits and, in the `GENERATION` bits above, how often
-/// that index was used.
+/// A slab whose keys contain an index in the low `PLACE` bits and, in the `GENERATION` bits above, the number of times
+/// that the index has been used.
 #[derive(Debug)]
 pub struct GenerationalSlab<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
     places: Vec<(u32, Option<T>)>,
@@ -57,7 +57,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
         (key & ((1 << PLACE) - 1)) as usize
     }
 
-    /// Returns the entry of this key; `None` if it was removed.
+    /// Returns the entry with this key; `None` if it was removed.
     #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
         match self.places.get(Self::place(key)) {
@@ -66,7 +66,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
         }
     }
 
-    /// Returns the entry of this key for modification; `None` if it was removed.
+    /// Returns the entry with this key for modification; `None` if it was removed.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         match self.places.get_mut(Self::place(key)) {
@@ -112,7 +112,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
             .collect()
     }
 
-    /// Removes and returns the entries for which `is_one` holds.
+    /// Removes and returns the entries for which `is_one` returns true.
     pub fn take_if(&mut self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
         if self.is_empty() {
             return Vec::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::event_loop::StopLevel;
 
-/// A stop request, shared with whatever may end the run: a signal handler, or a missed objective.
+/// A stop request, shared with everything that may end the run, such as a signal handler or a missed objective.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag {
     level: Arc<AtomicU8>,
@@ -14,12 +14,12 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// Makes a flag without a request.
+    /// Creates a flag without a request.
     pub fn new() -> StopFlag {
         StopFlag::default()
     }
 
-    /// Returns a flag for one run of several: a request on it does not affect the others, and a request on `self`
+    /// Returns a flag for one of several runs: a request on it does not affect the other runs, and a request on `self`
     /// stops this run too.
     #[must_use]
     pub fn child(&self) -> StopFlag {
@@ -38,7 +38,7 @@ impl StopFlag {
             });
     }
 
-    /// Returns the level requested so far, of this run or of all.
+    /// Returns the highest level requested so far, for this run or for all runs.
     pub fn level(&self) -> StopLevel {
         let all = self
             .parent

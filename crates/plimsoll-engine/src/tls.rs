@@ -1,7 +1,7 @@
-//! TLS on the client side: turns plaintext into records and back.
+//! TLS on the client side: converts plaintext to records and back.
 //!
-//! The rest of the engine uses only [`TlsClient`] (one per run, shared) and [`TlsSession`] (one per
-//! connection) of this module.
+//! Outside this module, the engine uses only [`TlsClient`] (one per run, shared) and [`TlsSession`] (one per
+//! connection).
 
 use std::io;
 use std::sync::Arc;
@@ -62,13 +62,13 @@ pub use session::{ServerSession, ServerSessions, TlsConnection};
 
 use crate::addresses::classify_connect;
 
-/// Message for a server that requires a client certificate, gets none and may close without an alert.
+/// Error message for a server that requires a client certificate, gets none and may close without an alert.
 pub(crate) const CLIENT_CERT_MISSING: &str =
     "tls: the server asked for a client certificate, got none and closed the connection";
 pub(crate) const CLOSED_IN_HANDSHAKE: &str =
     "tls: the server closed the connection during the handshake (is it a plaintext port?)";
 
-/// The errors of making a TLS client from a plan.
+/// The errors that can occur when a TLS client is created from a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
     /// A file named in the plan cannot be used.
@@ -104,19 +104,19 @@ pub struct TlsClient {
     /// The client's certificate, if it has one.
     identity: Option<Arc<RotatingIdentity>>,
     resumes_sessions: bool,
-    /// Share of the connections that make a full handshake although sessions are resumed.
+    /// Share of connections that perform a full handshake although sessions are resumed.
     full_handshake_share: Option<f64>,
-    /// This worker's tickets, where the plan resumes sessions.
+    /// This worker's tickets, if the plan resumes sessions.
     tickets: Option<Arc<TicketStore>>,
     own_records: bool,
-    /// Whether secrets are logged to a file, so that the library's key log is in use.
+    /// Whether secrets are logged to a file, so that the library's key log is already in use.
     logs_keys: bool,
-    /// The key log of sessions that can be reduced while idle.
+    /// The secrets from the key log, for sessions that release memory while they are idle.
     key_log_secrets: Option<Arc<KeyLogSecrets>>,
     observations: Arc<CertificateObservations>,
 }
 
-/// Presents no client certificate, and records whether the server asked for one.
+/// A certificate resolver that presents no client certificate, and records whether the server asked for one.
 #[derive(Debug)]
 struct NoClientCertificate(Arc<CertificateObservations>);
 
@@ -132,11 +132,11 @@ impl ResolvesClientCert for NoClientCertificate {
 }
 
 impl TlsClient {
-    /// Reads the plan's files, offers `alpn` in order of preference, and warms up the TLS library: its first
-    /// use of the random source takes tens of milliseconds, which must not count towards a call.
+    /// Reads the plan's files, offers `alpn` in order of preference, and warms up the TLS library: the first use of its
+    /// random number generator takes tens of milliseconds, which must not count towards a call.
     ///
     /// # Errors
-    /// If a file cannot be read or has the wrong contents.
+    /// Returns an error if a file cannot be read or has the wrong contents.
     pub fn new(
         plan: &TlsPlan,
         target: &Target,
@@ -176,7 +176,7 @@ impl TlsClient {
         };
         config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
         config.resumption = Resumption::disabled();
-        // Certificates are compressed (RFC 8879) only on request, so that the cost of a chain shows.
+        // Certificates are compressed (RFC 8879) only on request, so that the cost of a full-size chain is visible.
         if !plan.compress_certificates {
             config.cert_compressors = Vec::new();
             config.cert_decompressors = Vec::new();
@@ -210,8 +210,8 @@ impl TlsClient {
         })
     }
 
-    /// Configures the client for mostly idle connections: idle ones release what can be rebuilt, if our own
-    /// record layer is used. A plan that resumes sessions keeps what tickets need.
+    /// Configures the client for mostly idle connections: with our own record layer, idle ones release state that can
+    /// be rebuilt. If the plan resumes sessions, state that tickets need is kept.
     #[must_use]
     pub fn for_idle_connections(mut self) -> TlsClient {
         if self.own_records && !self.resumes_sessions && !self.logs_keys {
@@ -220,13 +220,13 @@ impl TlsClient {
         self
     }
 
-    /// Returns the TLS library's configuration, for connections that the engine does not make.
+    /// Returns the TLS library's configuration, for connections that are not established by the engine.
     pub fn config(&self) -> &Arc<ClientConfig> {
         &self.config
     }
 
-    /// Returns outcome and message of a connection made with [`TlsClient::config`] that failed with `error`
-    /// before its peer sent anything.
+    /// Returns outcome and message of a connection with [`TlsClient::config`] that failed with `error` before its peer
+    /// sent anything.
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
@@ -252,7 +252,7 @@ impl TlsClient {
         }
     }
 
-    /// Returns the exceptional ways in which servers' certificates were accepted.
+    /// Returns the exceptions that were made in accepting servers' certificates.
     pub(crate) fn certificate_exceptions(&self) -> Vec<CertificateAcceptance> {
         self.observations.taken()
     }
@@ -269,8 +269,8 @@ impl TlsClient {
         self.presented == PresentedIdentity::Nothing && self.observations.asked()
     }
 
-    /// Returns a message if the server may have rejected the client certificate: it asked for it and closed
-    /// the connection without an alert.
+    /// Returns an error message if the server may have rejected the client certificate: it asked for the certificate
+    /// and closed the connection without an alert.
     pub fn suspected_refusal(&self) -> Option<String> {
         let shown = self
             .identity
@@ -282,7 +282,7 @@ impl TlsClient {
         ))
     }
 
-    /// Records that a server has answered on a connection, and so has accepted the client's certificate.
+    /// Records that a server has answered on a connection, and has therefore accepted the client's certificate.
     pub(crate) fn note_accepted(&self) {
         if let Some(shown) = &self.identity {
             shown.note_accepted();
@@ -294,7 +294,7 @@ impl TlsClient {
         &self.server_name
     }
 
-    /// Returns a copy for one worker, with session tickets and a key log of its own if these are used: workers share
+    /// Returns a copy for one worker, with its own session tickets and key log if these are used, since workers share
     /// no mutable state.
     #[must_use]
     pub fn for_worker(&self) -> TlsClient {
@@ -362,8 +362,8 @@ impl TlsClient {
     }
 }
 
-/// Returns the TLS library's provider with the suites and groups of a plan, in its order; by default with the
-/// library's suites and [`KeyExchangeGroup::DEFAULT_OFFER`].
+/// Returns the TLS library's provider with the suites and groups of a plan, in the plan's order. If they are empty, the
+/// library's suites and [`KeyExchangeGroup::DEFAULT_OFFER`] are used.
 pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
@@ -398,7 +398,7 @@ pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersio
 /// Returns the trust settings for servers' certificates, with their files read.
 ///
 /// # Errors
-/// If a file cannot be used, or the system's trust store is empty.
+/// Returns an error if a file cannot be used, or the system's trust store is empty.
 pub fn trust(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
     Ok(match plan {
         plan::ServerTrust::System => {

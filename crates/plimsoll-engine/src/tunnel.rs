@@ -1,8 +1,8 @@
 //! The handshake with a forward proxy: CONNECT (RFC 9110 §9.3.6) and SOCKS5 (RFC 1928, RFC 1929), as a state
 //! machine without I/O.
 //!
-//! Invariant: exactly the proxy's answers are consumed; later bytes belong to the target. The network runs this
-//! before it reports a connection as established.
+//! Invariant: only the proxy's answers are consumed; later bytes belong to the target. The network performs this
+//! handshake before it reports a connection as established.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 use plimsoll_model::plan::{ForwardProxy, ProxyKind, Target};
 
-/// Maximum length of a proxy's answer. Bytes.
+/// Maximum length of a proxy's answer in bytes.
 pub const MAX_ANSWER: usize = 16 << 10;
 
 /// A proxy, and the target to reach through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     proxy: ForwardProxy,
-    /// The host that the proxy connects to: a name, which the proxy resolves, or an address.
+    /// The host to which the proxy connects: an address, or a name that the proxy resolves.
     host: String,
     port: u16,
 }
 
 impl Tunnel {
-    /// Returns the tunnel to `target`; `None` if it is reached without a proxy.
+    /// Returns the tunnel to `target`; `None` if `target` is reached without a proxy.
     pub fn to(target: &Target) -> Option<Arc<Tunnel>> {
         let proxy = target.proxy.clone()?;
         let given = target.addresses.first().map(IpAddr::to_string);
@@ -102,11 +102,11 @@ impl ProxyHandshake {
         format!("{}:{}", proxy.host, proxy.port)
     }
 
-    /// Processes the received bytes that were not consumed before. Returns how many of them to consume, and
-    /// whether the connection belongs to the target from there on. Appends further requests to `out`.
+    /// Processes the received bytes that have not been consumed yet. Returns how many of them to consume, and whether
+    /// the connection to the target is then established. Appends further requests to `out`.
     ///
     /// # Errors
-    /// If the proxy refuses, could not connect, or does not speak the protocol.
+    /// Returns an error if the proxy refuses, could not connect, or does not speak the protocol.
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         self.take(bytes, out).map_err(|e| proxy_error(&e))
     }
@@ -268,7 +268,7 @@ fn reply(code: u8) -> io::Error {
     io::Error::new(kind, format!("{why} (SOCKS5 reply {code})"))
 }
 
-/// Marks an error as one of the connection to the proxy.
+/// Adds to an error's message that it occurred on the connection to the proxy.
 pub fn proxy_error(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("the proxy: {e}"))
 }

@@ -1,7 +1,7 @@
-//! Drivers as clients of the event loop: independent calls over connections that each carry many of them.
+//! Drivers as clients of the event loop: independent calls over connections, each of which carries many calls.
 //!
-//! [`issue`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections,
-//! and [`slots`] replaces lost ones. The conductor makes one [`Worker`] per thread.
+//! [`issue`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections, and
+//! [`slots`] replaces lost ones. The conductor creates one [`Worker`] per thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -51,18 +51,18 @@ use tokens::TokenTracker;
 /// The event loop for calls that are independent of each other.
 pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
 
-/// One of the plan's persistent connections; the actual connection behind it is replaced when it is lost.
+/// A slot for one of the plan's persistent connections; the actual connection in it is replaced when it is lost.
 #[derive(Clone, Debug, Default)]
 struct ConnectionSlot {
     connection: Option<u32>,
-    /// Closed loop: idle clients of this slot, each about to start a call.
+    /// Closed loop: number of idle clients of this slot, each of which is about to start a call.
     idle: u32,
     /// The times from which idle clients have waited because the connection had no capacity, oldest first.
     waiting: VecDeque<Time>,
-    /// Whether the slot has an entry in the worker's `waits` timers.
+    /// Whether the slot has an entry in the worker's `wait_deadlines`.
     has_wait_timer: bool,
     failures: u32,
-    /// The outcome of the last connection attempt if it failed and no later one has succeeded.
+    /// The outcome of the last failed connection attempt; `None` if a later one has succeeded.
     last_failure: Option<Outcome>,
     was_tried: bool,
 }
@@ -71,7 +71,8 @@ struct ConnectionSlot {
 pub struct DriverClient<P: Protocol> {
     protocol: Arc<P>,
     tls: Option<TlsClient>,
-    /// The plan resumes TLS sessions, and this worker has had no connection, so it has no ticket.
+    /// Whether this worker has no session ticket yet, although the plan resumes TLS sessions, because it has not had a
+    /// connection.
     ticketless: bool,
     /// The value of [`Protocol::is_mostly_idle`].
     is_mostly_idle: bool,
@@ -81,7 +82,7 @@ pub struct DriverClient<P: Protocol> {
     /// Connections with capacity, in the order in which they are used next.
     available: VecDeque<u32>,
     dirty: Vec<u32>,
-    /// Open loop: connections that are reading the remainder of an answer whose call has ended, and since
+    /// Open loop: connections that are reading the remainder of an answer whose call has ended, and the time since
     /// when; oldest first.
     reading_remainders: VecDeque<(Time, SocketToken)>,
 
@@ -89,35 +90,35 @@ pub struct DriverClient<P: Protocol> {
     tokens: TokenTracker,
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
-    /// Calls that the server did not process and that wait to be sent again, oldest first.
+    /// Calls that the server did not process and that are waiting to be sent again, oldest first.
     retries: VecDeque<PendingRetry>,
 
-    /// Calls that wait for a connection of their own, indexed by its number in `connections`.
+    /// Calls that are waiting for a connection of their own, indexed by that connection's index in `connections`.
     pending_calls: Vec<PendingCall>,
     /// Number of calls that currently have a connection of their own.
     single_calls: usize,
     /// The plan's limit of calls in flight, if it has one.
     limit: Option<InFlightLimiter>,
-    /// Deadlines of calls that wait for a connection of their own; sorted.
+    /// Deadlines of calls that are waiting for a connection of their own; sorted.
     attempt_deadlines: VecDeque<(Time, SocketToken)>,
-    /// When the last answer arrived; used to detect a stalled target.
+    /// The time at which the last answer arrived; used to detect a stalled target.
     last_answer: Time,
-    /// Earliest time at which the answers being processed can have reached this host.
+    /// The earliest time at which the answers that are being processed can have reached this host.
     answers_arrived: Time,
-    /// Closed loop: by slot, when the deadline of its longest-waiting client passes.
+    /// Closed loop: by slot, the time at which the deadline of its longest-waiting client passes.
     wait_deadlines: TimerQueue<u32>,
     reconnects: TimerQueue<u32>,
-    /// Closed loop: by slot, when a client's think time ends.
+    /// Closed loop: by slot, the time at which a client's think time ends.
     thinking: TimerQueue<u32>,
     driver_timers: TimerQueue<SocketToken>,
-    /// Connections with a low-water mark, and when to check whether bytes below it are stuck.
+    /// Connections with a low-water mark, and the time at which to check for unread bytes below the mark.
     low_water_checks: VecDeque<(Time, SocketToken)>,
 
     established: ConnectSummary,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Makes a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
+    /// Creates a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
     pub fn new(share: WorkerShare, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
         let slots = match share.load.reuse {
             ConnectionReuse::Always => share.connections,
@@ -180,11 +181,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Establishes the plan's connections. Returns when each has succeeded or failed once; failed ones are
-    /// retried during the load.
+    /// Establishes the plan's connections. Returns after each has succeeded or failed once; failed ones are retried
+    /// during the load.
     ///
     /// # Errors
-    /// As [`EventLoop::await_start`].
+    /// Returns the same errors as [`EventLoop::await_start`].
     pub fn establish(&mut self, control: &mut impl WorkerControl) -> io::Result<ConnectSummary> {
         let mut ready = Vec::new();
         let alone = self.share.of == 1;
@@ -295,7 +296,8 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        // The number counts over all workers and processes, so that addresses are spread evenly.
+        // The number is unique across all workers and processes, so that connections are spread evenly over the
+        // addresses.
         let (number, lookup) = match connection.data.role {
             ConnectionRole::Slot(slot) => (self.number_of(slot), LookupScope::Shared),
             ConnectionRole::SingleCall => (
@@ -409,7 +411,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     fn start_backlog(&mut self, now: Time) {
         self.update_limit(now);
         if !self.client.retries.is_empty() {
-            // Retries come first: they were due before all calls in the backlog.
+            // Retries were due before all calls in the backlog, so they come first.
             self.start_retries(now);
         }
         if self.call_source.backlog().is_some() && !self.interrupted {
@@ -422,7 +424,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         if self.call_source.take_persistent_start() {
             for slot in 0..self.client.slots.len() {
                 if self.share.load.batches.is_some() {
-                    // Clients do not wait while another load's batch runs.
+                    // Clients did not wait for a connection while another load's batch was running.
                     self.client.slots[slot].waiting.clear();
                 }
                 self.start_idle_clients(slot as u32, now);
@@ -460,7 +462,8 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
-        // Report the change before closing: an observer of the server must not see fewer connections than reported.
+        // Report the change before closing, since an observer of the server must not see fewer connections than were
+        // reported.
         control.add_connections(-i64::from(self.open_connections));
         self.abandon_backlog(now);
         self.races.close(&mut self.network);
@@ -480,7 +483,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Returns a slot's number over all workers and processes.
+    /// Returns a slot's number, which is unique across all workers and processes.
     fn number_of(&self, slot: u32) -> u64 {
         u64::from(slot) * u64::from(self.share.of) + u64::from(self.share.index)
     }

@@ -2,7 +2,7 @@
 //! changed.
 //!
 //! A value is the position of its code in the list. A code that several parts of the program use has a named constant
-//! in the list; one that a single protocol uses has its constant in that protocol's module, and `_` in the list.
+//! in the list. A code of a single protocol has its constant in that protocol's module, and `_` in the list.
 
 /// Returns the position of `wanted` among `codes`, for constants. A code that does not exist is a compile error.
 pub(crate) const fn place(codes: &[&str], wanted: &str) -> usize {
@@ -29,8 +29,8 @@ macro_rules! name {
     };
 }
 
-/// Defines a type and its list of codes, with the names of its functions: constant from a code, value to code, code to
-/// value.
+/// Defines a type and its list of codes. The three names in parentheses become functions of the type: code to constant,
+/// value to code, and code to value.
 macro_rules! codes {
     ($(#[$about:meta])* $kind:ident($coded:ident, $code_of:ident, $from:ident):
      $($name:tt $code:literal $explanation:expr;)*) => {

@@ -1,5 +1,5 @@
-//! The JSON documents of the run format: written atomically, and read in the versions from `OLDEST_SCHEMA_VERSION` to
-//! the one that this code writes.
+//! Reads and writes the JSON documents of the run format. Documents are written atomically, in the current version of
+//! the format; versions from `OLDEST_SCHEMA_VERSION` on can be read.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 /// The oldest version of the run format that this code reads. Version 1 had other names for batches and replicates.
 const OLDEST_SCHEMA_VERSION: u64 = 1;
 
-/// Maximum bytes of a document, or of a plan beside it, that are read.
+/// Maximum size of a document, or of a plan in the same directory, in bytes.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
 /// Writes `document` to a temporary file, which then replaces `path`.
@@ -50,7 +50,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
 /// Like [`read`], with a check of the document's numbers.
 ///
 /// # Errors
-/// The errors of [`read`], and those of `check`.
+/// Returns the errors of [`read`], and those of `check`.
 pub(crate) fn read_checked<T: DeserializeOwned>(
     path: &Path,
     check: impl FnOnce(&T) -> Result<(), String>,

@@ -1,10 +1,10 @@
 //! Reads files whose names come from outside: from the user, a plan, or a peer's request.
 //!
 //! Invariant: no function blocks forever. Opening a FIFO blocks until another process writes to it, and a device may
-//! have no end. [`open_file`] opens regular files only, for names from a peer or of this program; [`read`] also
-//! accepts a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder that may have been filled by
-//! others is trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound
-//! their memory.
+//! have no end. [`open_file`] opens regular files only, for names from a peer or of this program; [`read`] also accepts
+//! a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder whose files may come from someone else is
+//! trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound their
+//! memory.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, BufRead, Read};
@@ -24,12 +24,12 @@ const MAX_STREAM_BYTES: u64 = 256 << 20;
 /// Opens a regular file.
 ///
 /// # Errors
-/// When there is none, or `path` refers to something else.
+/// When the file does not exist, or `path` is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<File> {
     open_regular(path, metadata(path)?.file_type(), 0)
 }
 
-/// Opens a regular file in a folder that may have been filled by others.
+/// Opens a regular file in a folder whose files may come from someone else.
 ///
 /// # Errors
 /// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
@@ -68,16 +68,16 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens `path`, whose file type is `kind`; fails if that is not a regular file.
+/// Opens `path`, whose file type is `kind`; fails if `kind` is not a regular file.
 fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
-    // Opening something else can block, rewind a tape, or take another reader's data.
+    // Opening any other kind of file can block, rewind a tape, or take another reader's data.
     require_file(kind)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
         .map_err(plain)?;
-    // The file may have been replaced meanwhile.
+    // Check again: the file may have been replaced between the first check and opening it.
     require_file(file.metadata()?.file_type())?;
     Ok(file)
 }
@@ -99,7 +99,7 @@ fn metadata(path: &Path) -> io::Result<Metadata> {
     fs::metadata(path).map_err(plain)
 }
 
-/// Replaces the system's text of common errors by plain words without error numbers.
+/// Replaces the system's messages for common errors with plain wording without error numbers.
 fn plain(error: io::Error) -> io::Error {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "no such file",
@@ -137,7 +137,7 @@ fn what(kind: FileType) -> &'static str {
     }
 }
 
-/// Reads a regular file as text, without a byte-order mark (as all functions that read text).
+/// Reads a regular file as text, and removes a byte-order mark, as do all functions here that read text.
 ///
 /// # Errors
 /// Returns the errors of [`open_file`], and one if the file can't be read or is not UTF-8.
@@ -147,7 +147,7 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
     decode_text(content)
 }
 
-/// Reads at most `max_bytes` of text from a file in a folder that may have been filled by others.
+/// Reads at most `max_bytes` of text from a file in a folder whose files may come from someone else.
 ///
 /// # Errors
 /// Returns the errors of [`open_entry`], and one when the file can't be read, is longer, or is not UTF-8.
@@ -200,7 +200,7 @@ pub fn read_line(
 /// reads.
 ///
 /// # Errors
-/// When it can't be read, or exceeds these limits.
+/// When the file can't be read, or exceeds these limits.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let kind = metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
@@ -228,7 +228,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// Reads all of standard input, within the limits of [`read`].
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the errors of [`read`].
 pub fn stdin() -> io::Result<Vec<u8>> {
     let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let kind = stdin.metadata()?.file_type();
@@ -280,7 +280,7 @@ fn read_stream<R: Read>(
     max_bytes: u64,
 ) -> io::Result<Vec<u8>> {
     let (sender, blocks) = mpsc::channel();
-    // The thread may block forever, but nothing waits for it.
+    // The thread may block forever; this is harmless, because nothing joins it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {

@@ -10,21 +10,21 @@
 
 use crate::record::{StageRecord, TimeHistogram};
 
-/// How many values of lateness are tried for each doubling.
+/// Number of values of lateness that are tried per octave (from a value to its double).
 const STEPS_PER_OCTAVE: u32 = 6;
-/// The shortest lateness that is tried, besides 0. Nanoseconds.
+/// The smallest lateness above 0 that is tried, in nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
-/// Number of ways in which a lateness is split between sending and reading.
+/// Number of steps in which a lateness is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
 /// The longest delay in reading an answer that the records may not show, in nanoseconds: a wait and the work after it,
-/// each too short to count as a pause. Lower bounds of individual calls already exclude this delay; it is subtracted
-/// from bounds that are computed from the records of all calls together.
+/// each too short to count as a pause. Lower bounds that were recorded for each call already exclude this delay; it is
+/// subtracted from bounds that are computed from the records of all calls together.
 pub(crate) const UNRECORDED_NS: u64 = 2_000_000;
 
 /// Returns how many of `n` times may be longer than their quantile `p` (0–1).
 pub(crate) fn beyond(p: f64, n: u64) -> u64 {
-    // Corrects a product that rounding put just above a whole number.
+    // The factor corrects a product that floating-point rounding put just above a whole number.
     let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
     n - within.min(n)
 }
@@ -101,7 +101,7 @@ pub struct LatenessBounds {
 }
 
 impl LatenessBounds {
-    /// Returns the lateness that is recorded in `record`.
+    /// Computes the bounds from the lateness that is recorded in `record`.
     pub fn of(record: &StageRecord) -> LatenessBounds {
         let (sent, read) = (
             TailCounts::of(&record.pacing),
@@ -126,9 +126,9 @@ impl LatenessBounds {
 
     /// Returns how many journeys the lateness of their calls can have lengthened, and by how much.
     ///
-    /// A journey is lengthened by the sum of its calls' lateness. So of one that was lengthened by more than `a`, at
-    /// least one of its `n` calls was lengthened by more than `a / n`; and no more journeys were than the sum of all
-    /// lateness has room for.
+    /// A journey is lengthened by the sum of its calls' lateness. So if a journey was lengthened by more than `a`, at
+    /// least one of its `n` calls was lengthened by more than `a / n`. Also, at most `sum / a` journeys can have been
+    /// lengthened by more than `a`, where `sum` is all lateness together.
     pub fn of_journeys(record: &StageRecord) -> LatenessBounds {
         let of_calls = LatenessBounds::of(record);
         let calls = match record.longest_journey {
@@ -158,7 +158,7 @@ impl LatenessBounds {
         }
     }
 
-    /// Returns the lengths to try, each with the number of calls that can have been lengthened by more.
+    /// Returns the values of lateness to try, each with the number of calls that can have been lengthened by more.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let none = self.steps.is_empty().then_some((0, 0));
         self.steps.iter().copied().chain(none)
@@ -183,8 +183,8 @@ impl LatenessBounds {
     }
 }
 
-/// Returns the lengths of lateness that are tried, in nanoseconds: some of each doubling, the last of them beyond
-/// `longest`.
+/// Returns the values of lateness to try, in nanoseconds: [`STEPS_PER_OCTAVE`] in each octave, ending with the first
+/// one above `longest`.
 fn lengths_up_to(longest: u64) -> impl Iterator<Item = u64> {
     let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
     (0..octaves * STEPS_PER_OCTAVE)
@@ -192,10 +192,10 @@ fn lengths_up_to(longest: u64) -> impl Iterator<Item = u64> {
         .map(|ns| ns as u64)
 }
 
-/// Returns how many calls sending and reading together can have lengthened by more than `length`: for any split, at
-/// least one of its two parts was exceeded.
+/// Returns how many calls sending and reading together can have lengthened by more than `length`: however `length` is
+/// split between the two, at least one of them exceeded its part.
 fn count_lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
-    // Greater lateness of sending is due to a pause, which the other part already counts.
+    // Lateness of sending beyond this is due to a pause, which the lateness of reading already counts.
     const PAUSE_NS: u64 = 1_000_000;
     let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
     parts

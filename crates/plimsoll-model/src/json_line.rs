@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// Returns the entries of a line's object in order, including repeated keys. Values are text: the content of strings,
-/// and anything else as it is written, since a parsed number would lose digits.
+/// and the JSON source of anything else, since parsing a number would lose digits.
 pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String)>> {
-    // Deserialising once gives errors that name the column.
+    // Deserialise the whole line first, only for its errors, which name the column.
     serde_json::from_str::<HashMap<String, IgnoredAny>>(line)?;
     let mut entries = Vec::new();
     // Skip the brace or comma.

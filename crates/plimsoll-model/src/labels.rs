@@ -1,4 +1,4 @@
-//! Labels of a run: what its user knows of it and Plimsoll does not, such as the commit of the service.
+//! Labels of a run: facts that the user adds because Plimsoll can't know them, such as the commit of the service.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ const MAX_NAME_BYTES: usize = 64;
 /// Maximum length of a label's value.
 const MAX_VALUE_BYTES: usize = 256;
 
-/// Splits `NAME=VALUE`; `None`: there is no `=`.
+/// Splits `NAME=VALUE` into name and value. `None`: there is no `=`.
 pub fn split(typed: &str) -> Option<(String, String)> {
     let (name, value) = typed.split_once('=')?;
     Some((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Checks number, names and values of labels.
+/// Checks the number, names and values of labels.
 ///
 /// # Errors
-/// What is wrong with the first invalid one, and what would be right.
+/// Returns what is wrong with the first invalid label, and what would be valid.
 pub fn check(labels: &Labels) -> Result<(), String> {
     if labels.len() > MAX_LABELS {
         return Err(format!("{} labels: at most {MAX_LABELS}", labels.len()));

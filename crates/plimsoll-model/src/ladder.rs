@@ -1,9 +1,10 @@
 //! The ladder: variants of one plan (rungs), measured alternately in short slices, and the cost that each adds to the
 //! one below it.
 //!
-//! Slices are grouped in rounds: every rung once, in random order, so that drift of the machine affects all alike.
-//! Differences are taken within rounds, and their confidence intervals are simultaneous: in 95 of 100 ladders of equal
-//! rungs no difference is reported. Pure: `plimsoll ladder` measures, and reports read the record (`ladder.json`).
+//! Slices are grouped in rounds. A round has one slice of every rung, in random order, so that drift of the machine
+//! affects all rungs alike. Differences are taken within rounds, and their confidence intervals are simultaneous: in 95
+//! of 100 ladders of equal rungs no difference is reported. This module does no measuring: `plimsoll ladder` measures,
+//! and reports read the record (`ladder.json`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,8 +37,8 @@ use turns::BatchesRecord;
 /// The record's file name in the directory of a ladder.
 pub const FILE_NAME: &str = "ladder.json";
 
-/// Probability that a ladder of equal rungs reports any difference at all: half of the 5 % that reports state, since
-/// adjacent slices are not quite independent.
+/// Probability that a ladder of equal rungs reports any difference at all. It is half of the 5 % that reports state,
+/// since adjacent slices are not quite independent.
 pub const ALPHA: f64 = 0.025;
 
 /// The throughput of a slice and its CPU cost, for tables of throughput.
@@ -71,7 +72,7 @@ pub struct SliceThroughput {
 }
 
 impl SliceThroughput {
-    /// Summarises `run`; `verified` signatures are checked in a full handshake.
+    /// Summarises `run`. `verified`: signatures that the client verifies in a full handshake.
     pub fn of(run: &Run, limits: &CryptoSpeeds, verified: f64) -> SliceThroughput {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
@@ -123,12 +124,12 @@ pub struct Rung {
     /// The cryptographic work of each new connection, where its cost was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<HandshakeWork>,
-    /// The p99 of connection setup over all slices together: no single slice has enough connections.
+    /// The p99 of connection setup over all slices together, because a single slice has too few connections.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connection_p99: BTreeMap<ExtraMeasurement, PercentileEstimate>,
     /// The rung's slices in the order of the rounds.
     pub slices: Vec<SliceResult>,
-    /// Percentiles over all replicates and batches; left out where there is one.
+    /// Percentiles over all replicates and batches; left out where there is only one replicate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_turns: Option<BatchPercentiles>,
     /// Additional measurements, where rungs are measured in batches.
@@ -136,7 +137,8 @@ pub struct Rung {
     pub parts: BTreeMap<ExtraMeasurement, Vec<SliceResult>>,
 }
 
-/// Service times of all batches together, µs: percentiles of replicates are not averaged. `None`: too few calls.
+/// Percentiles of the service times of all batches together, µs; averaging the percentiles of replicates would be
+/// wrong. `None`: too few calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchPercentiles {
     /// The median.
@@ -152,7 +154,7 @@ impl Rung {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
-                // The server is restarted for each slice of a ladder of slices.
+                // In a ladder of slices, the server is restarted for each slice.
                 None if matches!(
                     metric,
                     LadderMetric::ClientMemory | LadderMetric::ServerMemory
@@ -172,7 +174,7 @@ impl Rung {
         slice::failed_share(ok?, errors)
     }
 
-    /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.
+    /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open connection.
     ///
     /// Both are computed from two loads that differ in their number of calls per connection.
     fn bytes(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
@@ -188,7 +190,7 @@ impl Rung {
             let connections = c.connections as f64;
             (c.bytes as f64 / connections, c.calls as f64 / connections)
         };
-        // Each of these connections carries one call; a warm-up's calls are not counted.
+        // Each connection of `part` carries one call, so only the other load's calls per connection are needed.
         let ((often, _), (kept, many)) = (each(often), each(kept));
         // With a similar number of calls per connection, the costs of a connection and of a call cannot be told apart.
         if many < 2.0 {
@@ -238,11 +240,11 @@ pub enum AddedCost {
     NotSignificant(PairedDifference),
     /// A counted value without uncertainty.
     Exact(f64),
-    /// Too few rounds in which both were measured.
+    /// Both rungs were measured in too few rounds.
     TooFewRounds,
 }
 
-/// A ladder with the slices measured so far.
+/// The record of a ladder, with the slices that were measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LadderRecord {
     /// The version of the run format.
@@ -266,7 +268,7 @@ pub struct LadderRecord {
     /// Cost of the client's cryptographic operations, where rungs differ in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<PrimitiveCosts>,
-    /// The rungs, the lowest first, from which differences are counted.
+    /// The rungs, the lowest first; differences are relative to the lowest.
     pub rungs: Vec<Rung>,
     /// Rungs that can't be measured on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -279,8 +281,8 @@ pub struct LadderRecord {
     /// Cryptographic speeds of the machine, with which results are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<CryptoSpeeds>,
-    /// The batches, where all rungs were up together; each rung then has one slice for each replicate or group of
-    /// batches.
+    /// The batches, where the servers of all rungs ran at the same time; each rung then has one slice for each
+    /// replicate or group of batches.
     #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
     pub batches: Option<BatchesRecord>,
     /// Limits on the cost of rungs beyond that of the first one.
@@ -324,13 +326,13 @@ impl LadderRecord {
             .find(|conclusion| found.contains(conclusion))
     }
 
-    /// Returns the error probability of all differences of slices together, which is half of the ladder's: the other
-    /// half belongs to batches.
+    /// Returns the error probability of all differences of slices together. Where there are batches as well, it is half
+    /// of the ladder's; the other half belongs to the batches.
     fn alpha(&self) -> f64 {
         self.batches.as_ref().map_or(ALPHA, |batches| batches.alpha)
     }
 
-    /// Returns the probability that all intervals hold the true differences, in percent.
+    /// Returns the probability, in percent, that all intervals contain the true differences.
     pub fn confidence_percent(&self) -> f64 {
         100.0 * (1.0 - 2.0 * self.alpha())
     }
@@ -339,7 +341,7 @@ impl LadderRecord {
     fn reported_differences(&self) -> usize {
         let measured = LadderMetric::ALL
             .iter()
-            // Memory of proxies is shown but never compared.
+            // The memory of proxies is shown, but no difference is computed.
             .filter(|m| !m.is_exact() && **m != LadderMetric::ProxyMemory)
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
@@ -388,18 +390,18 @@ impl LadderRecord {
     /// Reads the ladder in `dir`.
     ///
     /// # Errors
-    /// When there is none, it was written in another version of the format, or its numbers contradict each other.
+    /// When there is no ladder, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<LadderRecord, RunError> {
         document::read_checked(&dir.join(FILE_NAME), consistency::check)
     }
 
-    /// Returns whether `dir` holds a ladder.
+    /// Returns whether `dir` contains a ladder.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
 
-/// Returns the rounds that a ladder of slices needs to report a difference of every metric.
+/// Returns the minimum number of rounds in which a ladder of slices can report a difference of every metric.
 pub fn fewest_rounds(rungs: usize) -> usize {
     rounds_for(rungs, SLICE_METRIC_COUNT)
 }
@@ -407,7 +409,7 @@ pub fn fewest_rounds(rungs: usize) -> usize {
 /// Number of metrics whose differences a ladder of slices reports.
 const SLICE_METRIC_COUNT: usize = 6;
 
-/// Returns the rounds that are needed to report a difference of each of `metrics` metrics.
+/// Returns the minimum number of rounds in which a difference of each of `metrics` metrics can be reported.
 pub fn rounds_for(rungs: usize, metrics: usize) -> usize {
     let pairs = (2 * rungs).saturating_sub(3).max(1);
     fewest_pairs(ALPHA / (pairs * metrics.max(1)) as f64)

@@ -1,5 +1,5 @@
-//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them lists them. This
-//! module only describes that record: `plimsoll run` writes it, and reports read it.
+//! A run of several lanes. Each lane has its own run directory, and `lanes.json` lists them. This module describes that
+//! file: `plimsoll run` writes it, and reports read it.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ impl LanesRecord {
     /// Returns the run directories of the lanes in `dir`.
     ///
     /// # Errors
-    /// When one is not below `dir`.
+    /// When a run directory is not inside `dir`.
     pub fn runs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
         let below = |lane: &LaneRecord| {
             input::folder_below(dir, &lane.run).map_err(|e| RunError::InvalidDocument {
@@ -65,12 +65,12 @@ impl LanesRecord {
     /// Reads the record in `dir`.
     ///
     /// # Errors
-    /// When there is none, or it was written in another version of the format.
+    /// When there is no record, or it was written in another version of the format.
     pub fn load(dir: &Path) -> Result<LanesRecord, RunError> {
         document::read(&dir.join(FILE_NAME))
     }
 
-    /// Returns whether `dir` holds lanes.
+    /// Returns whether `dir` contains the record of a run with lanes.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }

@@ -1,7 +1,7 @@
-//! The vocabulary of a load test: the plan ([`Plan`]), when each call is due ([`schedule`]), what was measured of it
-//! ([`CallSample`], [`Outcome`]), and the run directory that records it.
+//! The data model of a load test: the plan ([`Plan`]), the schedule of calls ([`schedule`]), the measurements of each
+//! call ([`CallSample`], [`Outcome`]), and the run directory.
 //!
-//! Nothing here opens a socket, speaks TLS or reads a clock; times are passed in as values.
+//! This crate opens no sockets, speaks no TLS and reads no clocks; times are passed in as values.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
 //! How fast a core performs the cryptography of TLS in memory, without a network: an upper limit for any connection.
-//! The engine measures it; reports compare results with it. Pure.
+//! The engine measures these speeds, and reports compare results with them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct CryptoWork<'a> {
     pub group: Option<&'a str>,
     /// Connections for each fetch: 1, or less where they are reused.
     pub connections: f64,
-    /// The connections among these with a full handshake.
+    /// The part of `connections` that makes a full handshake.
     pub full_handshakes: f64,
     /// Signatures that a client verifies in a full handshake.
     pub verified_signatures: f64,
@@ -49,8 +49,8 @@ impl CryptoSpeeds {
         )
     }
 
-    /// Returns the same bound for the server: key exchange, one signature, and encryption, which takes as long as
-    /// decryption.
+    /// Returns a lower bound of the server's CPU time for a fetch, µs: key exchange, one signature, and encryption,
+    /// which takes as long as decryption.
     pub fn server_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let exchange = exchange(&self.server_exchange_us, work)?;
         Some(exchange + work.full_handshakes * self.sign_us + self.bulk_us(work)?)

@@ -1,6 +1,6 @@
 //! Counters and times that a protocol measures in addition to its calls: two closed lists with stable names.
 //!
-//! Like everything that is recorded, measures are merged by adding.
+//! Measures of several workers or intervals are merged by adding them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::codes::codes;
 use crate::times::TimeHistogram;
 
 codes! {
-    /// A counter: what a protocol counts in addition to its calls.
+    /// A number that a protocol counts in addition to its calls.
     Count(keyed, key, from_key):
     _ "sessions_ok" "sessions whose every query succeeded, and that were closed";
     _ "sessions_failed" "sessions that lost a query, or that the API did not close";
@@ -70,7 +70,7 @@ impl Count {
         Count::FinishOther,
     ];
 
-    /// Returns the name by which objectives refer to one of [`Count::FINISH_REASONS`], such as `length`.
+    /// Returns the name of one of [`Count::FINISH_REASONS`] in objectives, such as `length`.
     pub fn finish_reason(self) -> &'static str {
         self.key().trim_start_matches("finish_")
     }
@@ -103,7 +103,7 @@ impl TimeMeasure {
         self.index() > TimeMeasure::InterMessage.index()
     }
 
-    /// Returns whether this is a time of tokens.
+    /// Returns whether this time concerns the tokens of an answer.
     pub fn is_about_tokens(self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl TimeMeasure {
     }
 }
 
-/// What the protocol measured of one call. Zeros are left out.
+/// The protocol's own measurements of one call. Zeros are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "ByName", from = "ByName")]
 pub struct CallMeasures {
@@ -147,7 +147,7 @@ impl CallMeasures {
     }
 }
 
-/// The serialised form of [`CallMeasures`], with keys in place of numbers.
+/// The serialised form of [`CallMeasures`], with the names of counters and times as keys.
 #[derive(Serialize, Deserialize)]
 struct ByName {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -231,10 +231,11 @@ impl StageMeasures {
         self.counts.iter().all(|n| *n == 0) && self.times.iter().all(TimeHistogram::is_empty)
     }
 
-    /// Calls `f` with the key of each counter and histogram and its count.
+    /// Calls `f` with the key of each counter and its value, and with the key of each histogram and its number of
+    /// times.
     ///
     /// # Errors
-    /// The first error that `f` returns.
+    /// Returns the first error of `f`.
     pub(crate) fn each_number<E>(
         &self,
         mut f: impl FnMut(&str, u64) -> Result<(), E>,

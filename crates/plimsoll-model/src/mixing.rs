@@ -1,8 +1,8 @@
-//! A mixing function: a bijection whose results look random, so different inputs stay different.
+//! A mixing function: a bijection of 64-bit numbers whose results look random.
 //!
-//! It is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! The function is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 
-/// The increment between consecutive inputs.
+/// SplitMix64's increment between consecutive inputs.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]

@@ -1,6 +1,7 @@
-//! A macro for enums whose values have names, in plans and in output.
+//! A macro for enums whose values have names in plans and in output.
 
-/// Defines an enum, the list of its values, and a function that returns their names; `by A and B`: two functions.
+/// Defines an enum, the list of its values, and a function that returns a value's name. With `by A and B`, there are
+/// two functions of these names.
 macro_rules! named {
     ($(#[$about:meta])* $vis:vis enum $kind:ident by $name:ident {
         $($(#[$doc:meta])* $value:ident $text:literal,)*

@@ -1,8 +1,8 @@
-//! Objectives: evaluates the limits of a plan against what was measured of the calls that count.
+//! Objectives: evaluates the limits of a plan against the measurements of all calls except the warm-up's.
 //!
-//! A failed call counts as slower than any limit, so that failing fast does not improve a percentile. What the
-//! generator may have caused is not held against the target ([`blame`]), and the verdict then follows from one table
-//! ([`table`]). The binary judges the runs that it makes, the report those that it reads.
+//! A failed call counts as slower than any limit, so that failing fast does not improve a percentile. Failures and
+//! delays that the generator may have caused do not count against the target ([`blame`]). The verdict then follows from
+//! one table ([`table`]). `plimsoll run` judges runs when they end, and reports judge the runs that they read.
 
 mod blame;
 mod fidelity;
@@ -49,7 +49,7 @@ fn has_problem(run: &Run, kind: ProblemKind) -> bool {
     run.summary.health.problems.iter().any(|p| p.kind == kind)
 }
 
-/// Judges `objectives` by what was `measured` in a run of this validity.
+/// Judges `objectives` by the values that were `measured`, in a run of this validity.
 pub fn judge(
     objectives: &[Objective],
     measured: &ObjectiveInputs,
@@ -80,8 +80,8 @@ pub fn judge(
         .collect()
 }
 
-/// Returns the validity of the run for this objective: an objective about the load itself is judged whatever load was
-/// sent.
+/// Returns the validity of the run for this objective: an objective about the load itself is judged even if the load
+/// differs from the plan.
 fn validity_for(objective: &Objective, validity: RunValidity) -> RunValidity {
     if objective.metric == Metric::Fidelity && validity == RunValidity::OtherLoad {
         RunValidity::Sound
@@ -90,7 +90,7 @@ fn validity_for(objective: &Objective, validity: RunValidity) -> RunValidity {
     }
 }
 
-/// Returns whether objectives can be judged by `run`.
+/// Returns whether, and how far, objectives can be judged by `run`.
 pub fn validity(run: &Run) -> RunValidity {
     let lost = run
         .reason
@@ -107,8 +107,8 @@ pub fn validity(run: &Run) -> RunValidity {
     }
 }
 
-/// Judges the objectives in `run`'s plan by what the run measured. Empty where the plan has none or can't be parsed
-/// (imported runs).
+/// Judges the objectives in `run`'s plan by what the run measured. The list is empty where the plan has no objectives
+/// or can't be parsed (imported runs).
 pub fn judge_run(run: &Run) -> Vec<ObjectiveResult> {
     let Ok(spec) = spec::read(&run.plan) else {
         return Vec::new();
@@ -131,7 +131,8 @@ pub(crate) fn only_not_resumed(run: &Run) -> bool {
     run.state == RunState::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
-/// Returns the memory use of a held connection (the larger of its first and last measurement), and its text.
+/// Returns the bytes of memory per open connection (the larger of the first and last measurement), and the text for
+/// reports.
 fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
@@ -180,8 +181,7 @@ fn find(
         };
     };
     let interval = interval(objective, value, record, circumstances);
-    // The objective is met if the worse end of the interval is within the limit, and missed if even the better end is
-    // not.
+    // The objective is met if both ends of the interval are within the limit, and missed if neither is.
     let (low, high) = interval.unwrap_or((value, value));
     let (is_met, is_missed) = if objective.is_upper {
         (high <= objective.limit, low > objective.limit)
@@ -195,7 +195,7 @@ fn find(
             sure as f64 > objective.limit * all as f64
         }
         Metric::FailedUsers => {
-            // Each failure that may be the generator's can have made one user fail.
+            // Each failure that the generator may have caused can have made one user fail.
             let failures = FailureCounts::of(record);
             let excused = failures.all() - failures.certain_count(record, circumstances);
             let failed = failed_users(record);
@@ -266,7 +266,7 @@ fn two_significant_digits(ns: f64) -> String {
     format!("{ns:.1e}")
 }
 
-/// Returns why the generator may have caused the result.
+/// Describes why the generator may have caused the result.
 fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
     if circumstances.is_short_of_resources {
         return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
@@ -310,7 +310,7 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
     format!("the generator may be the cause{seen}")
 }
 
-/// Returns the calls that took longer than `limit` although their time was not recorded.
+/// Returns the number of calls that certainly took longer than `limit` although their time was not recorded.
 fn count_unrecorded_over(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
     if !timed.counts_failures() {
         return 0;
@@ -400,19 +400,20 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
     }
 }
 
-/// Returns the users who stopped after a failed call, and failed sessions.
+/// Returns the number of users who stopped after a failed call, plus failed sessions.
 fn failed_users(record: &StageRecord) -> u64 {
     let of = |count| record.measures.of(count);
     of(Count::UsersFailed) + of(Count::keyed("sessions_failed"))
 }
 
-/// Returns the users and sessions that ended, successfully or not.
+/// Returns the number of users and sessions that ended, successfully or not.
 fn ended_users(record: &StageRecord) -> u64 {
     let of = |count| record.measures.of(count);
     of(Count::UsersOk) + of(Count::keyed("sessions_ok")) + failed_users(record)
 }
 
-/// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few.
+/// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few
+/// times.
 fn statistic_of(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);

@@ -1,4 +1,4 @@
-//! How a call ended: one closed list with stable text codes. An outcome also names the source of the failure.
+//! How a call ended: a closed list of outcomes with stable text codes. Each failure also has a source.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -197,7 +197,7 @@ impl Outcome {
         matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)
     }
 
-    /// Returns the outcome of gRPC status `number` (0–16, gRPC core, doc/statuscodes.md); any other number is
+    /// Returns the outcome of gRPC status `number` (0–16, gRPC core, doc/statuscodes.md); any other number gives
     /// `UNKNOWN`, as that document requires of clients.
     #[inline]
     pub fn status_response(number: u32) -> Outcome {

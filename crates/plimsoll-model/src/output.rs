@@ -1,8 +1,8 @@
 //! Writes files that a command produces: reports, tables, documents, logs.
 //!
-//! Invariant: a file is only reported as written once the file system has stored it. A full disk, an exhausted quota
-//! or a lost server may show only after `write` has succeeded: closing the file would report it, but the standard
-//! library ignores errors of closing.
+//! Invariant: a file is only reported as written once the file system has stored it. A full disk, an exhausted quota or
+//! a lost file server may become apparent only after `write` has succeeded. Closing the file would report the error,
+//! but the standard library ignores errors of closing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Writes `contents` to the file `path`, which is created or truncated first, and syncs it.
 ///
 /// # Errors
-/// When the file can't be created or written; it may then contain a part.
+/// When the file can't be created or written. It may then contain a part of the contents.
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(contents.as_ref())?;
@@ -21,7 +21,7 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
 /// Waits until everything written to `file` is stored.
 ///
 /// # Errors
-/// When it can't be stored, for example for lack of space.
+/// When the data can't be stored, for example for lack of space.
 pub fn settle(file: &File) -> io::Result<()> {
     sync_stored(|| file.sync_data())
 }

@@ -1,7 +1,7 @@
-//! What a run will do, resolved: every default filled in, every unit converted.
+//! The plan of a run: every default is filled in, and every unit is converted.
 //!
-//! A [`Plan`] is made from a [`crate::spec::Spec`] (what the user typed) and never changes afterwards. It holds the
-//! paths of secrets, never their contents.
+//! A [`Plan`] is resolved from a [`crate::spec::Spec`], the user's input, and never changes afterwards. It contains the
+//! paths of files with secrets, never their contents.
 
 mod arrivals;
 mod call;
@@ -51,20 +51,20 @@ pub struct Plan {
     pub objectives: Vec<Objective>,
     /// The server process that is watched.
     pub watch: WatchedProcess,
-    /// What is sampled for a profile; `None`: nothing.
+    /// The settings of CPU profiling; `None`: nothing is sampled.
     pub profile: Option<ProfilePlan>,
     /// The seed of everything random.
     pub seed: u64,
-    /// What the user said of the run.
+    /// The user's labels of the run.
     pub labels: Labels,
     /// Whether every call is logged in the run directory.
     pub keep_requests: bool,
-    /// The calls of the random sample that is kept for spans, at most
+    /// Number of calls in the random sample from which spans are made, at most
     /// [`MAX_SAMPLED_CALLS`](crate::record::MAX_SAMPLED_CALLS); 0: none.
     pub span_sample: u32,
 }
 
-/// The server that the load is for, and how it is reached.
+/// The server under load, and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The URL as typed: the name of the target in reports.
@@ -73,7 +73,7 @@ pub struct Target {
     pub host: String,
     /// The port; 0 only for a Unix socket.
     pub port: u16,
-    /// The host's addresses where the plan gives them; empty: the name is looked up.
+    /// The host's addresses, where the plan contains them; empty: the name is looked up.
     pub addresses: Vec<IpAddr>,
     /// A Unix domain socket on this machine. Host and port are then unused for connecting; requests name the host
     /// `localhost`.
@@ -109,7 +109,7 @@ impl Target {
 pub enum UnixSocket {
     /// A file.
     Path(PathBuf),
-    /// A name in the abstract namespace, which is in no file system.
+    /// A name in Linux's abstract namespace, which is outside the file system.
     Abstract(String),
 }
 
@@ -120,7 +120,7 @@ impl UnixSocket {
     /// Parses `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: the text is not the name of a Unix socket.
     ///
     /// # Errors
-    /// The path or the name is not valid.
+    /// When the path or the name is not valid.
     pub fn parse(text: &str) -> Option<Result<UnixSocket, String>> {
         let (scheme, rest) = text.split_once(':')?;
         let is_abstract = match scheme {
@@ -159,10 +159,10 @@ impl fmt::Display for UnixSocket {
     }
 }
 
-/// Header fields of requests, names in lower case. Values may be secret: the run directory keeps only the names.
+/// Header fields of requests, with names in lower case. Values may be secret, so only the names are saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFields {
-    /// The same in every request.
+    /// Fields that are the same in every request.
     pub constant: Vec<(String, String)>,
     /// Fields whose values differ from call to call; `None`: there are none.
     pub varying: Option<VaryingMetadata>,
@@ -187,7 +187,7 @@ impl RequestFields {
 /// The bounds that a successful query must meet to count as good. Times count from when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoodputBounds {
-    /// The time to the query's first token. `None`, here and in the next two: no bound.
+    /// The time to the query's first token. `None`, here and in the next two fields: no bound.
     pub first_token: Option<Duration>,
     /// The mean time from one token to the next.
     pub time_per_token: Option<Duration>,
@@ -220,7 +220,7 @@ pub struct LoadPlan {
     pub connections: u32,
     /// Whether calls share connections.
     pub reuse: ConnectionReuse,
-    /// Open loop: how many calls may be in flight at once; `None`: as many as are due.
+    /// Open loop: maximum number of calls in flight at once; `None`: no limit.
     pub in_flight_limit: Option<InFlightLimit>,
     /// The load stops after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
@@ -229,8 +229,8 @@ pub struct LoadPlan {
     pub precision: Option<f64>,
     /// Time that one call may take, from its actual send.
     pub deadline: Option<Duration>,
-    /// Calls that are older than this fail if their worker has received nothing for as long. It replaces the deadline
-    /// in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
+    /// A call that is older than this fails if its worker has received nothing for the same time. This replaces the
+    /// deadline in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
     pub stall_timeout: Option<Duration>,
     /// Time that TCP, TLS and the protocol's handshake may take together.
     pub connect_timeout: Duration,
@@ -246,7 +246,7 @@ pub struct LoadPlan {
     pub retry: bool,
     /// Time that calls in flight may take after the last arrival; `None`: the run waits for all of them.
     pub drain: Option<Duration>,
-    /// Processes that share the load; `None`: as many as the limit of file descriptors requires.
+    /// Number of processes that share the load; `None`: as many as the limit of file descriptors requires.
     pub processes: Option<u16>,
     /// Threads of a process; `None`: derived from cores, connections and the target's location.
     pub workers: Option<u16>,
@@ -258,7 +258,7 @@ pub struct LoadPlan {
     pub read_buffer: usize,
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
-    /// Which of the arrivals belong to this load, where several loads share one schedule; `None`: all of them.
+    /// This load's share of the arrivals, where several loads share one schedule; `None`: all arrivals belong to it.
     pub batches: Option<BatchSchedule>,
     /// Whether the bytes that TCP carried are read for each connection when it is closed.
     pub count_bytes: bool,
@@ -274,7 +274,7 @@ impl LoadPlan {
     }
 }
 
-/// The load of a plan that sets nothing.
+/// The load of a plan whose `load` section is empty.
 impl Default for LoadPlan {
     fn default() -> LoadPlan {
         LoadPlan {
@@ -310,13 +310,13 @@ impl Default for LoadPlan {
     }
 }
 
-/// One load's share of a schedule that several loads use in batches: all arrivals of a batch go to one load, and each
-/// load has its batches in every round, in an order that is shuffled for each round.
+/// One load's share of a schedule that several loads divide into batches. All arrivals of a batch go to one load. Every
+/// round has each load's batches, in an order that is shuffled for each round.
 ///
 /// A disturbance of the machine that lasts longer than a round then affects all loads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSchedule {
-    /// Batches in a round, of all loads that share the schedule. At least one.
+    /// Batches in a round, those of all loads that share the schedule together. At least one.
     pub of: u32,
     /// The number of this load's first batch before the shuffle, from 0.
     pub index: u32,
@@ -333,22 +333,22 @@ pub struct BatchSchedule {
     pub slot: Option<Duration>,
 }
 
-/// Returns the part of a closed loop's time slot in which new calls start; calls in flight have the rest of it to end.
+/// Returns the part of a closed loop's time slot in which new calls start; the rest is for calls in flight to end.
 pub fn batch_start_window(slot: Duration) -> Duration {
     slot * 10 / 11
 }
 
-/// One process's share of a run that several processes make.
+/// One process's share of a run that is spread over several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// The shard's number, from 0.
     pub index: u32,
-    /// How many shards there are.
+    /// The number of shards.
     pub of: u32,
 }
 
 impl Shard {
-    /// The shard of a run that is made by one process alone.
+    /// The only shard of a run that is not spread over processes.
     pub const WHOLE_RUN: Shard = Shard { index: 0, of: 1 };
 
     /// Returns this shard's share of `whole`; the first shards take the remainder.
@@ -357,8 +357,8 @@ impl Shard {
         whole / of + u64::from(u64::from(self.index) < whole % of)
     }
 
-    /// Returns sub-shard `inner` of the `of` that this shard is divided into, as a shard of the whole run. Every shard
-    /// has to be divided into the same number; the sub-shards together have exactly this shard's calls.
+    /// Divides this shard into `of` sub-shards and returns number `inner` of them, as a shard of the whole run. Every
+    /// shard must be divided into the same number of sub-shards, which together have exactly the shard's calls.
     #[must_use]
     pub fn inner(self, inner: u32, of: u32) -> Shard {
         Shard {
@@ -407,10 +407,10 @@ named! {
     }
 }
 
-/// A limit that the target has to keep.
+/// A limit that the target must meet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
-    /// What is limited.
+    /// The metric that is limited.
     pub metric: Metric,
     /// The stage whose calls are judged; `None`: all calls that are not warm-up.
     pub stage: Option<String>,
@@ -424,7 +424,7 @@ pub struct Objective {
     pub text: String,
 }
 
-/// What an objective limits.
+/// The metric that an objective limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
     /// A statistic of one kind of time.

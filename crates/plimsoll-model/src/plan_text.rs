@@ -13,13 +13,14 @@ use crate::spec::{self, CallProtocol};
 pub struct PlanDifference {
     /// The dotted key: `load.rate`.
     pub key: String,
-    /// The value in the first plan; `None`: the key is not there.
+    /// The value in the first plan; `None`: the key is absent.
     pub a: Option<String>,
-    /// The value in the second plan; `None`: the key is not there.
+    /// The value in the second plan; `None`: the key is absent.
     pub b: Option<String>,
 }
 
-/// Keys that name, label, watch or seed a run, or set its target: runs to be compared differ in these on purpose.
+/// Keys that name, label, watch or seed a run, or set its target. Compared runs differ in these on purpose, so they are
+/// not reported.
 const IGNORED_KEYS: &[&str] = &[
     "name",
     "labels",
@@ -31,7 +32,7 @@ const IGNORED_KEYS: &[&str] = &[
 ];
 
 impl PlanDifference {
-    /// Returns whether the difference changes what is measured.
+    /// Returns whether the difference affects the measurement.
     pub fn matters(&self) -> bool {
         !IGNORED_KEYS.iter().any(|k| {
             self.key
@@ -67,7 +68,7 @@ pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
         .collect()
 }
 
-/// Returns the plan as this build writes it, if it can be parsed.
+/// Rewrites the plan in the way in which this build writes plans; `None`: it can't be parsed.
 fn normalise(plan: &str) -> Option<String> {
     // This also rewrites the call's section.
     let mut spec = spec::read(plan).ok()?.without_secrets();

@@ -1,8 +1,8 @@
 //! Profiles: where sampled processes spent their CPU time, as folded stacks.
 //!
-//! A folded stack is a line `thread;outermost;…;innermost 12`: the frames of a stack, outermost first, and the number of
-//! samples that found it. Other tools (flamegraph.pl, inferno, speedscope) read and write the same. Sampling is the
-//! binary's; here the stacks are kept within bounds, summed, written, read and ranked.
+//! A folded stack is a line `thread;outermost;…;innermost 12`: the frames of a stack, outermost first, and the number
+//! of samples with this stack. Other tools (flamegraph.pl, inferno, speedscope) read and write the same format. The
+//! `plimsoll` crate takes the samples; this module bounds, adds up, writes, reads and compares the stacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,28 +20,28 @@ use crate::statistics::share::{difference_interval, share_interval};
 /// The record's file name in a run directory.
 pub const FILE_NAME: &str = "profile.json";
 
-/// Most different stacks that are kept.
+/// Maximum number of different stacks in a profile.
 pub const MAX_STACKS: usize = 20_000;
 
-/// Most bytes of a stack. The kernel records at most 127 frames, unless its limit was raised.
+/// Maximum length of a stack, in bytes. The kernel records at most 127 frames, unless its limit was raised.
 pub const MAX_STACK_BYTES: usize = 32 << 10;
 
-/// Most frames of a stack.
+/// Maximum number of frames of a stack.
 const MAX_FRAMES: usize = 1024;
 
-/// Most notes about a profile, and most characters of each.
+/// Maximum number of notes about a profile, and maximum number of characters of each.
 const MAX_NOTES: (usize, usize) = (20, 500);
 
-/// Most bytes of a file of folded stacks.
+/// Maximum size of a file of folded stacks, in bytes.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// Most samples of a profile: 5,000 Hz on a thousand cores for a year, so that sums can't overflow.
+/// Maximum number of samples of a profile, so that sums can't overflow: more than 5,000 Hz on 1,000 cores for a year.
 const MAX_SAMPLES: u64 = 1 << 48;
 
-/// The frame that stands for stacks beyond the limits.
+/// The frame that replaces stacks beyond the limits.
 pub const OTHER_STACKS: &str = "[other stacks]";
 
-/// Returns the name of the file of an end's folded stacks.
+/// Returns the name of the file with an end's folded stacks.
 pub fn folded_file(end: ProfiledEnd) -> &'static str {
     match end {
         ProfiledEnd::Server => "profile-server.folded",
@@ -49,7 +49,7 @@ pub fn folded_file(end: ProfiledEnd) -> &'static str {
     }
 }
 
-/// Different stacks with their numbers of samples.
+/// The different stacks of a profile, each with its number of samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedStacks {
     counts: BTreeMap<String, u64>,
@@ -58,7 +58,7 @@ pub struct FoldedStacks {
 
 impl FoldedStacks {
     /// Adds `samples` of a stack whose frames are separated by `;`. Characters that could control a terminal are
-    /// replaced. With twice [`MAX_STACKS`] different stacks, the rarer half is counted as [`OTHER_STACKS`].
+    /// replaced. Once there are twice [`MAX_STACKS`] different stacks, the rarer half is counted as [`OTHER_STACKS`].
     pub fn add(&mut self, stack: &str, samples: u64) {
         let samples = samples.min(MAX_SAMPLES - self.samples.min(MAX_SAMPLES));
         if samples == 0 {
@@ -101,7 +101,7 @@ impl FoldedStacks {
             return;
         }
         let mut all: Vec<(String, u64)> = std::mem::take(&mut self.counts).into_iter().collect();
-        // Of equally frequent stacks the first in the alphabet stay, so that the result does not depend on chance.
+        // Equally frequent stacks are ordered alphabetically, so that the result is deterministic.
         all.sort_by(|(name, count), (other, of_other)| of_other.cmp(count).then(name.cmp(other)));
         let rest: u64 = all
             .split_off(most.saturating_sub(1))
@@ -112,19 +112,19 @@ impl FoldedStacks {
         *self.counts.entry(OTHER_STACKS.to_owned()).or_default() += rest;
     }
 
-    /// Returns the functions: the innermost frame of a stack spent the sample's time itself. The function with the most
-    /// samples of its own comes first.
+    /// Returns the functions of all stacks, sorted by self samples, the most first. A sample is a self sample of the
+    /// innermost frame of its stack.
     pub fn functions(&self) -> Vec<FunctionShare> {
         let mut found: BTreeMap<&str, FunctionShare> = BTreeMap::new();
         for (stack, samples) in self.iter() {
-            // The first frame names the thread. A stack that could not be read has nothing else.
+            // The first frame names the thread; a stack that could not be unwound has no other frames.
             let frames: Vec<&str> = match stack.split_once(';') {
                 Some((_, frames)) => frames.split(';').collect(),
                 None if stack == OTHER_STACKS => vec![OTHER_STACKS],
                 None => vec!["[unknown]"],
             };
             let innermost = frames.last().copied().unwrap_or_default();
-            // A recursive function is in a stack several times, and counts once.
+            // A recursive function occurs several times in a stack, but counts once.
             for name in frames.into_iter().collect::<BTreeSet<_>>() {
                 let function = found.entry(name).or_insert_with(|| FunctionShare {
                     name: name.to_owned(),
@@ -147,7 +147,7 @@ impl FoldedStacks {
         all
     }
 
-    /// Returns the stacks as text, a line each.
+    /// Formats the stacks as text, one per line.
     fn to_text(&self) -> String {
         let mut text = String::new();
         for (stack, samples) in self.iter() {
@@ -156,7 +156,7 @@ impl FoldedStacks {
         text
     }
 
-    /// Reads a file that somebody else may have written.
+    /// Reads a file of folded stacks, which may come from an untrusted source.
     fn read(path: &Path) -> Result<FoldedStacks, RunError> {
         let file = input::open_entry(path).map_err(RunError::io(path, "opening it"))?;
         let mut reader = BufReader::new(file);
@@ -194,8 +194,8 @@ impl FoldedStacks {
     }
 }
 
-/// Returns a stack without control characters, and within its limits: its thread and its innermost frames, which say
-/// where the time was spent.
+/// Removes control characters from a stack and shortens it to the limits: to its thread and its innermost frames, which
+/// show where the time was spent.
 fn clean(stack: &str) -> String {
     let text = printable(stack);
     if text.len() <= MAX_STACK_BYTES && text.matches(';').count() <= MAX_FRAMES {
@@ -218,7 +218,7 @@ fn clean(stack: &str) -> String {
     kept.join(";")
 }
 
-/// Returns the text without characters that could control a terminal.
+/// Replaces characters that could control a terminal.
 fn printable(text: &str) -> String {
     let is_harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
     let all = text.chars();
@@ -229,11 +229,11 @@ fn printable(text: &str) -> String {
 /// A function's part of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FunctionShare {
-    /// The function, as its symbol names it; of what has no symbol, the file in brackets.
+    /// The name of the function's symbol; without a symbol, the name of the file in brackets.
     pub name: String,
     /// Samples in the function itself.
     pub self_samples: u64,
-    /// Samples in the function and in what it called.
+    /// Samples in the function and in the functions that it called.
     pub total_samples: u64,
     /// All samples of the profile.
     #[serde(skip)]
@@ -251,7 +251,8 @@ impl FunctionShare {
         share_of(self.self_samples, self.samples)
     }
 
-    /// Returns the same share of the function with all that it called.
+    /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, as
+    /// [`FunctionShare::self_share`].
     pub fn total_share(&self) -> [f64; 3] {
         share_of(self.total_samples, self.samples)
     }
@@ -262,7 +263,7 @@ fn share_of(hits: u64, samples: u64) -> [f64; 3] {
     [low, hits as f64 / samples.max(1) as f64, high]
 }
 
-/// A profile with the CPU time of a call that its samples stand for.
+/// A profile, and the CPU time per call to which its samples are scaled.
 #[derive(Clone, Copy, Debug)]
 pub struct ScaledProfile<'a> {
     /// The samples.
@@ -271,7 +272,7 @@ pub struct ScaledProfile<'a> {
     pub scale: f64,
 }
 
-/// What a function takes in two profiles: parts of their scales.
+/// A function's own CPU time in two profiles, each scaled by [`ScaledProfile::scale`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FunctionDifference {
     /// The function.
@@ -287,7 +288,7 @@ pub struct FunctionDifference {
 }
 
 impl FunctionDifference {
-    /// Returns how much more the function takes in the second profile.
+    /// Returns how much more CPU time the function itself takes in the second profile.
     pub fn added(&self) -> f64 {
         self.second - self.first
     }
@@ -298,7 +299,7 @@ impl FunctionDifference {
     }
 }
 
-/// Returns what every function itself takes in both profiles; the largest change comes first.
+/// Compares the functions of two profiles by their own CPU time. The largest change comes first.
 pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<FunctionDifference> {
     let own = |of: &FoldedStacks| -> BTreeMap<String, u64> {
         let all = of.functions().into_iter();
@@ -337,7 +338,7 @@ pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<F
     all
 }
 
-/// How a run's processes were sampled.
+/// The settings with which a run's processes were sampled, with the results for each end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProfileRecord {
     /// The version of the run format.
@@ -359,10 +360,10 @@ pub struct EndRecord {
     pub pids: Vec<i32>,
     /// Samples after the warm-up.
     pub samples: u64,
-    /// CPU time of the sampling process until the load ended, its start included, µs; `None`: not known. What the kernel needed to take the
-    /// samples is part of the sampled processes' CPU time.
+    /// CPU time of the sampling process until the load ended, its start included, µs; `None`: not known. The kernel's
+    /// time for taking samples is part of the sampled processes' CPU time.
     pub sampler_cpu_us: Option<u64>,
-    /// What the profile lacks, a sentence each.
+    /// Limitations of the profile, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -370,7 +371,7 @@ pub struct EndRecord {
 /// The profile of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunProfile {
-    /// How it was taken.
+    /// How the samples were taken.
     pub record: ProfileRecord,
     /// The stacks of each end.
     pub stacks: BTreeMap<ProfiledEnd, FoldedStacks>,
@@ -400,7 +401,7 @@ impl RunProfile {
     /// Reads the profile in a run directory; `None` if its processes were not sampled.
     ///
     /// # Errors
-    /// When the files are not regular files, are too large, or are not a profile.
+    /// When the files are not regular files, are too large, or do not contain a profile.
     pub fn read(dir: &Path) -> Result<Option<RunProfile>, RunError> {
         let path = dir.join(FILE_NAME);
         if path.symlink_metadata().is_err() {
@@ -444,7 +445,7 @@ impl RunProfile {
 }
 
 impl ProfileRecord {
-    /// Returns the record of a plan's sampling, without any end.
+    /// Creates the record for the sampling that `plan` requests, without results.
     pub fn of(plan: &crate::plan::ProfilePlan, event: &str) -> ProfileRecord {
         ProfileRecord {
             schema_version: SCHEMA_VERSION,

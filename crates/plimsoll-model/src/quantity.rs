@@ -1,4 +1,4 @@
-//! Formats numbers with units, as all reports show them.
+//! Formats numbers with units for all reports.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub fn signed_time(us: f64) -> String {
     signed(us, time)
 }
 
-/// Formats a value with its sign; zero has none.
+/// Formats a value with its sign; zero has no sign.
 pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
     match value.partial_cmp(&0.0) {
         Some(std::cmp::Ordering::Greater) => format!("+{}", show(value)),
@@ -93,7 +93,7 @@ pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
     )
 }
 
-/// Formats a share in per cent; never `100 %` or `0 %` if it isn't exactly all or nothing.
+/// Formats a share in per cent. It is `100 %` or `0 %` only if `part` is exactly the whole or nothing.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
@@ -120,7 +120,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Formats a value of a process, as a dash if it is 0: the system did not report it.
+/// Formats a value of a process. A 0 means that the system did not report the value, and becomes a dash.
 pub fn known(n: u64, show: fn(u64) -> String) -> String {
     match n {
         0 => "–".to_owned(),
@@ -128,7 +128,7 @@ pub fn known(n: u64, show: fn(u64) -> String) -> String {
     }
 }
 
-/// Formats a value that may be missing, as a dash if it is.
+/// Formats a value, or a dash if it is missing.
 pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
@@ -141,7 +141,7 @@ fn trim_zeros(text: String) -> String {
     }
 }
 
-/// Formats `1 call`, `2 calls`.
+/// Formats a number with its noun, in the plural unless it is 1: `1 call`, `2 calls`.
 pub fn plural(n: u64, one: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {one}{s}", count(n))

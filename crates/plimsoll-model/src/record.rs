@@ -1,4 +1,4 @@
-//! What was recorded of a part of a run: histograms and counters by stage.
+//! Records of a part of a run: histograms and counters by stage.
 //!
 //! Invariant: merging is adding. Records of workers, intervals and shards may be merged in any order and grouping with
 //! the same result. Workers fill records through [`crate::recorder::Recorder`]; [`crate::run`] writes and reads them.
@@ -64,13 +64,13 @@ pub struct StageRecord {
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
     pub connections_resumed: u64,
-    /// Full handshakes of a worker's first connection where sessions are resumed: there was no ticket yet.
+    /// Full handshakes of a worker's first connection, for which there was no ticket yet, where sessions are resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_first: u64,
-    /// Connections of both kinds whose server asked for a second `ClientHello` (HelloRetryRequest).
+    /// Connections, full or resumed, whose server asked for a second `ClientHello` (HelloRetryRequest).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
-    /// Connections of both kinds with a new certificate: a server's that was not seen before in the run, or the
+    /// Connections, full or resumed, with a new certificate: a server's that was not seen before in the run, or the
     /// client's, reloaded because it was replaced on disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub certificates_replaced: u64,
@@ -92,10 +92,10 @@ pub struct StageRecord {
     /// The slowest calls, where requests carry trace ids.
     #[serde(default, skip_serializing_if = "SlowestCalls::is_empty")]
     pub slowest: SlowestCalls,
-    /// The most calls that a user made on a journey that succeeded; 0: there was none, or it is not known.
+    /// The highest number of calls in a journey that succeeded; 0: no journey succeeded, or the number is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub longest_journey: u64,
-    /// The calls that may be in the run's sample, where one is kept.
+    /// The calls that may be in the run's sample of calls, where the plan asks for one.
     #[serde(default, skip_serializing_if = "SampledCalls::is_empty")]
     pub sampled: SampledCalls,
     /// Payload bytes of requests.
@@ -105,7 +105,7 @@ pub struct StageRecord {
     /// Counts of messages; `None` until a message of a stream is counted.
     #[serde(flatten)]
     pub messages: Option<MessageCounts>,
-    /// The records of a journey's steps, in the plan's order; empty where calls are no steps.
+    /// The records of a journey's steps, in the plan's order; empty where calls don't belong to journeys.
     #[serde(skip)]
     pub steps: Vec<StepRecord>,
     /// Time from the arrival to the end; calls that ended ok.
@@ -131,8 +131,8 @@ pub struct StageRecord {
     /// Time from the arrival until the generator noticed it: its own share of the lag.
     #[serde(skip)]
     pub pacing: TimeHistogram,
-    /// Upper bounds of the delay that a pause of the generator, or the backlog that the pause left, can have added to
-    /// each call that was in flight or due.
+    /// For each call that was in flight or due during a pause of the generator, an upper bound of the delay that the
+    /// pause and the resulting backlog can have added.
     #[serde(skip)]
     pub delayed: TimeHistogram,
     /// Times of calls that the end of the run cut off, in flight or unsent: from the arrival to the end of the run.
@@ -141,8 +141,8 @@ pub struct StageRecord {
     /// Times of connections, messages of streams, and measures that only some protocols have.
     #[serde(skip)]
     pub measures: StageMeasures,
-    /// Times of calls whose response time, service time and time to first byte are equal, in a closed loop nearly all:
-    /// recorded once, and merged into all three histograms.
+    /// Times of calls whose response time, service time and time to first byte are equal, as for nearly all calls of a
+    /// closed loop. They are recorded once, and merged into all three histograms.
     #[serde(skip)]
     pub one_times: TimeHistogram,
 }
@@ -150,7 +150,7 @@ pub struct StageRecord {
 type TimesSelector = fn(&StageRecord) -> &TimeHistogram;
 type TimesSelectorMut = fn(&mut StageRecord) -> &mut TimeHistogram;
 
-/// The histograms of calls, by their keys in a line.
+/// The histograms of calls, by their keys in a line of `intervals.jsonl`.
 pub(crate) const TIMES_BY_KEY: [(&str, TimesSelector, TimesSelectorMut); 9] = [
     ("response_ns", |r| &r.response, |r| &mut r.response),
     (
@@ -167,7 +167,7 @@ pub(crate) const TIMES_BY_KEY: [(&str, TimesSelector, TimesSelectorMut); 9] = [
     ("cut_off_ns", |r| &r.cut_off, |r| &mut r.cut_off),
 ];
 
-/// Returns whether serialisation leaves the number out.
+/// Returns whether the number is 0, so that serialisation leaves it out.
 pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -180,7 +180,7 @@ impl StageRecord {
         self.record_times(s);
     }
 
-    /// Counts a call that [has one time](CallSample::has_one_time).
+    /// Counts a call whose [three times are equal](CallSample::has_one_time).
     #[inline]
     pub(crate) fn add_single_time_call(&mut self, s: &CallSample) {
         self.count(s);
@@ -211,7 +211,7 @@ impl StageRecord {
     /// Counts a call with a connection of its own. The connection is counted if it was established.
     pub(crate) fn cold_call(&mut self, s: &CallSample, p: &ConnectPhases) {
         self.count(s);
-        // The connection's setup is measured by its phases and is not lag.
+        // The connection's setup is recorded in its phases, so it is not part of the lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
         self.record_times(s);
         if s.outcome.is_ok() || p.ready_ns > 0 {
@@ -244,29 +244,29 @@ impl StageRecord {
         self.measures.record(TimeMeasure::Connection, p.total_ns());
     }
 
-    /// Returns the calls that ended ok.
+    /// Returns the number of calls that ended ok.
     pub fn ok(&self) -> u64 {
         self.outcomes.of(Outcome::Ok)
     }
 
-    /// Returns the calls that ended, ok or not.
+    /// Returns the number of calls that ended, ok or not.
     pub fn ended(&self) -> u64 {
         self.outcomes.total()
     }
 
-    /// Returns the calls that ended with an error.
+    /// Returns the number of calls that ended with an error.
     pub fn errors(&self) -> u64 {
         self.ended() - self.ok() - self.calls_cut_off()
     }
 
-    /// Returns the calls that were sent, and abandoned because the run ended.
+    /// Returns the number of calls that were sent, and abandoned because the run ended.
     pub fn calls_cut_off(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()
     }
 
-    /// Returns the calls that were abandoned because the run ended or the generator noticed them too late: not the
-    /// target's fault.
+    /// Returns the number of calls that were abandoned because the run ended or the generator noticed them too late,
+    /// which is not the target's fault.
     pub fn given_up(&self) -> u64 {
         self.not_started + self.calls_cut_off()
     }
@@ -396,7 +396,7 @@ impl RequestRecord {
     }
 }
 
-/// What one worker, or several merged, recorded in an interval.
+/// The records of one worker, or of several merged, in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedInterval {
     /// Records by the number of the plan's stage; `None` where nothing was recorded.
@@ -405,15 +405,15 @@ pub struct RecordedInterval {
     pub details: Vec<FailureDetail>,
     /// One record per call, where calls are recorded.
     pub requests: Vec<RequestRecord>,
-    /// A worker's own counts, indexed by the number of the address.
+    /// A worker's counts for each address, indexed by the number of the address.
     pub addresses: Vec<AddressTally>,
-    /// A worker's answers whose tokens are still to be counted, with their stages.
+    /// The texts of a worker's answers whose tokens have not been counted yet, with the numbers of their stages.
     pub texts: Vec<(u8, String)>,
     /// One entry for each batch, where the load runs in batches and CPU clocks are read.
     pub turns: Vec<BatchStart>,
 }
 
-/// A separate function, so that looking a record up is inlined into the recording of a call.
+/// Allocates a stage's record. This is a separate function so that the lookup is small enough to be inlined.
 #[cold]
 fn made() -> Box<StageRecord> {
     Box::default()

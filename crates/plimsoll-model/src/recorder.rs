@@ -1,8 +1,8 @@
-//! The recorder, in which a worker records its measurements.
+//! The recorder, to which a worker adds its measurements.
 //!
-//! Each worker has its own, so recording is a few additions without locks or allocation (a stage's memory is allocated
-//! at its first record). Once an interval the worker swaps the records out with [`Recorder::take`] and hands them
-//! over.
+//! Each worker has its own recorder, so recording takes a few additions without locks or allocation (a stage's memory
+//! is allocated at its first record). Once per interval, the worker removes the records with [`Recorder::take`] and
+//! passes them on.
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
@@ -18,8 +18,8 @@ use crate::{CallSample, ConnectPhases, Outcome, Time};
 pub struct RequestCarrier {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
-    /// The number from which the request's trace ids are generated, if it carries several calls, such as the upgrade of
-    /// a WebSocket; `None`: the call's own number.
+    /// The number from which the request's trace ids are generated, if the request carries several calls, as the
+    /// upgrade of a WebSocket does; `None`: the call's own number.
     pub shared_trace_number: Option<u64>,
     /// The number of the journey's step; `None`: the call belongs to no journey.
     pub step: Option<u32>,
@@ -49,7 +49,7 @@ impl CallTracing {
     ) -> TracedCall {
         let trace_number = carried.shared_trace_number.unwrap_or(s.number);
         let sent_id = self.ids.span(trace_number);
-        // Calls that share a request each need a span of their own, whatever their numbers are.
+        // Calls that share a request need different span ids.
         let (span_id, parent_span_id) = match carried.shared_trace_number {
             None => (sent_id, None),
             Some(_) => (sent_id.child(s.number), Some(sent_id)),
@@ -82,14 +82,14 @@ impl CallTracing {
 pub struct Recorder {
     current: RecordedInterval,
     stages: usize,
-    /// Whether individual calls are examined: each one is recorded, or the slowest are kept.
+    /// Whether calls are examined individually, because each one is logged or the slowest are kept.
     needs_calls: bool,
     keep_requests: bool,
     /// Set if the slowest calls, and maybe a sample of all, are kept.
     tracing: Option<CallTracing>,
-    /// Texts handed over before, so that each leaves the worker only once in a run.
+    /// Texts that were passed on with earlier intervals, so that each is passed on only once in a run.
     known_details: Vec<FailureDetail>,
-    /// Totals handed over before: calls that ended ok, and bytes received.
+    /// Totals of the intervals that were passed on: calls that ended ok, and bytes received.
     totals_taken: (u64, u64),
 }
 
@@ -109,7 +109,7 @@ impl Recorder {
         }
     }
 
-    /// Sets whether one record per call is kept as well.
+    /// Sets whether every call is logged as well.
     #[must_use]
     pub fn with_request_log(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
@@ -117,7 +117,8 @@ impl Recorder {
         self
     }
 
-    /// Keeps the slowest calls as well, with their trace ids, and a sample of all calls if `tracing` has a sampler.
+    /// Makes the recorder keep the slowest calls with their trace ids, and a sample of all calls if `tracing` has a
+    /// sampler.
     pub fn keep_traced(&mut self, tracing: CallTracing) {
         self.tracing = Some(tracing);
         self.needs_calls = true;
@@ -128,7 +129,7 @@ impl Recorder {
         self.sent_call(s, None);
     }
 
-    /// Records the end of a call on a connection that outlives it.
+    /// Records the end of a call on a shared connection.
     #[inline]
     pub fn sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let record = self.current.stage_mut(s.stage);
@@ -143,8 +144,8 @@ impl Recorder {
         }
     }
 
-    /// Like [`Recorder::sent_call`], with the protocol's measures of the call. They are stored with the call and not
-    /// added to the stage's totals.
+    /// Like [`Recorder::sent_call`], with the protocol's measures of the call. They are stored in the call's log entry
+    /// and not added to the stage's totals.
     pub fn measured_call(
         &mut self,
         s: &CallSample,
@@ -159,17 +160,17 @@ impl Recorder {
         }
     }
 
-    /// Counts a call of a journey's step as due. `names`: those of all steps of the journey.
+    /// Counts a call of a journey's step as due. `names`: the names of all steps of the journey.
     pub fn step_due(&mut self, stage: u8, step: usize, names: &[String]) {
         self.step(stage, step, names).due += 1;
     }
 
-    /// Records the end of a call of a journey's step, beside [`Recorder::measured_call`].
+    /// Records the end of a call for its step of a journey, in addition to [`Recorder::measured_call`].
     pub fn step_call(&mut self, sample: &CallSample, step: usize, names: &[String]) {
         self.step(sample.stage, step, names).call(sample);
     }
 
-    /// Records a user whose journey of so many `calls` succeeded, `ns` nanoseconds after the user was due.
+    /// Records that a user's journey of `calls` calls succeeded, `ns` nanoseconds after the user was due.
     pub fn journey(&mut self, stage: u8, ns: u64, calls: u64) {
         let record = self.current.stage_mut(stage);
         record.measures.record(TimeMeasure::Journey, ns);
@@ -184,7 +185,7 @@ impl Recorder {
         &mut steps[step]
     }
 
-    /// Keeps the call if it is one of the slowest, or may be in the sample.
+    /// Keeps the call if it is among the slowest, or may be in the sample.
     fn keep_if_traced(
         &mut self,
         s: &CallSample,
@@ -226,8 +227,8 @@ impl Recorder {
     }
 
     /// Records the end of a call with a connection of its own: counts the call and, if it was established, the
-    /// connection. The call's `sent` is the end of the connection's phases. `carried`: `None` where the call was not
-    /// sent.
+    /// connection. The sample's `sent` is the end of the connection's phases. `carried` is `None` where the call was
+    /// not sent.
     pub fn cold_call(
         &mut self,
         s: &CallSample,
@@ -241,7 +242,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the calls that ended ok and the bytes received, in the whole run.
+    /// Returns the number of calls that ended ok, and of bytes received, since the start of the run.
     pub fn running_totals(&self) -> (u64, u64) {
         let recorded = self.current.recorded();
         recorded.fold(self.totals_taken, |(ok, bytes), (_, stage)| {
@@ -265,7 +266,8 @@ impl Recorder {
         self.current.stage_mut(stage).connection(p);
     }
 
-    /// Returns the number by which `address` is counted; always the same for the same address.
+    /// Returns the number under which connections and calls to `address` are counted. It stays the same for the whole
+    /// run.
     pub fn address(&mut self, address: &str) -> u32 {
         let tallies = &mut self.current.addresses;
         let number = tallies.iter().position(|tally| *tally.address == *address);
@@ -311,8 +313,8 @@ impl Recorder {
         self.current.stage_mut(stage).delayed.record_n(ns, n);
     }
 
-    /// Records the lower bound `ns` of the response time of a call that ended ok, without what the generator can have
-    /// added.
+    /// Records the lower bound `ns` of the response time of a call that ended ok, without the delay that the generator
+    /// can have added.
     #[inline]
     pub fn response_low(&mut self, stage: u8, ns: u64) {
         self.current.stage_mut(stage).response_low.record(ns);
@@ -354,7 +356,7 @@ impl Recorder {
         self.current.texts.push((stage, text));
     }
 
-    /// Adds to a counter that only some protocols have.
+    /// Adds `n` to a counter that only some protocols have.
     #[inline]
     pub fn count(&mut self, stage: u8, count: Count, n: u64) {
         self.current.stage_mut(stage).measures.add(count, n);
@@ -377,9 +379,9 @@ impl Recorder {
         }
     }
 
-    /// Returns what was recorded since the last take. The interval has to be merged into another one: until then, times
-    /// that are equal for several histograms are stored once. `spare` is an emptied interval (see
-    /// [`RecordedInterval::clear`]) whose memory is reused.
+    /// Returns everything that was recorded since the last `take`. The interval must be merged into another one before
+    /// it is read: until then, times that belong to several histograms are stored only once. `spare` is an emptied
+    /// interval (see [`RecordedInterval::clear`]) whose memory is reused.
     pub fn take(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
@@ -387,7 +389,7 @@ impl Recorder {
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }
-        // The numbers of addresses stay valid.
+        // Addresses keep their numbers, so the next interval needs a tally for each of them.
         for tally in &self.current.addresses[next.addresses.len()..] {
             let tally = AddressTally::new(tally.address.clone(), self.stages);
             next.addresses.push(tally);

@@ -2,8 +2,8 @@
 //!
 //! A file is read once, before the load, line by line ([`reading`]). The data is kept in spools ([`spool`]), from which
 //! workers read times when calls become due, and values when a call needs them. So a file may be larger than the
-//! memory, and all problems with it are known before the first call. Invariant: times never decrease, and the n-th time
-//! belongs to the n-th row.
+//! memory, and all problems of the file are known before the first call. Invariant: times never decrease, and the n-th
+//! time belongs to the n-th row.
 
 mod access;
 mod har;
@@ -39,7 +39,7 @@ named! {
         JsonLines "jsonl",
         /// The access log of nginx or Apache (common or combined), HAProxy, Envoy or an AWS load balancer.
         Access "access",
-        /// A log in the W3C extended format, with a line `#Fields:`, as of AWS CloudFront or IIS.
+        /// A log in the W3C extended format, with a line `#Fields:`, as written by AWS CloudFront or IIS.
         W3c "w3c",
         /// A recording of a browser or proxy (HAR 1.2).
         Har "har",
@@ -47,7 +47,7 @@ named! {
 }
 
 impl RecordingFormat {
-    /// Returns what the numbers in messages count: lines, or the entries of an archive.
+    /// Returns the noun for the numbers in messages: lines, or the entries of an archive.
     pub fn unit(self) -> &'static str {
         match self {
             RecordingFormat::Har => "entry",
@@ -67,7 +67,7 @@ impl RecordingFormat {
 
 /// Number of times that a cursor reads at once.
 const TIMES_PER_CHUNK: usize = 256;
-/// Number of rows that are read at once.
+/// Number of rows in a block, which is read at once.
 const ROWS_PER_BLOCK: u64 = 64;
 
 /// The settings by which a file of arrivals is read.
@@ -77,11 +77,11 @@ pub struct RecordingRequest {
     pub file: PathBuf,
     /// The format; `None`: it is detected.
     pub format: Option<RecordingFormat>,
-    /// The column of times; `None`: one with a usual name.
+    /// The column of times; `None`: it is found by its name.
     pub time_column: Option<String>,
     /// The factor by which the replay is faster than the recording.
     pub speed: f64,
-    /// The part of the recorded time that is replayed; `None`: all of it.
+    /// The part of the recorded time that is replayed; `None`: the whole recording.
     pub window: Option<TimeWindow>,
     /// Conditions that lines must meet.
     pub filters: Vec<ColumnFilter>,
@@ -118,11 +118,11 @@ struct RecordingInner {
 pub struct SkippedLines {
     /// Lines that could not be parsed.
     pub unreadable: u64,
-    /// The first of these: line number from 1, and the reason.
+    /// The first unreadable lines: line number from 1, and the reason.
     pub first_unreadable: Vec<(u64, &'static str)>,
     /// Lines excluded by filters, sample or window.
     pub excluded: u64,
-    /// Lines that were older than an earlier line and had to be sorted.
+    /// Lines that were older than an earlier line, so that lines had to be sorted.
     pub sorted: u64,
 }
 
@@ -165,7 +165,8 @@ impl Recording {
         self.inner.end
     }
 
-    /// Returns an upper bound of the arrivals within one second, also where a recording that `repeats` begins again.
+    /// Returns an upper bound of the arrivals within any second, including seconds in which a recording that `repeats`
+    /// ends and starts again.
     pub fn most_per_second(&self, repeats: bool) -> u64 {
         const SECOND_NS: u64 = 1_000_000_000;
         if repeats && self.end() < SECOND_NS {
@@ -196,7 +197,7 @@ impl Recording {
         format!("{:08x}", self.inner.checksum)
     }
 
-    /// Returns the rows, which hold the lines' other columns; `None`: there are none.
+    /// Returns the rows, which contain the other columns of the lines; `None`: there are no other columns.
     pub fn rows(&self) -> Option<&Arc<RecordedRows>> {
         self.inner.rows.as_ref()
     }
@@ -210,7 +211,7 @@ impl Recording {
     pub fn notes(&self) -> Vec<String> {
         let left_out = self.skipped_lines();
         let (file, format) = (self.file(), self.format());
-        // The verb belongs to the number.
+        // The verb must agree with the number.
         let count = |number: u64, one: &str, several: &str| {
             let verb = if number == 1 { one } else { several };
             format!("{} of {file} {verb}", format.count(number))
@@ -252,7 +253,7 @@ impl Recording {
         notes
     }
 
-    /// Returns why arrivals or rows are missing, if the temporary file that holds them can no longer be read.
+    /// Returns why arrivals or rows are missing, if their temporary file can no longer be read.
     pub fn find_loss(&self) -> Option<String> {
         let inner = &self.inner;
         let rows = inner.rows.as_ref();
@@ -320,7 +321,7 @@ impl RecordingCursor {
 
 /// The values of lines, by column.
 pub struct RecordedRows {
-    /// Distinguishes the rows from those of other files.
+    /// Unique in the process; the key of cached blocks.
     id: u64,
     file: String,
     names: Vec<String>,
@@ -388,7 +389,7 @@ impl RecordedRows {
         self.bounds[column]
     }
 
-    /// Calls `work` with the value of a row, numbered from 0. A value that can no longer be read is empty.
+    /// Calls `work` with the value in a row (numbered from 0) and column. A value that can no longer be read is empty.
     pub fn with<T>(&self, row: u64, column: usize, work: impl FnOnce(&str) -> T) -> T {
         BLOCK.with_borrow_mut(|block| {
             let number = row / ROWS_PER_BLOCK;

@@ -1,6 +1,6 @@
 //! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
 //!
-//! In messages, secrets are replaced by stars ([`masked`], [`mask_plan`]). In a saved plan, which must run again, and
+//! In messages, secrets are replaced by stars ([`masked`], [`mask_plan`]). In a saved plan, which can be run again, and
 //! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Prefix of the variables for a URL's query.
 pub const QUERY_VARIABLE: &str = "PLIMSOLL_QUERY_";
 
-/// Words in the names of query parameters with secret values.
+/// Words that mark the names of query parameters with secret values.
 const SECRET_WORDS: [&str; 17] = [
     "accesskey",
     "apikey",
@@ -31,7 +31,7 @@ const SECRET_WORDS: [&str; 17] = [
     "token",
 ];
 
-/// Words in metadata names with secret values.
+/// Words that mark the names of metadata entries with secret values.
 const FIELD_WORDS: [&str; 11] = [
     "auth",
     "token",
@@ -75,15 +75,15 @@ pub fn with_variables(url: &str) -> String {
     QuerySecrets::default().hide(url)
 }
 
-/// Returns the secrets of a URL's query, by the variables that [`with_variables`] writes.
+/// Returns the secrets in a URL's query, each with the variable that [`with_variables`] writes for it.
 pub fn query_secrets(url: &str) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
     secrets.hide(url);
     secrets.by_variable()
 }
 
-/// The secrets in the queries of several URLs, each with a variable: different values of parameters with one name have
-/// different variables.
+/// The secrets in the queries of several URLs, each with its variable. Different values of a parameter have different
+/// variables.
 #[derive(Clone, Debug, Default)]
 pub struct QuerySecrets {
     values: BTreeMap<String, String>,
@@ -106,7 +106,7 @@ impl QuerySecrets {
         text
     }
 
-    /// Returns the secrets by their variables.
+    /// Returns the variables with their secrets.
     pub fn by_variable(self) -> Vec<(String, String)> {
         self.values.into_iter().collect()
     }
@@ -133,7 +133,7 @@ impl QuerySecrets {
     }
 }
 
-/// Returns a URL's path and query with the values of the variables in it (`api_key=$NAME`).
+/// Replaces the variables in a URL's path and query (`api_key=$NAME`) with their values.
 ///
 /// # Errors
 /// Returns which variable is not set.
@@ -153,7 +153,7 @@ pub fn fill_variables(
     Ok(text)
 }
 
-/// Returns the parameters of one URL, which follow its first `?`.
+/// Finds the secret parameters of a single URL, which follow its first `?`.
 fn secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
     let mut all = secret_parameters(url);
@@ -185,7 +185,7 @@ fn ends_url(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
 }
 
-/// Returns the user information before the hosts of the URLs in `text`: a user, a password, or both.
+/// Finds the user information of the URLs in `text`: a user, a password, or both.
 fn user_infos(text: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     for (at, scheme_end) in text.match_indices("://") {
@@ -195,7 +195,8 @@ fn user_infos(text: &str) -> Vec<Range<usize>> {
         let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
         let end = match authority.rfind('@') {
             Some(end) => Some(end),
-            // A slash in a password ends the authority too early; the text after a colon is then not a port.
+            // A slash in a password makes the authority end too early; the text after its last colon is then not a
+            // port.
             None => {
                 let after = authority.rsplit_once(':').map(|(_, after)| after);
                 let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -209,7 +210,7 @@ fn user_infos(text: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// Returns the query parameters in `text` with secret names: the ranges of name and value.
+/// Finds the query parameters in `text` with secret names. Returns the ranges of name and value.
 fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
@@ -225,7 +226,7 @@ fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
         let ends = |b: &u8| ends_url(*b) || b"&#".contains(b);
         let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
         let value = value..value + length;
-        // A template field is filled from rows or the call's number, so it is not a literal secret.
+        // A template field is replaced by a value of each call, so it is not a literal secret.
         if !value.is_empty() && !text[value.clone()].starts_with("{{") {
             all.push((name, value));
         }
@@ -251,8 +252,8 @@ pub fn is_secret_parameter(name: &str) -> bool {
     words.split(' ').any(|word| SECRET_WORDS.contains(&word))
 }
 
-/// Returns the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line
-/// is examined separately.
+/// Finds the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line is
+/// examined separately.
 fn secret_field_values(plan: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut in_fields = false;
@@ -282,7 +283,7 @@ fn secret_field_values(plan: &str) -> Vec<Range<usize>> {
                     .find(quote)
                     .unwrap_or(line[from..].trim_end().len());
                 at = from + length;
-                // `{ basic = "me:hush" }` is a value of a field with another name.
+                // `basic` is not a field's name, but a key in the value of a field: `{ basic = "me:hush" }`.
                 if is_secret_name(name) || name == "basic" {
                     all.push(start + from..start + from + length);
                 }

@@ -1,8 +1,9 @@
 //! The run directory: everything that was measured, as data.
 //!
-//! `docs/run-format.md` is its contract. [`RunWriter`] writes one while the run goes on, so that a killed run loses at
-//! most its last interval; [`Run::load`] reads it back. Every figure is a pure function of the intervals' records
-//! ([`summary`]), so a run that is read shows the same figures as the run that was written. No clock is read here.
+//! `docs/run-format.md` specifies the format. [`RunWriter`] writes a directory during the run, so that a killed run
+//! loses at most its last interval; [`Run::load`] reads it back. Every figure is a pure function of the intervals'
+//! records ([`summary`]), so a run that is read back shows the same figures as when it was written. No clock is read
+//! here.
 
 mod consistency;
 mod count_check;
@@ -61,15 +62,15 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum RunState by name {
-        /// The run is still going on, or was killed.
+        /// The run has not ended, or was killed.
         Running "running",
         /// The run reached its end.
         Complete "complete",
-        /// The run was killed or the disk filled up: the directory holds what was written before.
+        /// The run was killed or the disk filled up; the directory contains the intervals that were written before.
         Partial "partial",
-        /// The run was stopped before its end, with everything written.
+        /// The run was stopped before its end, and all of its data was written.
         Aborted "aborted",
-        /// The run reached its end, but its figures don't describe the target: see the health.
+        /// The run reached its end, but its figures don't describe the target; its health lists the problems.
         Invalid "invalid",
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured of one call, and of one connection's setup.
+//! The measurements of one call, and of one connection's setup.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ pub struct CallSample {
     /// The call's outcome.
     #[serde(rename = "code")]
     pub outcome: Outcome,
-    /// The intended send time. In a closed loop it equals the actual one.
+    /// The intended send time. In a closed loop it equals the actual send time.
     #[serde(rename = "arrival_ns")]
     pub arrival: Time,
-    /// The time at which it was handed to the connection; for a call with a connection of its own, after the
+    /// The time at which the call was passed to the connection; for a call with a connection of its own, after the
     /// connection was established.
     #[serde(rename = "sent_ns")]
     pub sent: Time,
-    /// The time at which the first byte of its answer arrived; equal to `done` if there was no answer.
+    /// The time at which the first byte of the call's answer arrived; equal to `done` if there was no answer.
     #[serde(rename = "first_byte_ns")]
     pub first_byte: Time,
-    /// The time at which it ended.
+    /// The time at which the call ended.
     #[serde(rename = "done_ns")]
     pub done: Time,
     /// Payload bytes of the request, without framing, TLS or TCP.
@@ -71,7 +71,8 @@ pub struct ConnectPhases {
     pub connect_ns: u64,
     /// TLS: from the first byte sent to the negotiated keys.
     pub handshake_ns: u64,
-    /// The protocol's handshake: from the ready transport to the first call allowed (HTTP/2: the server's SETTINGS).
+    /// The protocol's handshake: from when TCP and TLS are established until calls are allowed (HTTP/2: until the
+    /// server's SETTINGS).
     pub ready_ns: u64,
     /// Whether the TLS session was resumed from a ticket.
     pub resumed: bool,

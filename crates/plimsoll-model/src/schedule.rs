@@ -1,16 +1,16 @@
 //! When each call is due: a pure function of the plan's load and its seed.
 //!
 //! The schedule is the only source of arrival times. It knows nothing about the target, clocks or workers, so a slow
-//! system can't slow it down. Invariant: for every `n`, the shares `share(0, n) … share(n - 1, n)` together are
-//! exactly `share(0, 1)`, so a run that is split over workers or machines sends what a single worker would have sent.
-//! The worker loop iterates over it, and the recorder asks it where a stage begins.
+//! system can't slow it down. Invariant: for every `n`, the shares `share(0, n) … share(n - 1, n)` together are exactly
+//! `share(0, 1)`, so a run that is split over workers or machines sends the same calls as a single worker. The workers'
+//! event loops iterate over the schedule, and the recorder gets the bounds of stages from it.
 //!
-//! Evenly spaced arrivals are computed from their number, never by adding gaps, so there is no drift. Each stage
-//! starts afresh, with an arrival at its start. A ramp uses the inverse of the rate's integral. A Poisson process is
-//! one unit-rate sequence of exponential gaps, stretched by the same integral; gaps of a gamma distribution are
-//! treated alike.
+//! Evenly spaced arrivals are computed from their number, never by adding gaps, so there is no drift. Each stage starts
+//! with an arrival, independently of the previous stage. A ramp uses the inverse of the rate's integral. A Poisson
+//! process is a sequence of exponential gaps with mean 1, which the same integral maps to times; gaps of a gamma
+//! distribution are mapped in the same way.
 //!
-//! Several loads may share one schedule in batches ([`turns`]): together they send what one load would.
+//! Several loads may share one schedule in batches ([`turns`]): together they send the same calls as a single load.
 
 use std::sync::Arc;
 
@@ -61,13 +61,14 @@ struct ScheduleInner {
     spacing: Option<ArrivalSpacing>,
     seed: u64,
     calls: Option<u64>,
-    /// This load's share of the batches. The numbers below count the arrivals of all loads that share the schedule.
+    /// This load's share of the batches. Arrival numbers in the fields below count the arrivals of all loads that share
+    /// the schedule.
     batches: Option<BatchSchedule>,
     bounds: Vec<StageBounds>,
     segments: Vec<RateSegment>,
     /// Evenly spaced arrivals only: one more than the last arrival's number.
     end_number: u64,
-    /// Recorded arrivals only.
+    /// The replayed recording; `None`: arrivals are not recorded.
     replay: Option<ReplaySchedule>,
 }
 
@@ -81,16 +82,17 @@ struct RateSegment {
     from: f64,
     /// Change of the rate per second.
     slope: f64,
-    /// The rate's integral over the stage: expected arrivals.
+    /// The rate's integral over the stage, which is the expected number of arrivals.
     total: f64,
-    /// Evenly spaced arrivals only: the number of this stage's first arrival, and that of the next stage's.
+    /// Evenly spaced arrivals only: the numbers of the first arrivals of this stage and of the next stage.
     first: u64,
     next: u64,
     warmup: bool,
 }
 
 impl RateSegment {
-    /// Returns when the integral of the rate reaches `arrivals`. Nanoseconds since the schedule's start.
+    /// Returns the time at which the integral of the rate reaches `arrivals`, in nanoseconds since the schedule's
+    /// start.
     #[inline]
     fn time_of(&self, arrivals: f64) -> u64 {
         // For whole numbers below 2^32 the product is exact: 10^9 = 5^9 · 2^9 and 5^9 needs 21 bits.
@@ -99,7 +101,7 @@ impl RateSegment {
         } else if arrivals == 0.0 {
             0.0
         } else {
-            // The root of from·t + slope·t²/2 = arrivals, in the form that does not cancel.
+            // The root of from·t + slope·t²/2 = arrivals, in the form without catastrophic cancellation.
             let root = (self.from * self.from + 2.0 * self.slope * arrivals)
                 .max(0.0)
                 .sqrt();
@@ -147,7 +149,7 @@ impl Schedule {
                 None if from > 0.0 => (0.0, f64::INFINITY),
                 None => (0.0, 0.0),
             };
-            // A rate of 0.1/s for 10 s is one arrival, despite rounding errors.
+            // The small constant corrects rounding errors: a rate of 0.1/s for 10 s must give exactly one arrival.
             let count = (total - 1e-9).ceil().max(0.0) as u64;
             let next = number.saturating_add(count);
             if stage.warmup {
@@ -185,7 +187,7 @@ impl Schedule {
     }
 
     /// Returns the arrivals whose number modulo `of` is `index`, in order, up to the end of the last stage or the
-    /// plan's last call. Closed loop: empty, or the starts of its batches.
+    /// plan's last call. For a closed loop, the iterator is empty or yields the starts of its batches.
     pub fn share(&self, index: u32, of: u32) -> ArrivalIter {
         let of = of.max(1);
         let piece = self.inner.segments.first().copied();
@@ -241,8 +243,8 @@ impl Schedule {
         &self.inner.bounds
     }
 
-    /// Returns when the last stage ends, in nanoseconds since the schedule's start; `None` where only the number of
-    /// calls ends it. Evenly spaced arrivals that reach the number of calls earlier end one gap after the last
+    /// Returns the end of the last stage, in nanoseconds since the schedule's start. `None`: only the number of calls
+    /// ends the stage. If evenly spaced arrivals reach the number of calls earlier, the end is one gap after the last
     /// arrival.
     pub fn end(&self) -> Option<u64> {
         let inner = &self.inner;
@@ -263,7 +265,7 @@ impl Schedule {
     }
 }
 
-/// Replaces rates that are negative, infinite or NaN by zero.
+/// Replaces a negative, infinite or NaN rate with zero.
 fn finite_rate(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
@@ -279,7 +281,7 @@ const EMPTY_SEGMENT: RateSegment = RateSegment {
     warmup: false,
 };
 
-/// Iterator over one share of a schedule, in order. `nth` of evenly spaced arrivals takes constant time.
+/// Iterator over one share of a schedule, in order. For evenly spaced arrivals, `nth` takes constant time.
 #[derive(Clone, Debug)]
 pub struct ArrivalIter {
     inner: Arc<ScheduleInner>,
@@ -326,8 +328,9 @@ struct RandomArrivals {
 }
 
 impl ArrivalIter {
-    /// Returns when the first arrival would be due that the plan's number of calls cuts off, in nanoseconds since the
-    /// schedule's start; `None` before it is reached, and for arrivals whose number is known to [`Schedule::end`].
+    /// Returns the time of the first arrival beyond the plan's number of calls, in nanoseconds since the schedule's
+    /// start. `None`: the iterator has not reached it, or arrivals are evenly spaced, for which [`Schedule::end`]
+    /// returns the end.
     pub fn cut_at(&self) -> Option<u64> {
         self.cut_at
     }
@@ -366,7 +369,7 @@ impl ArrivalIter {
         self.arrival_numbered(number, shared)
     }
 
-    /// Returns the arrival with the load's own `number` and the number `shared` in the schedule of all loads.
+    /// Returns the arrival that is number `number` of this load and number `shared` of the schedule of all loads.
     #[inline]
     fn arrival_numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {

@@ -1,14 +1,14 @@
 //! The search for the load line: the highest arrival rate that meets the objectives.
 //!
 //! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length show whether a rate is below the
-//! line (the objectives are met and the queue does not grow) or above it. The rate rises until a trial fails; then
-//! every trial is placed where it is most informative, given the results so far ([`estimate`]); the best rate is
-//! confirmed by a longer trial, for which the budget reserves time.
+//! line (the objectives are met and the queue does not grow) or above it. The rate rises until a trial fails. From then
+//! on, every trial is made at the rate at which it is most informative, given the results so far ([`estimate`]). The
+//! best rate is confirmed by a longer trial, for which the budget reserves time.
 //!
-//! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts nothing and reads no
-//! clock, so a search can be replayed from its record, and simulated servers test it. Called by `plimsoll find`.
+//! Invariant: [`next`], which `plimsoll find` calls, is a pure function of the goal and the trials made so far. It does
+//! no I/O and reads no clock, so a search can be replayed from its record and tested with simulated servers.
 //!
-//! Long because the next step is one decision, kept together with everything that it depends on.
+//! Long because the next step is a single decision, which is kept together with everything that it depends on.
 
 mod bounds;
 mod estimate;
@@ -35,12 +35,12 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum TrialPurpose by name {
-        /// Add a point to the curve of latency against rate. It says nothing about the bounds.
+        /// Add a point to the curve of latency against rate. Such a trial says nothing about where the line is.
         Curve "curve",
         /// Find the neighbourhood of the line by large steps up and down.
         #[default]
         Probe "probe",
-        /// Find which side of the line a rate is on, or measure the target's capacity.
+        /// Find on which side of the line a rate is, or measure the target's capacity.
         Narrow "narrow",
         /// Check in a longer trial that the best rate keeps meeting the objectives.
         Confirm "confirm",
@@ -58,14 +58,14 @@ pub enum TrialVerdict {
     Missed {
         /// The missed objectives, as typed.
         objectives: Vec<String>,
-        /// More calls than allowed ended with an error of the target or the connection; otherwise the objectives were
-        /// met.
+        /// Whether the reason is that too many calls ended with an error of the target or the connection, although the
+        /// objectives were met.
         errors: bool,
     },
-    /// Every objective was met, but the backlog grew from beginning to end: the target does not sustain the rate,
-    /// which a longer trial would show.
+    /// Every objective was met, but the backlog grew from beginning to end: in a longer trial, the target would not
+    /// sustain the rate.
     Growing,
-    /// The generator, not the target, was the limit: the trial says nothing about the target.
+    /// The generator rather than the target was the limit, so the trial says nothing about the target.
     GeneratorLimited {
         /// The reason, a sentence.
         reason: String,
@@ -81,18 +81,18 @@ pub struct Trial {
     pub rate_per_s: f64,
     /// The length of the measured load, in seconds.
     pub length_s: f64,
-    /// Elapsed seconds, including connecting, warm-up, draining and settling.
+    /// Elapsed seconds, including connecting, warm-up, drain and the pause after it.
     pub took_s: f64,
     /// The verdict.
     #[serde(flatten)]
     pub verdict: TrialVerdict,
     /// Calls per second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
-    /// The median response time; `None`, as in the next two fields: too few calls.
+    /// The median response time; `None`, here and in the next two fields: too few calls.
     pub p50_us: Option<f64>,
-    /// The 99th percentile.
+    /// The 99th percentile of response times.
     pub p99_us: Option<f64>,
-    /// The 99.9th percentile.
+    /// The 99.9th percentile of response times.
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<f64>,
     /// The mean response time; `None`: no call ended ok.
@@ -102,7 +102,7 @@ pub struct Trial {
     pub limited_us: Option<f64>,
     /// Share of the calls that did not end ok.
     pub errors_share: Option<f64>,
-    /// The growth of the backlog of calls in flight; `None`: the trial is too short to tell.
+    /// The growth of the number of calls in flight; `None`: the trial is too short for an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<BacklogGrowth>,
     /// The run directory, relative to the search's.
@@ -125,37 +125,37 @@ pub enum SearchStep {
     Done(Box<SearchResult>),
 }
 
-/// The interval's width, in multiples of the precision, below which trials narrow it further instead of probing.
+/// Maximum width of the estimate's interval, in multiples of the precision, at which trials narrow it.
 const MAX_NARROWING_WIDTH: f64 = 8.0;
-/// Share of the precision to which the estimate is narrowed; the remainder is left for the confirmation's uncertainty.
+/// Width to which the estimate is narrowed, as a share of the precision; the remainder is left for the confirmation's
+/// uncertainty.
 const NARROWED_WIDTH: f64 = 0.6;
-/// Probability mass of the interval that is narrowed, and the probability above which a capacity counts as found.
+/// Probability of the interval to be narrowed, and minimum probability at which a capacity counts as found.
 const MIN_CONFIDENCE: f64 = 0.9;
-/// A capacity is measured while the queue grows: at this many standard errors of the trial above the highest plausible
-/// capacity, which is the next constant's quantile.
+/// A capacity is measured while the queue grows, at a rate this many standard errors above the highest plausible
+/// capacity (the quantile [`CAPACITY_UPPER_QUANTILE`]).
 const LIFT_STANDARD_ERRORS: f64 = 2.0;
 const CAPACITY_UPPER_QUANTILE: f64 = 0.9;
-/// Minimum distance above the throughput of an overloaded target at which its capacity is measured, relative to that
-/// throughput.
+/// Where an overloaded target's throughput is the only hint, its capacity is measured at least this far above that
+/// throughput, relative to the throughput.
 const MIN_HINT_LIFT: f64 = 0.03;
 /// Minimum probability that the confirmation meets the objectives.
 const MIN_PASS_CHANCE: f64 = 0.9;
 /// The same minimum for a rate at which a narrowing trial has already met them.
 const MIN_REPEAT_CHANCE: f64 = 0.7;
-/// The line is as precise as the budget allows once it is within this many standard errors of all calls that the
-/// budget has time for.
+/// The line can't be more precise than this many standard errors of a trial that takes the whole budget.
 const STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
 const MAX_NARROWING_RATIO: u32 = 8;
-/// Assumed time of a trial besides its length, until one has been made. Seconds.
+/// Assumed time that a trial takes in addition to its length, until a trial has been made. Seconds.
 const DEFAULT_TRIAL_OVERHEAD_S: f64 = 1.5;
-/// Minimum share of its planned length that a confirmation must have.
+/// Minimum length of a confirmation, as a share of its planned length.
 const MIN_CONFIRMATION_SHARE: f64 = 0.6;
 /// Maximum length of a narrowing trial, in multiples of the confirmation's length.
 const MAX_TRIAL_RATIO: f64 = 2.2;
-/// Time that a trial above the line may take longer than one below it. Seconds.
+/// Extra drain time of a trial above the line, compared with one below it. Seconds.
 const DRAIN_S: f64 = 0.5;
-/// A trial predicts the drain time of others up to this multiple of its rate.
+/// The drain time of a trial predicts that of trials at up to this multiple of its rate.
 const SIMILAR_RATE_RATIO: f64 = 1.3;
 /// Factor by which the rate rises while all trials pass.
 const RISE_FACTOR: f64 = 4.0;
@@ -236,7 +236,7 @@ fn try_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep
     }
 }
 
-/// The remaining budget, and the time that trials need.
+/// The time budget of a search, for computing what remains of it and how long trials take.
 struct SearchBudget<'a> {
     goal: &'a SearchGoal,
     trials: &'a [Trial],
@@ -247,7 +247,7 @@ impl SearchBudget<'_> {
         self.goal.budget_s - self.trials.iter().map(|t| t.took_s).sum::<f64>()
     }
 
-    /// Returns the time that a trial at `rate` takes besides its length.
+    /// Returns the time that a trial at `rate` takes in addition to its length.
     fn trial_overhead_s(&self, purpose: TrialPurpose, rate: f64) -> f64 {
         let alike = match purpose {
             TrialPurpose::Confirm => 1.0,
@@ -264,12 +264,12 @@ impl SearchBudget<'_> {
         self.goal.length_s(purpose, rate) + self.trial_overhead_s(purpose, rate)
     }
 
-    /// Returns the length of a confirmation that the remaining budget allows; a slightly shortened one is better than
-    /// none.
+    /// Returns the length of a confirmation that the remaining budget allows; a slightly shortened confirmation is
+    /// better than none.
     fn confirmation_s(&self, rate: f64) -> Option<f64> {
         let length_s = self.goal.length_s(TrialPurpose::Confirm, rate);
         let room_s = self.left_s() - self.trial_overhead_s(TrialPurpose::Confirm, rate);
-        // Whole milliseconds, so that rounding can't exceed the budget.
+        // Round down to whole milliseconds, so that rounding can't exceed the budget.
         let room_s = (room_s * 1e3).floor() / 1e3;
         (room_s >= self.min_confirmation_length_s(rate)).then(|| length_s.min(room_s))
     }
@@ -279,16 +279,16 @@ impl SearchBudget<'_> {
         (self.goal.length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
     }
 
-    /// Returns the time that the shortest confirmation takes.
+    /// Returns the total time of the shortest acceptable confirmation.
     fn min_confirmation_time_s(&self, rate: f64) -> f64 {
         self.min_confirmation_length_s(rate) + self.trial_overhead_s(TrialPurpose::Confirm, rate)
     }
 
-    /// Returns the length of a narrowing trial: longer where the server's own variance requires it, so that the
-    /// remaining budget goes into a few long trials.
+    /// Returns the length of a narrowing trial. Where the server's variance requires longer trials, the remaining
+    /// budget is divided into a few long ones.
     fn narrowing_length_s(&self, estimate: &LoadLineEstimate, rate: f64, room_s: f64) -> f64 {
         let length_s = self.goal.length_s(TrialPurpose::Narrow, rate);
-        // The first trial shows at which rate a long one is worthwhile.
+        // The first narrowing trial is short, because it shows at which rate a long trial is worthwhile.
         let first = !self
             .trials
             .iter()
@@ -311,7 +311,7 @@ impl SearchBudget<'_> {
     }
 }
 
-/// Returns the most informative trial; `None`: the line is known and confirmed, or can't be found.
+/// Returns purpose and rate of the most informative trial; `None`: the line is known and confirmed, or can't be found.
 fn most_informative_trial(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -355,7 +355,7 @@ fn next_higher_rate(goal: &SearchGoal, lower: f64) -> f64 {
     (lower * RISE_FACTOR).min(goal.most_per_s)
 }
 
-/// Returns the throughput of the overloaded target at rate `upper`, and the number of calls that it was measured with.
+/// Returns the throughput of the overloaded target at rate `upper`, and the number of calls from which it was computed.
 fn overload_throughput(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
     let at_upper = trials.iter().filter(|t| t.rate_per_s == upper);
     at_upper
@@ -367,7 +367,7 @@ fn overload_throughput(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
         .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD_RATIO < upper)
 }
 
-/// Returns the most informative trial for a line between two rates.
+/// Returns purpose and rate of the most informative trial for a line between two rates.
 fn trial_between(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -376,7 +376,7 @@ fn trial_between(
     (lower, upper): (f64, f64),
 ) -> Option<(TrialPurpose, f64)> {
     let inside = |rate: f64| round_rate(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
-    // The capacity lies just above the throughput of an overloaded target.
+    // For the first narrowing trial, use that the capacity lies just above the throughput of an overloaded target.
     let narrowed = trials
         .iter()
         .filter(|t| t.purpose >= TrialPurpose::Narrow)
@@ -432,8 +432,8 @@ fn trial_between(
     Some((TrialPurpose::Narrow, rate))
 }
 
-/// Returns the rate at which a trial of this length is most informative for a line near `rate`: a capacity is measured
-/// while the queue grows.
+/// Returns the rate at which a trial is most informative for a line near `rate`: above a capacity, so that the queue
+/// grows.
 fn lifted_rate(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -451,8 +451,8 @@ fn lifted_rate(
     round_rate(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
 }
 
-/// Returns the rate to confirm if nothing more could be learned. If the capacity is measured: the rate near it that
-/// most probably is confirmed. Otherwise: the highest rate below the median estimate that probably passes.
+/// Returns the rate that a confirmation should try. If the capacity is measured, this is the rate near it that most
+/// probably passes; otherwise, the highest rate below the median estimate that probably passes.
 fn rate_to_confirm(
     goal: &SearchGoal,
     trials: &[Trial],
@@ -474,7 +474,7 @@ fn rate_to_confirm(
         .filter(|rate| !is_rejected(trials, *rate))
         .collect();
     let confirmations = estimate.trials(middle, length_s);
-    // A measured capacity determines the line.
+    // If the capacity is measured, it is the line.
     if estimate.capacity_probability() > MIN_CONFIDENCE {
         let best = candidates
             .iter()
@@ -490,7 +490,7 @@ fn rate_to_confirm(
         .into_iter()
         .filter(|rate| *rate <= middle)
         .find(|rate| passes(rate) >= MIN_PASS_CHANCE);
-    // Otherwise a rate that has passed once may pass again.
+    // If no rate is likely enough, accept a rate that has passed once and may pass again.
     let seen = highest_passed_rate(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
     likely
         .into_iter()

@@ -1,11 +1,11 @@
-//! What the user typed: a plan file, or the equivalent flags.
+//! The user's input: a plan file, or the equivalent flags.
 //!
-//! A [`Spec`] is an exact image of the TOML, without defaults. [`fn@read`] parses text, with errors that know their
-//! place in the file; [`fn@resolve`] converts it to a [`crate::Plan`], with every default; [`Spec::filled_in`] writes
-//! the plan back as the TOML of the run directory. The binary calls all three.
+//! A [`Spec`] has exactly the keys of the TOML, without defaults. [`fn@read`] parses a text, and its errors contain the
+//! position in the file. [`fn@resolve`] converts a spec to a [`crate::Plan`], with every default. [`Spec::filled_in`]
+//! adds the plan's defaults to the spec, for the TOML file in the run directory.
 //!
-//! Sections with flags define these as well: the first paragraph above a key is the help of its flag, and further
-//! paragraphs are for plans alone.
+//! Where a section also has flags, the types define both: the first paragraph above a key is the help of its flag, and
+//! further paragraphs appear only in the documentation of plans.
 //!
 //! Paths in a spec are relative to the current directory.
 
@@ -152,9 +152,9 @@ impl Spec {
         }
     }
 
-    /// Returns how long clients with a fixed number of calls wait for the next answer if there is no deadline.
+    /// Returns how long clients with a fixed number of calls wait for any answer if there is no deadline.
     ///
-    /// A queue in the target may then take any time, but a target that stops answering is still noticed.
+    /// Without a deadline, calls may queue in the target for any time, but a target that stops answering is noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
         let applies = self.given_deadline().is_none() && self.has_fixed_call_count();
         applies.then_some(resolve::DEFAULT_DEADLINE)
@@ -169,7 +169,7 @@ impl Spec {
         load.deadline.or(of_call)
     }
 
-    /// Returns whether this is a closed loop that ends after a number of calls and not by time.
+    /// Returns whether this is a closed loop that ends after a number of calls rather than after a time.
     fn has_fixed_call_count(&self) -> bool {
         let load = &self.load;
         load.clients.is_some() && load.calls.is_some() && load.duration.is_none()
@@ -292,7 +292,7 @@ pub struct LoadSpec {
     /// Warm up for this long first, excluded from the totals: "5s".
     ///
     /// Default none.
-    // Listed behind --rate-precision.
+    // The flag is listed after --rate-precision.
     #[arg(long, value_name = "TIME", display_order = 2008, value_parser = units::seconds)]
     pub warmup: Option<Period>,
     /// How long to measure: "30s".

@@ -1,11 +1,13 @@
-//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{words 5 9}}`, `{{now}}`, `{{client}}`,
-//! `{{message}}`, `{{row.NAME}}` and `{{row}}`, and names that earlier answers of a journey bound.
+//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{words 5 9}}`, `{{now}}`,
+//! `{{client}}`, `{{message}}`, `{{row.NAME}}` and `{{row}}`, and the names of values that a journey took from earlier
+//! answers (the key `take` of a step).
 //!
 //! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
-//! the call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
-//! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
+//! the call's number and the time, which are in a [`RenderContext`]. So a run is reproducible, and its shards agree
+//! without communicating. Protocols parse their messages into implementations of [`Render`], which are part of the
+//! plan.
 //!
-//! Long because parsing and rendering a field belong to its list of sources.
+//! Long because parsing and rendering of fields are kept together with the list of their sources.
 
 mod formatting;
 mod live;
@@ -31,7 +33,7 @@ pub use traces::{SpanId, TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
 pub use words::{WordRange, filler_words};
 
-/// The names of fields.
+/// The names of built-in fields.
 const FIELD_NAMES: [&str; 8] = [
     "seq", "uuid", "random", "words", "now", "client", "message", "row",
 ];
@@ -52,33 +54,33 @@ pub enum FieldSource {
     Now(TimeFormat),
     /// A random number for each call.
     Random(RandomRange),
-    /// Common words, of which there is a random number in each call.
+    /// A random number of common words for each call.
     Words(WordRange),
     /// A column of the call's row, or the whole row as JSON.
     Row(Arc<RowColumn>),
-    /// The last output of a command; can't be written in braces.
+    /// The last output of a command. It can't be written in braces.
     Live(Arc<LiveValue>),
-    /// The call's trace ids as the value of `traceparent`; can't be written in braces.
+    /// The call's trace ids as the value of `traceparent`. They can't be written in braces.
     Traceparent,
-    /// A value that an earlier answer of the same journey bound to a name.
+    /// A value that the same journey took from an earlier answer, by its name.
     Taken(TakenField),
 }
 
 /// The format of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeFormat {
-    /// Whole units since 1970; the length of a unit in nanoseconds.
+    /// The number of whole units since 1970. The value is the length of a unit in nanoseconds.
     UnixUnits(u64),
     /// `2026-11-21T09:30:00.123456789Z`
     Rfc3339,
 }
 
-/// A [`FieldSource`] at its position.
+/// A field in a template: its source and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateField {
     /// The source of the value.
     pub source: FieldSource,
-    /// The position among the fields of the data, so that two random fields differ.
+    /// The position among all fields of the call, which makes the values of two random fields differ.
     slot: u32,
 }
 
@@ -112,7 +114,7 @@ pub fn has_fields(text: &str) -> bool {
     text.contains("{{")
 }
 
-/// Returns whether a text contains a field for a column.
+/// Returns whether a text contains a field for a column of the rows.
 pub fn uses_rows(text: &str) -> bool {
     let mut fields = text.split("{{").skip(1);
     fields.any(|inside| {
@@ -161,7 +163,7 @@ pub fn quote_bare(json: &str) -> String {
 }
 
 impl Template {
-    /// Returns a template of a command's output only.
+    /// Returns a template that consists of a command's output.
     pub fn live(value: LiveValue) -> Template {
         Template::of_source(FieldSource::Live(Arc::new(value)))
     }
@@ -183,10 +185,10 @@ impl Template {
         }
     }
 
-    /// Parses `text`. `slots` counts the fields of all the data of a call.
+    /// Parses `text`. `slots` counts the fields in all templates of a call.
     ///
     /// # Errors
-    /// What is wrong with the braces, and what would be right.
+    /// Returns what is wrong with a field, and what would be valid.
     pub fn parse<'a>(
         text: &str,
         slots: &mut u32,
@@ -227,21 +229,22 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Returns the template of a path and query: values that answers bound are percent-encoded, but for a leading path.
+    /// Converts to a template for path and query: values taken from answers are percent-encoded, except at the start of
+    /// the text, where the value may be a path.
     #[must_use]
     pub fn in_url(mut self) -> Template {
         taken::encode(self.parts.iter_mut().skip(1));
         self
     }
 
-    /// Returns the template of a form's text, in which all values that earlier answers bound are percent-encoded.
+    /// Converts to a template for the content of a form, in which all values taken from answers are percent-encoded.
     #[must_use]
     pub fn in_form(mut self) -> Template {
         taken::encode(self.parts.iter_mut());
         self
     }
 
-    /// Returns the position of the name that the text begins with the value of.
+    /// Returns the index of the taken value with which the text begins; `None`: the text begins with something else.
     pub fn leading_taken(&self) -> Option<u16> {
         let first = self.parts.first().and_then(TemplatePart::field);
         first.and_then(|field| match field.source {
@@ -250,7 +253,7 @@ impl Template {
         })
     }
 
-    /// Returns the position of the name whose value is all that the text has; `None`: the text is something else.
+    /// Returns the index of the taken value of which the text consists; `None`: the text contains anything else.
     pub fn alone_taken(&self) -> Option<u16> {
         match self.alone()?.source {
             FieldSource::Taken(taken) => Some(taken.index),
@@ -258,7 +261,7 @@ impl Template {
         }
     }
 
-    /// Returns the positions of the names whose values the template needs ([`FieldScope::taken`]).
+    /// Returns the indices (in [`FieldScope::taken`]) of the taken values that the template contains.
     pub fn needs(&self) -> impl Iterator<Item = u16> + '_ {
         let fields = self.parts.iter().filter_map(TemplatePart::field);
         fields.filter_map(|field| match field.source {
@@ -280,7 +283,7 @@ impl Template {
         }
     }
 
-    /// Returns the text if nothing varies.
+    /// Returns the text if it contains no fields.
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -289,7 +292,7 @@ impl Template {
         }
     }
 
-    /// Appends the text for one message.
+    /// Appends the text for the message of `moment`.
     #[inline]
     pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
@@ -331,7 +334,7 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
         )));
     }
     if let Some(column) = name.strip_prefix("row.") {
-        // A column's name may contain blanks.
+        // The whole rest is the column's name, which may contain blanks.
         let column = inside.strip_prefix("row.").unwrap_or(column);
         let rows = rows.ok_or_else(no_rows)?;
         let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
@@ -380,7 +383,7 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
 }
 
 impl TemplateField {
-    /// Returns whether the value is a number, of [`TemplateField::digits`] decimals.
+    /// Returns whether the value is a number. Its number of decimals is [`TemplateField::digits`].
     pub fn is_number(&self) -> bool {
         match self.source {
             FieldSource::Seq
@@ -397,7 +400,7 @@ impl TemplateField {
         }
     }
 
-    /// Returns the decimals of a number; 0 for any other value.
+    /// Returns the number of decimals of a number; 0 for any other value.
     pub fn digits(&self) -> u8 {
         match self.source {
             FieldSource::Random(random) => random.digits,
@@ -405,7 +408,7 @@ impl TemplateField {
         }
     }
 
-    /// Returns the number without its decimal point; 0 for any other value.
+    /// Returns a number as an integer in units of its last decimal; 0 for any other value.
     #[inline]
     pub fn number(&self, moment: &RenderContext<'_>) -> i64 {
         match &self.source {
@@ -424,7 +427,7 @@ impl TemplateField {
         }
     }
 
-    /// Returns a random UUID, whatever the source.
+    /// Returns the random UUID of the field's position, whatever the field's source is.
     #[inline]
     pub fn uuid(&self, moment: &RenderContext<'_>) -> [u8; 16] {
         moment.uuid(self.slot)

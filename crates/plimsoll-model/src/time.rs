@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds since the start of the run's clock. Only differences are meaningful.
 ///
-/// A `u64` rather than [`std::time::Instant`], so that simulated time, schedules and samples are plain values.
+/// The type contains a `u64` instead of a [`std::time::Instant`], so that simulated time, schedules and samples are
+/// plain values.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -17,10 +18,10 @@ pub struct Time(pub u64);
 impl Time {
     /// The start of the run's clock.
     pub const ZERO: Time = Time(0);
-    /// Later than anything that can happen in a run; used for "never".
+    /// A time after any event of a run, which means "never".
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// Returns the nanoseconds from `earlier` to `self`; 0 where `earlier` is the later one.
+    /// Returns the nanoseconds from `earlier` to `self`; 0 if `earlier` is later than `self`.
     #[inline]
     pub fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)

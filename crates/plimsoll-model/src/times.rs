@@ -1,4 +1,4 @@
-//! A histogram of times that is allocated when the first one is recorded.
+//! A histogram of times, whose memory is allocated when the first time is recorded.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,15 +8,15 @@ use hdrhistogram::Histogram;
 /// The longest time that a histogram resolves: one hour. Longer times count as one hour.
 pub const MAX_TIME_NS: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits of times.
+/// Number of significant decimal digits of times.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Maximum number of buckets of packed times; more are merged faster as a histogram.
+/// Maximum number of buckets of packed times; a larger number is merged faster as a histogram.
 const MAX_PACKED_BUCKETS: usize = 1024;
 
 /// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits). Its memory (270 KB) is allocated with the
-/// first recorded time. Times that were read from a file stay packed, with memory for their distinct values, until
-/// their histogram is needed.
+/// first recorded time. Times that were read from a file stay in a packed form, which takes memory only for their
+/// distinct values, until their histogram is needed.
 #[derive(Clone, Default)]
 pub struct TimeHistogram(HistogramStorage);
 
@@ -28,13 +28,13 @@ enum HistogramStorage {
     Packed(Box<PackedHistogram>),
 }
 
-/// Times in the sparse form of a file.
+/// Times in a sparse form, as in a file.
 #[derive(Clone, Default)]
 struct PackedHistogram {
     /// A value of each non-empty bucket, ascending, with its count.
     buckets: Vec<(u64, u64)>,
     len: u64,
-    /// The same times as a histogram, once needed.
+    /// The same times as a histogram, created when it is first needed.
     histogram: OnceLock<Histogram<u64>>,
 }
 
@@ -53,7 +53,7 @@ impl PackedHistogram {
         }
     }
 
-    /// Returns the sum of both.
+    /// Returns the times of both, merged.
     fn with(&self, other: &PackedHistogram) -> PackedHistogram {
         let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
@@ -80,7 +80,7 @@ impl PackedHistogram {
 }
 
 impl TimeHistogram {
-    /// Counts one time. Above an hour it counts as an hour.
+    /// Counts one time. A time above an hour counts as an hour.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram_mut().saturating_record(ns.min(MAX_TIME_NS));
@@ -120,7 +120,7 @@ impl TimeHistogram {
                 .iter_recorded()
                 .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
             HistogramStorage::Packed(packed) => {
-                // The stored value of a bucket is the greatest one that a histogram reports.
+                // The packed value of a bucket is converted to the greatest value in it, which a histogram reports.
                 static LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
                 let layout = LAYOUT.get_or_init(new_histogram);
                 let buckets = packed.buckets.iter();
@@ -129,7 +129,7 @@ impl TimeHistogram {
         }
     }
 
-    /// Returns the histogram, if anything was recorded.
+    /// Returns the histogram; `None`: nothing was recorded.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         match &self.0 {
             HistogramStorage::None => None,
@@ -189,7 +189,7 @@ impl TimeHistogram {
 }
 
 impl FromIterator<(u64, u64)> for TimeHistogram {
-    /// Collects values in nanoseconds, ascending, each with its count. The sum of the counts must fit into a `u64`.
+    /// Collects times in nanoseconds, ascending, each with its count. The sum of the counts must fit into a `u64`.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> TimeHistogram {
         let mut packed = PackedHistogram::default();
         for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {

@@ -1,7 +1,7 @@
-//! Comparisons of two versions of a service, such as two commits: what was compared, what the intervals say, and how the
-//! error probability is divided over the comparisons of a search for the first slower commit.
+//! Comparisons of two versions of a service, such as two commits: the versions, the verdict from the intervals, and the
+//! division of the error probability over the comparisons of a search for the first slower commit.
 //!
-//! Pure: `plimsoll track` measures a ladder of two rungs for each comparison, and this module reads its record.
+//! `plimsoll track` measures a ladder of two rungs for each comparison, and this module evaluates the ladder's record.
 
 use std::path::Path;
 
@@ -18,15 +18,16 @@ use crate::{document, input};
 /// The record's file name in the directory of a comparison.
 pub const FILE_NAME: &str = "track.json";
 
-/// What the new version may exceed the old one by unless flags or the plan say otherwise: half of a change of 5 % of
-/// the p99 and of 3 % of the server's CPU time, so that these are told from no change with equal ease.
+/// Default limits on how far the new version may exceed the old one. They are half of the changes that should be
+/// detected, 5 % of the p99 and 3 % of the server's CPU time. So such a change is as easy to distinguish from the limit
+/// as no change at all.
 pub const DEFAULT_GATES: [&str; 2] = ["p99 +2.5%", "server_cpu +1.5%"];
 
 /// Probability that any interval of a comparison, or of a whole search, misses the true change.
 ///
-/// Three eighths of it belong to the p99 and the server's CPU time, and half of that to the side on which a version is
-/// called slower. So one version in 500, at most, whose change is exactly what is allowed is called slower, and an
-/// unchanged one far more rarely.
+/// Three eighths of it are for the p99 and the server's CPU time, and half of these for the side on which a version is
+/// judged slower. So if a version's change is exactly the allowed one, it is judged slower in at most 1 of 500 cases;
+/// an unchanged version is judged slower far more rarely.
 pub const ERROR_PROBABILITY: f64 = 0.01;
 
 /// Metrics that are reported whether or not a gate limits them.
@@ -36,15 +37,15 @@ const REPORTED_METRICS: [LadderMetric; 3] = [
     LadderMetric::ServerCpu,
 ];
 
-/// What a comparison found.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackJudgement {
-    /// Every interval is within what is allowed.
+    /// Every interval is within the allowed change.
     NotSlower,
-    /// A whole interval is beyond what is allowed.
+    /// At least one whole interval exceeds the allowed change.
     Slower,
-    /// An interval is on both sides of what is allowed, or the versions fail too differently to be compared.
+    /// An interval contains the allowed change, or the versions' failure rates differ too much for a comparison.
     Undecided,
 }
 
@@ -59,13 +60,13 @@ pub struct TrackedVersion {
     /// The first line of the commit's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Whether changes that are not committed were measured on top of the commit.
+    /// Whether the measured version includes uncommitted changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dirty: bool,
-    /// The command that built it, with secrets masked; left out where there was none.
+    /// The command that built the version, with secrets masked; left out where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// The command that served it, with secrets masked.
+    /// The command that started the server, with secrets masked.
     pub serve: String,
 }
 
@@ -78,24 +79,24 @@ pub struct MetricChange {
     pub old: Option<f64>,
     /// The new version's value.
     pub new: Option<f64>,
-    /// The lower end of the change's interval, in percent of the old value; `None`: too little was measured.
+    /// The lower end of the change's interval, in percent of the old value; `None`: there is too little data.
     pub low_percent: Option<f64>,
     /// The upper end.
     pub high_percent: Option<f64>,
-    /// What is allowed; left out where nothing is limited.
+    /// The gate that limits the change; left out where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-    /// The position of the interval relative to what is allowed.
+    /// The position of the interval relative to the allowed change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<GateOutcome>,
 }
 
-/// The change of the server's memory: the highest resident set of all its processes in a replicate.
+/// The change of the server's memory, which is the highest resident set of all its processes in a replicate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryChange {
     /// The median of the old version's replicates, bytes.
     pub old_bytes: f64,
-    /// The median of the new version's.
+    /// The median of the new version's replicates, bytes.
     pub new_bytes: f64,
     /// The lower end of the change's interval, in percent of the old value; `None`: too few replicates.
     pub low_percent: Option<f64>,
@@ -108,7 +109,7 @@ pub struct MemoryChange {
 pub struct VersionComparison {
     /// The ladder's directory, relative to the record's.
     pub directory: String,
-    /// How often both servers were started.
+    /// Number of replicates; both servers were restarted for each.
     pub replicates: usize,
     /// Rounds in which each version had a batch of calls.
     pub rounds: usize,
@@ -119,7 +120,7 @@ pub struct VersionComparison {
     /// Whether one version failed so much more often than the other that their times can't be compared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails_differently: bool,
-    /// What the intervals say.
+    /// The verdict that follows from the intervals.
     pub verdict: TrackJudgement,
     /// The metrics' changes, limited ones first.
     pub changes: Vec<MetricChange>,
@@ -129,7 +130,7 @@ pub struct VersionComparison {
 }
 
 impl VersionComparison {
-    /// Reads what a ladder of two rungs found; `directory` is where it is.
+    /// Evaluates a ladder of two rungs, which is stored in `directory`.
     pub fn of(
         ladder: &LadderRecord,
         directory: String,
@@ -219,51 +220,52 @@ fn memory_change(ladder: &LadderRecord, alpha: f64) -> Option<MemoryChange> {
     })
 }
 
-/// Divides an error probability over the comparisons of a search, whose number is not known beforehand: commits that
-/// can't be built make a search longer. The shares never exceed the whole.
+/// Divides an error probability over the comparisons of a search. Their number is not known in advance, since commits
+/// that can't be built make a search longer. The sum of the shares never exceeds the total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorBudget {
     left: f64,
 }
 
 impl ErrorBudget {
-    /// Returns a budget of which nothing has been spent.
+    /// Creates a budget of which nothing has been spent.
     pub fn new(error_probability: f64) -> ErrorBudget {
         ErrorBudget {
             left: error_probability,
         }
     }
 
-    /// Takes the share of the next comparison, while the first slower commit may be any of `candidates`. A share is left
-    /// for each comparison that halving takes from there on, and one for a longer search.
+    /// Spends and returns the share of the next comparison, while the first slower commit is one of `candidates`
+    /// commits. Equal shares remain for each further comparison of the bisection, and one for a longer search.
     pub fn spend(&mut self, candidates: usize) -> f64 {
         let share = self.left / f64::from(halvings(candidates) + 1);
         self.left -= share;
         share
     }
 
-    /// Returns what has not been spent.
+    /// Returns the error probability that has not been spent.
     pub fn left(&self) -> f64 {
         self.left
     }
 }
 
-/// Returns how many halvings single one out of `candidates`, at least one: the base-2 logarithm, rounded up.
+/// Returns how many halvings it takes to find one of `candidates` commits: the base-2 logarithm, rounded up, and at
+/// least one.
 fn halvings(candidates: usize) -> u32 {
     candidates.max(2).next_power_of_two().trailing_zeros()
 }
 
-/// What a step of a search found about a commit.
+/// The result of a search's step for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitFinding {
-    /// It is slower than the good commit by more than is allowed.
+    /// The commit is slower than the good commit by more than the allowed change.
     Slower,
-    /// It is not.
+    /// The commit is not slower by more than that.
     NotSlower,
-    /// The longest comparison did not decide.
+    /// Even the longest comparison was inconclusive.
     Undecided,
-    /// It can't be built, or its server does not start; it was skipped.
+    /// The commit was skipped, because it can't be built or its server does not start.
     Skipped,
 }
 
@@ -272,31 +274,31 @@ pub enum CommitFinding {
 pub struct CommitCheck {
     /// The commit.
     pub version: TrackedVersion,
-    /// What was found.
+    /// The result for the commit.
     pub outcome: CommitFinding,
-    /// The comparisons with the good commit, the second one longer; empty where the commit was skipped.
+    /// The comparisons with the good commit, of which the second is longer; empty where the commit was skipped.
     pub comparisons: Vec<VersionComparison>,
 }
 
 /// A search for the first slower commit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommitSearch {
-    /// Commits of the range.
+    /// Number of commits in the range.
     pub commits: usize,
     /// The steps, in order; the first compares the bad commit with the good one.
     pub steps: Vec<CommitCheck>,
     /// The first slower commit; left out where it was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_slower: Option<TrackedVersion>,
-    /// Ids of the commits that may be the first slower one, the newest first; empty where it was found, or where nothing
-    /// is slower.
+    /// Ids of the commits that may be the first slower one, the newest first; empty where it was found, or where no
+    /// commit is slower.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<String>,
-    /// Upper bound of the probability that any comparison was decided wrongly.
+    /// Upper bound of the probability that any comparison had a wrong verdict.
     pub error_probability: f64,
 }
 
-/// What `plimsoll track` measured.
+/// The record of a `plimsoll track`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrackRecord {
     /// The version of the run format.
@@ -307,15 +309,15 @@ pub struct TrackRecord {
     pub started_at: Timestamp,
     /// The version to compare with.
     pub old: TrackedVersion,
-    /// The version to judge; the bad commit of a search.
+    /// The version to judge; in a search, the bad commit.
     pub new: TrackedVersion,
-    /// What the new version may exceed the old one by.
+    /// The limits on how far the new version may exceed the old one.
     pub gates: Vec<Gate>,
-    /// What was found; `None`: interrupted before that.
+    /// The verdict; `None`: the measurement was interrupted before there was one.
     pub verdict: Option<TrackJudgement>,
     /// The result in a sentence.
     pub summary: String,
-    /// Whether a signal ended it.
+    /// Whether a signal ended the measurement.
     pub interrupted: bool,
     /// The comparison; left out where a search made several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,12 +339,12 @@ impl TrackRecord {
     /// Reads the record in `dir`.
     ///
     /// # Errors
-    /// When there is none, or it was written in another version of the format.
+    /// When there is no record, or it was written in another version of the format.
     pub fn load(dir: &Path) -> Result<TrackRecord, RunError> {
         document::read(&dir.join(FILE_NAME))
     }
 
-    /// Returns whether `dir` holds a record.
+    /// Returns whether `dir` contains a record.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }

@@ -1,7 +1,7 @@
-//! Durations, rates and sizes as people type them: always with a unit.
+//! Parses and formats durations, rates and sizes as people type them, always with a unit.
 //!
-//! A number without unit is rejected, because `30` could be seconds or milliseconds. Formatted values parse to the
-//! same value. The spec and the command line use these types; a plan holds the bare values.
+//! A number without unit is rejected, because `30` could be seconds or milliseconds. Formatted values parse to the same
+//! value. The spec and the command line use these types; a plan contains plain numbers and durations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ const SIZE_UNITS: &[(&str, f64)] = &[
     ("GiB", 1_073_741_824.0),
 ];
 
-/// Ten years: longer than any run, and its nanoseconds fit into 64 bits.
+/// Maximum duration: ten years, which is longer than any run and fits into 64 bits of nanoseconds.
 const MAX_PERIOD_NS: f64 = 3_650.0 * 86_400e9;
 
 /// Splits `text` into the leading number (digits, one point, `_` between digits) and the rest.
@@ -63,7 +63,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, &text[end..]))
 }
 
-/// The syntax of one kind of quantity, and the words of its errors.
+/// The syntax of one kind of quantity, and words for its error messages.
 struct QuantityKind {
     /// The name, singular and plural: `a rate`, `rates`.
     names: [&'static str; 2],
@@ -71,7 +71,7 @@ struct QuantityKind {
     units: &'static [(&'static str, f64)],
     /// The accepted units, in words.
     known_units: &'static str,
-    /// The smallest value that is too large, and the largest valid one in words.
+    /// The smallest value that is too large, and the text of the largest valid value.
     limit: (f64, &'static str),
 }
 
@@ -79,7 +79,7 @@ impl QuantityKind {
     /// Trims blanks and rejects negative values.
     ///
     /// # Errors
-    /// Where the value is negative.
+    /// When the value is negative.
     fn trim<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         match text.trim() {
             text if text.starts_with('-') => Err(format!("`{text}` is negative")),
@@ -92,8 +92,8 @@ impl QuantityKind {
         format!("`{text}` is not {what}: write {}", self.example)
     }
 
-    /// Parses the number at the start of `rest` and the unit that follows it; returns the number, the factor of the
-    /// unit, and the remaining text. `whole`: the complete text; `right`: examples with a unit.
+    /// Parses the number at the start of `rest` and the unit after it. Returns the number, the factor of the unit, and
+    /// the remaining text. For messages: `whole` is the complete text, and `right` consists of examples with a unit.
     fn next<'a>(
         &self,
         (whole, rest): (&str, &'a str),
@@ -204,12 +204,12 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rust prints the shortest digits that parse to the same number.
+        // Rust formats a float with the fewest digits that parse to the same number.
         write!(f, "{}/s", self.0)
     }
 }
 
-/// Parses a duration in which a number without unit means seconds, such as the duration of a load.
+/// Parses a duration, such as that of a load. A number without a unit means seconds.
 ///
 /// # Errors
 /// When `text` is not a duration.
@@ -217,7 +217,7 @@ pub fn seconds(text: &str) -> Result<Period, String> {
     with_default_unit(text, "s").parse()
 }
 
-/// Parses a rate; a number without unit is per second.
+/// Parses a rate. A number without a unit is per second.
 ///
 /// # Errors
 /// When `text` is not a rate.
@@ -256,8 +256,8 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Implements serialisation as text. Deserialisation also reads numbers, which have no unit, only to report which unit
-/// to add.
+/// Implements serialisation as text. Deserialisation rejects numbers, which have no unit, with an error that says which
+/// unit to add.
 macro_rules! typed_with_unit {
     ($type:ident, $expecting:literal) => {
         impl serde::Serialize for $type {
@@ -279,7 +279,7 @@ macro_rules! typed_with_unit {
                     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
                         text.parse().map_err(E::custom)
                     }
-                    // Parsed as text, a number gives the error that says which unit to add.
+                    // Parsing the number as text gives an error that says which unit to add.
                     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }

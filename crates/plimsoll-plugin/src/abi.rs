@@ -3,13 +3,13 @@
 
 use std::ffi::c_char;
 
-/// `PLIMSOLL_CODEC_ABI`.
+/// The version of the interface, `PLIMSOLL_CODEC_ABI`.
 pub const VERSION: u32 = 1;
 
 /// The only symbol that a plugin exports.
 pub const ENTRY_SYMBOL: &str = "plimsoll_codec";
 
-/// Result codes of functions: `PLIMSOLL_OK` and those after it.
+/// Result codes of functions: `PLIMSOLL_OK` and the codes after it.
 pub mod result {
     pub const OK: i32 = 0;
     pub const MORE: i32 = 1;
@@ -19,13 +19,13 @@ pub mod result {
     pub const FAILED: i32 = 5;
 }
 
-/// `PLIMSOLL_CLIENT`, `PLIMSOLL_SERVER`.
+/// The values of `sender`: `PLIMSOLL_CLIENT` and `PLIMSOLL_SERVER`.
 pub mod sender {
     pub const CLIENT: u32 = 0;
     pub const SERVER: u32 = 1;
 }
 
-/// `plimsoll_frame.kind`.
+/// The values of `plimsoll_frame.kind`.
 pub mod kind {
     pub const REQUEST: u32 = 0;
     pub const ONEWAY: u32 = 1;
@@ -33,7 +33,7 @@ pub mod kind {
     pub const GOAWAY: u32 = 3;
 }
 
-/// `PLIMSOLL_MAKE_REQUEST` and those after it.
+/// The kinds of frames that `make` creates: `PLIMSOLL_MAKE_REQUEST` and the constants after it.
 pub mod make {
     pub const REQUEST: u32 = 0;
     pub const RESPONSE: u32 = 1;
@@ -118,7 +118,7 @@ pub struct Host {
     pub log: unsafe extern "C" fn(level: u32, text: *const c_char, length: u64),
 }
 
-/// The function behind [`ENTRY_SYMBOL`].
+/// The type of the function [`ENTRY_SYMBOL`].
 pub type EntryFn = unsafe extern "C" fn(host: *const Host) -> *const Table;
 
 #[cfg(test)]

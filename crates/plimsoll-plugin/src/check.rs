@@ -1,15 +1,15 @@
-//! Validation of what a plugin returned, before it is used.
+//! Validation of the values that a plugin returned, before they are used.
 //!
-//! Invariant: a returned frame lies within the input, its payload within the frame, and its length is above
-//! 0, so that a caller that removes frames from a buffer always advances and never passes its end. The
-//! functions are pure and call no plugin.
+//! Invariant: a returned frame lies within the input, its payload lies within the frame, and its length is above 0, so
+//! that a caller that removes frames from a buffer always advances and never passes its end. The functions are pure and
+//! call no plugin.
 
 use std::time::Duration;
 
 use crate::abi::{self, kind as kinds, result};
 use crate::frame::{DecodeResult, Frame, FrameKind, Match};
 
-/// Why the connection whose bytes were decoded cannot continue.
+/// The reason why the connection whose bytes were decoded cannot continue.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecFault {
@@ -59,12 +59,12 @@ pub enum CodecFault {
     },
 }
 
-/// What the plugin returned about an incomplete frame.
+/// The known properties of an incomplete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialFrame {
     /// The frame's id; not 0.
     pub id: u64,
-    /// A value of the plugin's own, which is passed back to it.
+    /// An opaque value from the plugin, which is passed back to it.
     pub note: u64,
     /// The kind of the frame.
     pub kind: FrameKind,
@@ -90,7 +90,7 @@ fn fault(function: &'static str, result: i32) -> CodecFault {
 /// Converts the result code of `match`.
 ///
 /// # Errors
-/// If the code is not allowed for `match`.
+/// Returns an error if the code is not allowed for `match`.
 pub fn matched(result: i32) -> Result<Match, CodecFault> {
     match result {
         result::OK => Ok(Match::Yes),
@@ -100,10 +100,10 @@ pub fn matched(result: i32) -> Result<Match, CodecFault> {
     }
 }
 
-/// Validates what `decode` returned for `given` bytes, where frames may have `limit` bytes.
+/// Validates the result of `decode` for `given` bytes. Frames may have at most `limit` bytes.
 ///
 /// # Errors
-/// If the bytes are not a frame, or the plugin's values are inconsistent.
+/// Returns an error if the bytes are not a frame, or the plugin's values are inconsistent.
 #[inline]
 pub fn decoded(
     result: i32,
@@ -166,7 +166,8 @@ fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Fram
     })
 }
 
-/// Returns the fault for a frame over the limit. The call can be answered if both its id and its length are known.
+/// Returns the fault for a frame over the limit. The request can be answered only if both its id and its length are
+/// known.
 fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
     let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
     let head = kind(frame)
@@ -211,17 +212,17 @@ fn kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
 pub enum WriteResult {
     /// The length of the frame: at least 1 and at most the buffer's size.
     Bytes(usize),
-    /// The buffer was too small; the required size.
+    /// The buffer was too small; contains the required size.
     TooSmall(usize),
     /// The protocol has no such frame.
     Nothing,
 }
 
-/// Validates the result code and length that `encode` or `make` returned for a buffer of `room` bytes, where
-/// `most` is the maximum size.
+/// Validates the result code and length that `encode` or `make` returned for a buffer of `room` bytes. The buffer may
+/// have at most `most` bytes.
 ///
 /// # Errors
-/// If the input is not a frame, or the plugin's values are inconsistent.
+/// Returns an error if the input is not a frame, or the plugin's values are inconsistent.
 #[inline]
 pub fn written(
     function: &'static str,

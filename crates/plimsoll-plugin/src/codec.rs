@@ -15,7 +15,7 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Maximum number of bytes by which a written frame may exceed its input.
 const MAX_OVERHEAD_BYTES: usize = 64 << 10;
 
-/// Overhead that suffices for most written frames: the first attempt reserves this much. Bytes.
+/// Overhead in bytes that suffices for most written frames; the first attempt reserves this much.
 const TYPICAL_OVERHEAD_BYTES: usize = 64;
 
 /// A loaded plugin. Cloning is cheap; it can be called from any thread.
@@ -28,15 +28,15 @@ impl Codec {
     /// Loads a shared object for the lifetime of the process. Its code is trusted with the process.
     ///
     /// # Errors
-    /// If the file cannot be loaded, or is not a codec plugin of this version.
+    /// Returns an error if the file cannot be loaded, or is not a codec plugin of this version.
     pub fn load(path: &Path) -> Result<Codec, LoadError> {
         PluginFunctions::load(path).map(Codec::with)
     }
 
-    /// Makes a codec of a plugin that is part of this program.
+    /// Creates a codec from a plugin that is part of this program.
     ///
     /// # Errors
-    /// If its name is invalid.
+    /// Returns an error if its name is invalid.
     pub fn built_in<P: Plugin>() -> Result<Codec, LoadError> {
         PluginFunctions::of(guest::table::<P>()).map(Codec::with)
     }
@@ -55,7 +55,7 @@ impl Codec {
     /// Returns whether a connection that begins with `bytes` uses the protocol.
     ///
     /// # Errors
-    /// If the plugin fails.
+    /// Returns an error if the plugin fails.
     pub fn matches(&self, bytes: &[u8], sender: SenderRole) -> Result<Match, CodecFault> {
         check::matched(self.functions.matches(bytes, sender as u32))
     }
@@ -63,7 +63,7 @@ impl Codec {
     /// Decodes the frame at the beginning of `bytes`, of at most `limit` bytes.
     ///
     /// # Errors
-    /// If the bytes are not a frame, or the plugin fails.
+    /// Returns an error if the bytes are not a frame, or the plugin fails.
     #[inline]
     pub fn decode(
         &self,
@@ -79,11 +79,11 @@ impl Codec {
         check::decoded(result, &frame, bytes.len(), limit)
     }
 
-    /// Appends `frame`, which was decoded with this note, with another id: one below 2^32, or one that was
+    /// Appends `frame`, which was decoded with `note`, with another id: either an id below 2^32, or one that was
     /// decoded before.
     ///
     /// # Errors
-    /// If the plugin fails; nothing is then appended.
+    /// Returns an error if the plugin fails; nothing is then appended.
     #[inline]
     pub fn encode(
         &self,
@@ -95,15 +95,15 @@ impl Codec {
         let written = append("encode", frame.len(), out, |room| {
             self.functions.encode(frame, note, id, room)
         });
-        // `encode` cannot return that there is no such frame.
+        // The boolean does not matter: `encode` cannot report that there is no such frame.
         written.map(|_| ())
     }
 
-    /// Appends a new frame; returns `false` if the protocol has no such frame. `note` is that of the request
-    /// being answered, otherwise 0.
+    /// Appends a new frame; returns `false` if the protocol has no such frame. `note` is the note of the request that
+    /// is being answered, otherwise 0.
     ///
     /// # Errors
-    /// If the plugin fails; nothing is then appended.
+    /// Returns an error if the plugin fails; nothing is then appended.
     pub fn make(
         &self,
         what: MakeKind,
@@ -118,7 +118,7 @@ impl Codec {
     }
 }
 
-/// Appends the frame that `write` makes of an input of `from` bytes; returns `false` if there is no such frame.
+/// Appends the frame that `write` creates from an input of `from` bytes; returns `false` if there is no such frame.
 #[inline]
 fn append(
     function: &'static str,
@@ -143,7 +143,7 @@ fn append(
     };
     out.truncate(start + length);
     match written? {
-        // The plugin must not request space twice.
+        // A plugin must not request a larger buffer twice.
         WriteResult::TooSmall(needed) => Err(CodecFault::Room {
             function,
             needed: needed as u64,

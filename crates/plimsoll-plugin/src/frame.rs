@@ -1,4 +1,4 @@
-//! The frames that a plugin decodes, and the kinds of frames that it makes.
+//! The frames that a plugin decodes, and the kinds of frames that it can create.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct Frame {
     pub length: usize,
     /// The id that the sender chose.
     pub id: u64,
-    /// A value of the plugin's own, which is passed back to it.
+    /// An opaque value from the plugin, which is passed back to it.
     pub note: u64,
     /// The kind of the frame.
     pub kind: FrameKind,
@@ -60,12 +60,12 @@ pub struct Frame {
 pub enum DecodeResult {
     /// A complete frame.
     Frame(Frame),
-    /// The frame is incomplete. Holds the total number of bytes needed, if it is known: more than are available, and
+    /// The frame is incomplete. Contains the total number of bytes needed, if it is known: more than are available, and
     /// at most the limit.
     More(Option<usize>),
 }
 
-/// The kinds of frames that a plugin can make.
+/// The kinds of frames that a plugin can create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MakeKind {

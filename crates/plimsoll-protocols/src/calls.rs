@@ -38,7 +38,7 @@ pub(crate) enum CallLookup {
 
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// Its length is 0 or a power of two.
+    /// The slots of the calls. The length is 0 or a power of two.
     ring: Box<[CallSlot]>,
     in_flight: u32,
     next_id: u32,

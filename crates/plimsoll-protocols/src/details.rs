@@ -2,7 +2,7 @@
 
 use plimsoll_model::Outcome;
 
-/// The most texts of one outcome.
+/// The maximum number of texts that a connection reports for one outcome.
 const MAX_TEXTS_PER_OUTCOME: u64 = 3;
 
 /// The number of texts that a connection has reported, in two bits for each outcome.
@@ -16,7 +16,7 @@ impl DetailBudget {
         self.0[word] >> shift & 3 < MAX_TEXTS_PER_OUTCOME
     }
 
-    /// Counts a text; returns false if it must not be reported.
+    /// Counts a text. Returns false if the limit is reached and the text must not be reported.
     #[cold]
     pub(crate) fn take_one(&mut self, outcome: Outcome) -> bool {
         let wanted = self.has_room(outcome);

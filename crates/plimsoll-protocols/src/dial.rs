@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 /// The recommended Connection Attempt Delay of RFC 8305 §8.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Tries the next address when one fails, or in parallel when it takes long.
+/// Tries the addresses in order: the next one when an attempt fails, or in parallel after [`ATTEMPT_DELAY`].
 ///
 /// # Errors
 /// Returns the last address and its error if no address can be connected to.
@@ -37,7 +37,7 @@ pub(crate) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, i
             Some(attempt) = attempts.join_next() => match attempt {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(failed)) => last = Some(failed),
-                // An attempt neither panics nor is cancelled.
+                // Can't happen: an attempt neither panics nor is cancelled.
                 Err(_) => {}
             },
             () = tokio::time::sleep(ATTEMPT_DELAY), if left.len() > 0 => {}
@@ -61,7 +61,7 @@ pub(crate) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> 
     loop {
         proxy.write_all(&asked).await.map_err(|e| proxy_error(&e))?;
         asked.clear();
-        // Reads byte by byte, so that nothing the target sends is consumed.
+        // Reads byte by byte, so that no bytes of the target are consumed.
         answer.push(proxy.read_u8().await.map_err(|e| proxy_error(&e))?);
         let (taken, is_open) = opening.advance(&answer, &mut asked)?;
         answer.drain(..taken);

@@ -89,8 +89,8 @@ impl BasicAuthFlags {
     }
 }
 
-/// Flags of every command that connects to a server: how the server is authenticated, and the client. They have the
-/// names of keys of a `TlsSpec`.
+/// Flags of every command that connects to a server, for the authentication of server and client. The fields have the
+/// names of a `TlsSpec`'s keys.
 #[derive(Debug, Default, Args, Serialize)]
 pub struct TlsFlags {
     /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
@@ -127,7 +127,7 @@ pub struct TlsFlags {
 /// Parses the values of `flag` (`--metadata` or `--header`): all values of a name, in order.
 ///
 /// # Errors
-/// The same as those of [`named`].
+/// Returns the errors of [`named`].
 pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut fields = BTreeMap::new();
     for typed in typed {
@@ -140,7 +140,7 @@ pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataS
 /// Parses the values of `flag` as a map with one value for each name; names are case-sensitive.
 ///
 /// # Errors
-/// The same as those of [`named`], and when a name is given twice.
+/// Returns the errors of [`named`], and an error when a name is given twice.
 pub fn map_entries(
     flag: &str,
     typed: &[String],
@@ -196,7 +196,7 @@ pub fn named<'a>(
 #[derive(Clone, Copy, Debug)]
 pub struct GoodputBound(GoodputFieldSelector, Period);
 
-/// Returns the field of a plan that a bound is written to.
+/// A function that returns the plan field that a bound is stored in.
 type GoodputFieldSelector = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
 impl FromStr for GoodputBound {
@@ -221,7 +221,7 @@ impl FromStr for GoodputBound {
     }
 }
 
-/// Combines all bounds; `None` if there are none.
+/// Combines all bounds into the plan's section; `None` if there are no bounds.
 pub fn goodput(bounds: &[GoodputBound]) -> Option<GoodputSpec> {
     if bounds.is_empty() {
         return None;

@@ -6,7 +6,7 @@ pub mod lines;
 /// An environment variable of older load scripts, and the variable of Plimsoll that it sets.
 #[derive(Clone, Copy, Debug)]
 pub struct VariableAlias {
-    /// The name in the other tool.
+    /// The variable's name in the older scripts.
     pub name: &'static str,
     /// The variable of Plimsoll with the same meaning.
     pub variable: &'static str,
@@ -21,14 +21,14 @@ pub struct VariableAlias {
 pub enum AliasConversion {
     /// The value is used as it is.
     Plain {
-        /// The unit of a number without one.
+        /// The unit that is appended to a bare number.
         unit: &'static str,
     },
     /// A URL, whose scheme and port may be missing.
     Url([SchemeMapping; 2]),
 }
 
-/// `http://` or `https://`, the scheme that replaces it, and the port of a URL that has none.
+/// `http://` or `https://`, the scheme that replaces it, and the default port.
 pub type SchemeMapping = (&'static str, &'static str, u16);
 
 impl VariableAlias {
@@ -62,9 +62,9 @@ impl VariableAlias {
 pub struct ForeignTool {
     /// The tool's name.
     pub name: &'static str,
-    /// The tool's name of the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
+    /// The tool's name for the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,
-    /// The tool's flags with numbers: the flag, ours in its place, and the unit of a number without one.
+    /// The tool's flags with numbers: the flag, our equivalent, and the unit that is appended to a bare number.
     pub number_flags: &'static [(&'static str, &'static str, &'static str)],
     /// The tool's flag for the number of threads, which is translated into a minimum number of connections.
     pub threads_flag: &'static str,

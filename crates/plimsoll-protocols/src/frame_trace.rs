@@ -10,7 +10,7 @@ pub(crate) type DirectionTraces = [DirectionTrace; 2];
 pub(crate) struct DirectionTrace {
     /// The beginning of a frame that has not arrived completely.
     pending: Vec<u8>,
-    /// Bytes of another protocol have arrived, so no more bytes are read.
+    /// Whether bytes of another protocol have arrived; the rest of the connection is then ignored.
     is_unreadable: bool,
 }
 
@@ -48,7 +48,7 @@ impl DirectionTrace {
     }
 }
 
-/// Returns a function that makes the line for bytes of another protocol.
+/// Returns a function that converts the error for bytes of another protocol to a trace line.
 pub(crate) fn not_this_protocol<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
     move |error| format!("not {protocol} ({error}); the rest is not traced")
 }

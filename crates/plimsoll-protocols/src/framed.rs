@@ -1,5 +1,5 @@
 //! The client side of a connection whose frames carry request ids: matches responses to calls, sends heartbeats, and
-//! reports failures. A [`FrameFormat`] implements what differs between such protocols.
+//! reports failures. A [`FrameFormat`] implements the parts that differ between protocols.
 //!
 //! Invariants: every call that was started and not cancelled is in `calls` or in `unreported`, and leaves it with
 //! exactly one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a
@@ -18,9 +18,9 @@ mod settings;
 
 pub(crate) use settings::{FramedSettings, check};
 
-/// The most failure texts that one connection reports.
+/// The maximum number of failure texts that one connection reports.
 const MAX_DETAILS: u8 = 5;
-/// The longest failure text. Characters.
+/// The maximum length of a failure text. Characters.
 const MAX_DETAIL_CHARS: usize = 300;
 
 /// An empty buffer for partial frames is freed if its capacity exceeds this. Bytes.
@@ -31,7 +31,7 @@ const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 enum FramedState {
     Closed,
     Ready,
-    /// Takes no more calls: the server goes away, or does not answer heartbeats.
+    /// The connection accepts no more calls: the server sent a goaway, or does not answer heartbeats.
     Draining,
     Failed,
 }
@@ -41,7 +41,7 @@ pub trait FrameFormat: Debug {
     /// A complete frame from the server.
     type Frame<'a>;
 
-    /// The protocol's name in messages.
+    /// Returns the protocol's name for messages.
     fn name(&self) -> &str;
 
     /// Returns whether calls end when they are sent, without a response.
@@ -56,7 +56,7 @@ pub trait FrameFormat: Debug {
     /// Appends the request of a call. `waited` is the time since the call was due, if it starts late.
     ///
     /// # Errors
-    /// The outcome of a call whose request can't be written; then nothing is appended.
+    /// Returns the outcome of the call if its request can't be written; nothing is appended then.
     fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome>;
 
     /// Parses the frame at the beginning of `bytes`, and returns it with its length; `None` if it is incomplete.
@@ -68,8 +68,8 @@ pub trait FrameFormat: Debug {
         bytes: &'a [u8],
     ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
 
-    /// Returns the length that `partial`, the beginning of a frame, must reach before [`FrameFormat::read`] can get
-    /// further; `None` if it is not known. It is more than `partial` has.
+    /// Returns the length that `partial`, the beginning of a frame, must reach before [`FrameFormat::read`] is tried
+    /// again; it exceeds the length of `partial`. `None` if it is not known.
     fn needed(&self, partial: &[u8]) -> Option<usize>;
 
     /// Returns the purpose of a frame.
@@ -91,13 +91,13 @@ pub trait FrameFormat: Debug {
     /// Appends the response to a frame that requires one.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the response can't be written.
     fn respond(&self, asking: &Self::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
 
     /// Appends a heartbeat.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the heartbeat can't be written.
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
 }
 
@@ -108,7 +108,7 @@ pub enum FramePurpose {
     Answer(u32),
     /// The frame answers the heartbeat of this id.
     HeartbeatAck(u32),
-    /// The server takes no more requests.
+    /// The server accepts no more requests.
     GoAway,
     /// The frame requires a response.
     NeedsResponse,
@@ -174,8 +174,8 @@ impl<F: FrameFormat> FramedDriver<F> {
         match self.format.request(id, waited, out) {
             Ok(()) if oneway => self.unreported.push((call, Outcome::Ok)),
             Ok(()) => {}
-            // The same request could be written when the run was prepared, so the format has failed: the connection
-            // takes no more calls.
+            // This request was written successfully when the run was prepared, so the format has failed: the
+            // connection takes no more calls.
             Err(outcome) => {
                 self.calls.take(id);
                 self.unreported.push((call, outcome));
@@ -193,7 +193,7 @@ impl<F: FrameFormat> FramedDriver<F> {
     ) -> Result<(), ProtocolError> {
         if !self.partial.is_empty() {
             let mut partial = std::mem::take(&mut self.partial);
-            // Copies only the bytes that the frame lacks, where their number is known.
+            // Copies only the missing bytes of the frame, where their number is known.
             loop {
                 let had = partial.len();
                 let needed = self.format.needed(&partial);
@@ -258,7 +258,7 @@ impl<F: FrameFormat> FramedDriver<F> {
                 events.push(Event::Late);
                 return Ok(());
             }
-            // A response to no call, or a second one to the same call.
+            // Ignores a response to an unknown call, and a second response to the same call.
             CallLookup::Unknown => return Ok(()),
         };
         self.content_bytes += self.format.content_bytes(Some(frame));
@@ -308,7 +308,7 @@ impl<F: FrameFormat> FramedDriver<F> {
     }
 
     /// Reports content bytes in one event for all calls whose ends are in `events` from index `first` on: an event
-    /// for each call would cost more than everything else about its end.
+    /// for each call would cost more than the rest of its processing.
     #[inline]
     fn report_contents(&mut self, first: usize, events: &mut Vec<Event>) {
         if self.content_bytes == 0 {
@@ -365,7 +365,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         self.begin(call, Some(waited), now, out);
     }
 
-    /// Forgets the call. Protocols of this kind can't cancel a request, so the server goes on with it.
+    /// Forgets the call. Protocols of this kind can't cancel a request, so the server continues to process it.
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
         self.unreported.retain(|(over, _)| *over != call);
         self.calls.cancel(call);

@@ -1,5 +1,5 @@
-//! Decides when a silent connection is sent a heartbeat, and when it is given up: after three heartbeats in a row
-//! that were not answered within a second each, as in SOFABolt.
+//! Decides when to send a heartbeat on a silent connection, and when to give the connection up: after three
+//! heartbeats in a row were not answered within a second each, as in SOFABolt.
 
 use plimsoll_model::Time;
 
@@ -21,7 +21,7 @@ pub(crate) struct Heartbeats {
     missed_in_a_row: u8,
 }
 
-/// What the connection has to do now.
+/// The action that the connection must take now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeartbeatAction {
     Nothing,
@@ -32,7 +32,8 @@ pub(crate) enum HeartbeatAction {
 }
 
 impl Heartbeats {
-    /// Makes the heartbeats of a connection; `every` is the silence in nanoseconds, and 0 means never.
+    /// Makes the heartbeats of a connection. `every` is the silence after which a heartbeat is due, in nanoseconds; 0
+    /// means never.
     pub(crate) fn new(every: u64) -> Heartbeats {
         Heartbeats {
             interval_ns: every,
@@ -42,7 +43,7 @@ impl Heartbeats {
         }
     }
 
-    /// Notes that bytes were sent or received.
+    /// Records that bytes were sent or received.
     #[inline]
     pub(crate) fn active(&mut self, now: Time) {
         self.last_active = now;
@@ -53,13 +54,13 @@ impl Heartbeats {
         self.last_active
     }
 
-    /// Notes that the heartbeat with this id was sent.
+    /// Records that the heartbeat with this id was sent.
     pub(crate) fn sent(&mut self, id: u32, now: Time) {
         self.last_active = now;
         self.in_flight = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
     }
 
-    /// Notes the response to the heartbeat with this id.
+    /// Records the response to the heartbeat with this id.
     pub(crate) fn answered(&mut self, id: u32) {
         if self.in_flight.is_some_and(|(sent, _)| sent == id) {
             self.in_flight = None;

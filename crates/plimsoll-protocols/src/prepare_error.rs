@@ -61,7 +61,7 @@ impl From<clap::Error> for UsageError {
     }
 }
 
-/// Converts a problem that building the plan from flags has found.
+/// Converts a problem that was found while the plan was built from flags.
 impl From<Problem> for UsageError {
     fn from(problem: Problem) -> UsageError {
         let help = problem

@@ -50,11 +50,11 @@ pub struct PrepareRequest<'a> {
 pub struct RedirectHop {
     /// The URL that it leads to.
     pub url: String,
-    /// The names of what was left out because the URL has another origin.
+    /// The header fields and other credentials that were dropped because the URL has another origin.
     pub dropped: Vec<String>,
 }
 
-/// Looks up an environment variable.
+/// A function that looks up an environment variable.
 pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A format to export the run in, and the file or folder to write.
@@ -79,18 +79,18 @@ pub struct ForeignFormat {
 /// The error of exporting a run to, or importing it from, another tool's format.
 pub type ForeignFormatError = Box<dyn Error + Send + Sync>;
 
-/// Files of other tools that a protocol makes plans of.
+/// A kind of file of other tools that a protocol converts to plans.
 #[derive(Debug)]
 pub struct PlanSource {
-    /// What the files are: a recording, a description of a service.
+    /// The kind of file, such as a recording or a service description.
     pub name: &'static str,
     /// Returns true if a file that begins with this text is such a file.
     pub recognises: fn(&str) -> bool,
-    /// Makes a plan.
+    /// Converts a file to a plan.
     pub import: fn(&PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError>,
 }
 
-/// A file that a plan is to be made of.
+/// A request to convert a file to a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanImportRequest<'a> {
     /// The file's whole text.
@@ -101,22 +101,22 @@ pub struct PlanImportRequest<'a> {
     pub origin: Option<&'a str>,
     /// Whether images, fonts, style sheets and scripts of a recording are kept.
     pub with_assets: bool,
-    /// The operations of a description that are kept. Default: those that only read.
+    /// The operations of a service description that are kept. Default: the operations that only read.
     pub operations: &'a [String],
 }
 
-/// A plan that was made of another tool's file.
+/// A plan that was converted from another tool's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanImportResult {
     /// The plan's text.
     pub plan: String,
-    /// What became of the file, and what was left out.
+    /// Notes about the conversion, including what was left out.
     pub notes: Vec<String>,
     /// The environment variables that the plan needs for secrets.
     pub variables: Vec<String>,
-    /// The file of rows that the plan needs if it has columns.
+    /// The file of rows that the plan needs if `columns` is not empty.
     pub rows_file: String,
-    /// The columns of the rows that the plan needs for secrets of users.
+    /// The columns of the rows file that the plan needs for users' secrets.
     pub columns: Vec<String>,
 }
 
@@ -129,12 +129,12 @@ pub enum ExportSummary {
     Partial(String),
 }
 
-/// A local folder that a plan refers to. Kubernetes pods cannot be given it.
+/// A local folder that a plan refers to. Kubernetes pods have no access to it.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalFolder {
     /// The plan's key, including its section.
     pub key: &'static str,
-    /// What to write in the plan instead of the folder.
+    /// The advice on what to write in the plan instead of the folder.
     pub help: &'static str,
 }
 
@@ -147,7 +147,7 @@ pub struct ServerUnreachable {
     pub help: Option<String>,
 }
 
-/// A protocol, implemented by its plan section. Everything it needs is in its own folder.
+/// A protocol, implemented by its plan section. All code of a protocol is in its own folder.
 pub trait ProtocolModule: CallSection {
     /// Prepares a load of this protocol.
     ///
@@ -162,7 +162,7 @@ pub trait ProtocolModule: CallSection {
     /// Another tool's file format for this protocol's results.
     const FOREIGN_FORMAT: Option<&'static ForeignFormat> = None;
 
-    /// The files of other tools that plans of this protocol are made of.
+    /// The kinds of files of other tools that are converted to plans of this protocol.
     const PLAN_SOURCES: &'static [PlanSource] = &[];
 
     /// Returns the text to print below the tables of a run; an empty string prints nothing.
@@ -181,7 +181,7 @@ pub trait ProtocolModule: CallSection {
         None
     }
 
-    /// Returns a sentence of advice for when no connection could be established. `{plain}` and `{secured}`
+    /// Returns the advice to print when no connection could be established. `{plain}` and `{secured}`
     /// stand for the target's URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice
     /// applies.
     fn advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
@@ -220,21 +220,21 @@ pub trait ProtocolCommand: Args {
     /// `spec`; if `spec` gets a ladder, its rungs are measured instead of a single run.
     ///
     /// # Errors
-    /// Returns an error if a flag's value is invalid by itself.
+    /// Returns an error if a flag's value is invalid on its own.
     fn section(
         self,
         spec: &mut Spec,
         variables: EnvLookup<'_>,
     ) -> Result<Self::Section, UsageError>;
 
-    /// Returns how many redirects are followed before the load, at most.
+    /// Returns the maximum number of redirects to follow before the load.
     fn max_redirects(typed: &ArgMatches) -> u32 {
         let _ = typed;
         0
     }
 
-    /// Requests once what `plan` calls; it was resolved from `spec`. If a redirect answers, `spec` is changed to call
-    /// what it leads to; `None`: another answer.
+    /// Sends the call of `plan`, which was resolved from `spec`, once. If the response is a redirect, changes `spec`
+    /// to call the redirect's target and returns it; `None`: the response is no redirect.
     ///
     /// # Errors
     /// Returns an error if the server can't be reached, or if the redirect can't be followed.
@@ -245,7 +245,7 @@ pub trait ProtocolCommand: Args {
         Ok(None)
     }
 
-    /// Returns what answers at `address` (a URL, or HOST:PORT) by this protocol; `None`: nothing that it recognises.
+    /// Returns the service that this protocol recognises at `address` (a URL, or HOST:PORT), if any.
     fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
         let _ = (address, asking);
         None
@@ -356,7 +356,7 @@ impl CommandEntry {
     /// if one was requested.
     ///
     /// # Errors
-    /// Returns an error if a flag's value is invalid by itself.
+    /// Returns an error if a flag's value is invalid on its own.
     pub fn apply(
         &self,
         typed: &ArgMatches,
@@ -366,13 +366,13 @@ impl CommandEntry {
         (self.apply)(typed, spec, variables)
     }
 
-    /// Returns how many redirects are followed before the load, at most.
+    /// Returns the maximum number of redirects to follow before the load.
     pub fn max_redirects(&self, typed: &ArgMatches) -> u32 {
         (self.max_redirects)(typed)
     }
 
-    /// Requests once what `plan` calls; it was resolved from `spec`. If a redirect answers, `spec` is changed to call
-    /// what it leads to; `None`: another answer.
+    /// Sends the call of `plan`, which was resolved from `spec`, once. If the response is a redirect, changes `spec`
+    /// to call the redirect's target and returns it; `None`: the response is no redirect.
     ///
     /// # Errors
     /// Returns an error if the server can't be reached, or if the redirect can't be followed.
@@ -384,8 +384,7 @@ impl CommandEntry {
         (self.follow_redirect)(plan, spec)
     }
 
-    /// Returns what answers at `address` (a URL, or HOST:PORT) by the command's protocol; `None`: nothing that it
-    /// recognises.
+    /// Returns the service that the command's protocol recognises at `address` (a URL, or HOST:PORT), if any.
     pub fn probe(&self, address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
         (self.probe)(address, asking)
     }
@@ -401,10 +400,10 @@ impl CommandEntry {
     }
 }
 
-/// Returns the section's keys that `command` has flags for, longest key first, each with its flag. A flag's
+/// Returns pairs of a key of the section and the flag of `command` that sets it, longest key first. A flag's
 /// id is its key, prefixed with the section's name if another flag uses that id; the key `x_file` is set by
-/// `@FILE` in the flag of `x`. `known` lists all keys of the section, and `named` those whose flags have
-/// other ids.
+/// `@FILE` in the flag of `x`. `known` lists all keys of the section. `named` lists the keys whose flags have
+/// other ids, with those flags.
 pub fn flags_of(
     section: &str,
     known: &[&str],
@@ -482,7 +481,7 @@ pub(crate) fn random_trace_ids() -> TraceIds {
     TraceIds::new(random(), random())
 }
 
-/// Prepares the load of a protocol with an engine driver, whether calls share connections or have one each.
+/// Prepares a load that the engine runs with the driver of `protocol`, with shared connections or one for each call.
 pub fn load_with_driver<'a, P>(asked: PrepareRequest<'a>, protocol: P) -> PreparedLoad<'a>
 where
     P: Protocol + 'a,

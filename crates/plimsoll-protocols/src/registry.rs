@@ -139,7 +139,7 @@ pub struct ForeignLine<'a> {
     pub command: &'static str,
     /// The words after the tool's name.
     words: &'a [String],
-    /// The line does not name the tool.
+    /// Whether the tool was recognised by its flags only, because the line does not name it.
     is_guessed: bool,
 }
 
@@ -186,8 +186,8 @@ pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     })
 }
 
-/// Returns the words after one of our commands as a line of the tool that they are typed for: one that recognises its
-/// flags, or the only one that has them all.
+/// Interprets `words`, which follow our `command`, as a command line of another tool: of the tool that recognises its
+/// flags, or else of the only tool that has all of them.
 pub fn line_for_command<'a>(command: &str, words: &'a [String]) -> Option<ForeignLine<'a>> {
     let tools = || line_tools().filter(|(entry, _)| entry.name == command);
     let owner = tools().find(|(_, tool)| tool.owns(words));
@@ -225,7 +225,7 @@ pub fn foreign_formats() -> impl Iterator<Item = &'static ForeignFormat> {
         .filter_map(|kind| kind.foreign_format)
 }
 
-/// Returns what makes a plan of a file that begins with this text.
+/// Returns the plan source that recognises a file beginning with this text.
 pub fn plan_source(beginning: &str) -> Option<&'static PlanSource> {
     let mut sources = PROTOCOL_VTABLES.iter().flat_map(|kind| kind.plan_sources);
     sources.find(|source| (source.recognises)(beginning))
@@ -278,7 +278,7 @@ pub fn folder(call: &CallSpec) -> Option<LocalFolder> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
-/// A reference server that answers at once, and what loads it.
+/// A reference server that answers at once, and the command that loads it.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationServer {
     /// The name of the reference server.
@@ -289,7 +289,8 @@ pub struct CalibrationServer {
     pub scheme: &'static str,
 }
 
-/// What shows what a machine can measure: HTTP/1.1, which needs neither a schema nor a certificate.
+/// The server for calibration, which shows how much load a machine can generate and measure. It speaks HTTP/1.1, which
+/// needs neither a schema nor a certificate.
 pub const CALIBRATION_SERVER: CalibrationServer = CalibrationServer {
     server: "http",
     command: "http",

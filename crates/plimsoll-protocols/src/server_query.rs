@@ -16,7 +16,7 @@ pub(crate) trait ServerQuery: clap::Args {
     /// Sends the query to the server and returns its result.
     ///
     /// # Errors
-    /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
+    /// Returns an error if a flag's value is invalid on its own, or if the server does not answer.
     fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError>;
 }
 
@@ -43,13 +43,13 @@ pub struct QueryOutput {
 /// Why a query has no result.
 #[derive(Debug)]
 pub enum QueryError {
-    /// A flag's value is invalid by itself.
+    /// A flag's value is invalid on its own.
     Usage(UsageError),
-    /// Flags that a plan does not accept, by the plan keys that they stand for.
+    /// Problems of flags, by the plan keys that the flags stand for.
     Flags(Vec<Problem>),
     /// The server can't be reached.
     Unreachable(PrepareError),
-    /// The server, or a file, did not give the result: the reason, and advice.
+    /// The server or a file did not provide the result: the reason, and advice if there is any.
     Refused(String, Option<&'static str>),
 }
 
@@ -95,7 +95,7 @@ impl QueryCommand {
     /// Runs the query with the typed flags.
     ///
     /// # Errors
-    /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
+    /// Returns an error if a flag's value is invalid on its own, or if the server does not answer.
     pub fn ask(
         &self,
         typed: &ArgMatches,

@@ -1,50 +1,50 @@
-//! What answers at an address, as far as a protocol recognises it: calls to propose to somebody who gives only the
-//! address. Each command looks for the services of its protocol ([`crate::registry`] lists them), and the binary asks.
+//! The services that protocols recognise at an address, with the calls to suggest to a user who gave only the address.
+//! Each command ([`crate::registry`] lists them) probes for services of its protocol, and the binary asks the user.
 
-/// How much is known about a service; the more, the better is the offer.
+/// How much is known about a service, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OfferDetail {
-    /// It speaks the protocol.
+    /// The service speaks the protocol.
     Protocol,
-    /// It describes its calls.
+    /// The service also describes its calls.
     Calls,
-    /// It is known what it is for.
+    /// The purpose of the service is known, too.
     Purpose,
 }
 
 /// A service that a protocol has recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceOffer {
-    /// How much is known.
+    /// How much is known about the service.
     pub detail: OfferDetail,
-    /// What it is, for people.
+    /// The description of the service that the user reads.
     pub service: String,
-    /// Calls that it answers, the most useful first; at least one.
+    /// Calls that the service answers, the most useful first; at least one.
     pub calls: Vec<OfferedCall>,
 }
 
 /// A call that a service answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedCall {
-    /// The name of what is called.
+    /// The name of the call, such as `GET URL` or a method.
     pub name: String,
     /// The arguments of the command that makes this call: the target, then flags.
     pub words: Vec<String>,
-    /// What the call sends, for somebody to fill in; `None`: it sends nothing.
+    /// The content of the request, for the user to fill in; `None`: the request has none.
     pub content: Option<OfferedContent>,
 }
 
-/// What a call sends.
+/// The content of an offered call's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedContent {
-    /// The flag that takes it.
+    /// The flag that sets the content.
     pub flag: &'static str,
-    /// It as JSON, with every field empty.
+    /// The content as JSON, with every field empty.
     pub blank: String,
 }
 
-/// Returns the URLs by which `address` may mean a service with these schemes, plaintext first: itself if it has one of
-/// the schemes, both if it has none.
+/// Returns the URLs that `address` may stand for, plaintext first: `address` itself if it has one of the schemes, or
+/// one URL for each scheme if it has none.
 #[cfg(feature = "targets")]
 pub(crate) fn urls_of(address: &str, schemes: [&str; 2]) -> Vec<String> {
     let address = address.trim();

@@ -4,7 +4,7 @@
 //! Invariant: at most [`MAX_CHUNK_BYTES`] bytes of decoded data are in memory, and one body decodes to no more
 //! than a limit: a decompression bomb ends its call, not the client.
 //!
-//! Long because each of the four libraries takes bytes, and reports its end, in another way.
+//! The file is long because the four libraries differ in how they accept input and report the end of a body.
 
 use std::io::{self, Write};
 
@@ -17,10 +17,10 @@ use zstd::stream::zio::Writer;
 /// The value of `accept-encoding` in requests that ask for compressed answers.
 pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
-/// Bytes given to a library at a time.
+/// The number of bytes that are passed to a library at a time.
 const INPUT_CHUNK_BYTES: usize = 1024;
 
-/// The most decoded bytes of one input chunk; more is an attack.
+/// The maximum number of decoded bytes of one input chunk; more indicate an attack.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The capacity of the output buffer that is kept for the next chunk. Bytes.
@@ -44,7 +44,7 @@ pub(crate) enum ContentCoding {
     Unknown,
 }
 
-/// The most codings of one body, the same as curl's.
+/// The maximum number of codings of one body, the same as in curl.
 const MAX_CODINGS: usize = 5;
 
 /// The content codings of a body, in the order in which they were applied, filled up with `Identity`.
@@ -132,7 +132,7 @@ impl Write for DecodedChunk {
 }
 
 /// Decoder of the zlib format, and of the raw deflate data that many servers send in its place. The library's own
-/// writer does not notice a missing end.
+/// writer does not detect a truncated body.
 struct Inflater {
     stream: Decompress,
     output: DecodedChunk,
@@ -140,7 +140,7 @@ struct Inflater {
     detection: ZlibDetection,
 }
 
-/// What the first two bytes tell about the format.
+/// How far the format is known; the first two bytes decide it.
 enum ZlibDetection {
     Undecided,
     FirstByte(u8),
@@ -256,7 +256,7 @@ impl DecoderBackend {
         }
     }
 
-    /// Writes out buffered data, because an event in it would otherwise wait for the next one.
+    /// Writes out the data that the library buffers: an event in it would otherwise wait for the next event.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             DecoderBackend::Gzip(library) => library.flush(),
@@ -276,15 +276,15 @@ impl DecoderBackend {
     }
 }
 
-/// Decodes one body.
+/// The decoder of one body.
 pub(crate) struct Unpacker {
-    /// The decoder of the coding that was applied after this one.
+    /// The decoder of the coding that was applied after this one, and so is decoded before it.
     outer: Option<Box<Unpacker>>,
     library: DecoderBackend,
     /// Bytes decoded so far.
     unpacked: u64,
     limit: u64,
-    /// Some encoded bytes have arrived.
+    /// Whether any encoded bytes have arrived.
     has_begun: bool,
 }
 
@@ -355,14 +355,14 @@ impl Unpacker {
         self.pass_output(flushed, sink)
     }
 
-    /// Ends the body.
+    /// Passes the rest of the output to `sink`, and checks that the encoded data is complete.
     pub(crate) fn end(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         if let Some(mut outer) = self.outer.take() {
             let mut inner = Vec::new();
             outer.end(&mut |piece| inner.extend_from_slice(piece))?;
             self.decode_layer(&inner, sink)?;
         }
-        // Servers send nothing at all where there is no body (RFC 9110 §8.4.1), which is no error.
+        // A response without a body has no encoded data either (RFC 9110 §8.4.1), which is no error.
         let ended = if self.has_begun {
             self.library.finish()
         } else {

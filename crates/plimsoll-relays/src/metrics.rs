@@ -1,8 +1,8 @@
 //! Metrics of relays and servers for Prometheus, as OpenMetrics text from prometheus-client's
 //! registry.
 //!
-//! Counters and gauges are the library's, which are atomic. Its histogram takes a lock for each
-//! value, which a data path cannot afford; [`LatencyHistogram`] is lock-free.
+//! Counters and gauges are the library's, which are atomic. The library's histogram takes a lock for each value, which
+//! a data path cannot afford; [`LatencyHistogram`] is lock-free.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// Names and values of the labels that distinguish the members of a [`Family`].
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// Returns a registry whose metric names begin with `plimsoll_` and `of`, with a counter of the
-/// process's panics.
+/// Returns a registry whose metric names begin with `plimsoll_` and `of`. It has a counter of the process's panics.
 pub(crate) fn registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(

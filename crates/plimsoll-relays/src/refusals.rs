@@ -11,8 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Refusals that were not logged yet, by class. A class without refusals between two reports is
-/// logged anew.
+/// Counts of refusals that were not logged yet, by class. After a report period without refusals of a class, its next
+/// refusal is logged at once again.
 #[derive(Default)]
 pub(crate) struct RefusalLog(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -37,7 +37,7 @@ impl RefusalLog {
         !known
     }
 
-    /// Logs how many refusals of each class came since the last report.
+    /// Logs the number of refusals of each class since the last report.
     pub(crate) fn report(&self) {
         for (reason, refused) in self.take() {
             tracing::warn!(reason, "refused {refused} more");

@@ -12,7 +12,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-/// The least length of a secret in bytes: that of the hash (RFC 7518 §3.2).
+/// Minimum length of a secret in bytes: the length of the hash (RFC 7518 §3.2).
 pub const MIN_SECRET_BYTES: usize = 32;
 
 /// A secret that is too short for HS256; the value is its length in bytes.
@@ -28,7 +28,7 @@ struct SessionClaims {
     /// differ.
     #[serde(rename = "iat")]
     _iat: f64,
-    /// Checked here as well, because the library rounds it.
+    /// The expiry is checked here as well, because the library rounds it.
     #[serde(default, deserialize_with = "numeric_date")]
     exp: Option<f64>,
 }
@@ -38,7 +38,7 @@ fn numeric_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64
     f64::deserialize(deserializer).map(Some)
 }
 
-/// Why a token is refused. The messages contain nothing of the token.
+/// Why a token is refused. The messages contain nothing from the token.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
@@ -95,7 +95,7 @@ impl TokenKeys {
     /// rotation the old secret stays valid.
     ///
     /// # Errors
-    /// For secrets of fewer than 32 bytes, or none.
+    /// When a secret has fewer than 32 bytes, or there is none.
     pub fn new(secrets: &[Vec<u8>]) -> Result<TokenKeys, SecretTooShort> {
         Ok(TokenKeys(Arc::new(RwLock::new(ActiveKeys::new(secrets)?))))
     }
@@ -103,7 +103,7 @@ impl TokenKeys {
     /// Replaces the secrets, for every clone.
     ///
     /// # Errors
-    /// As those of [`TokenKeys::new`]; the old secrets then stay in use.
+    /// Returns the errors of [`TokenKeys::new`]; the old secrets then stay in use.
     pub fn replace(&self, secrets: &[Vec<u8>]) -> Result<(), SecretTooShort> {
         let replaced = ActiveKeys::new(secrets)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replaced;
@@ -127,10 +127,10 @@ impl TokenKeys {
     /// Verifies that the token opens this session.
     ///
     /// # Errors
-    /// The reason for which the token is refused.
+    /// Returns the reason why the token is refused.
     pub fn check(&self, token: &str, session: &str) -> Result<(), TokenError> {
         use jsonwebtoken::errors::ErrorKind;
-        // The header is unreadable or names an algorithm that the library does not have (`none`).
+        // The header is unreadable or names an algorithm that the library does not support (`none`).
         if jsonwebtoken::decode_header(token).is_err() {
             return Err(TokenError::NotGenuine);
         }
@@ -139,7 +139,7 @@ impl TokenKeys {
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.verifying {
             match decode::<SessionClaims>(token, key, &in_use.validation) {
-                // A token is expired from `exp` on (RFC 7519 §4.1.4).
+                // A token is expired from the moment `exp` on (RFC 7519 §4.1.4).
                 Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
                     return Err(TokenError::Expired);
                 }

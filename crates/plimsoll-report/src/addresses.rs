@@ -5,7 +5,7 @@ use plimsoll_model::run::Run;
 use crate::quantity::count;
 use crate::table::TextTable;
 
-/// Returns a row for each address; none where there is only one.
+/// Returns a row for each address; no rows if there is only one address.
 pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "address",

@@ -1,8 +1,8 @@
 //! Exports a run of a language model in the format of AIPerf, the successor of GenAI-Perf: the names, units and layout
 //! of `profile_export_aiperf.json`, schema 1.1.
 //!
-//! One definition differs: a request's times count from when it was due, not from when it was sent. Warm-up is left
-//! out.
+//! One definition differs from AIPerf's: a request's times count from when it was due, not from when it was sent. The
+//! warm-up is left out.
 
 use std::io::Write;
 
@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 
 use crate::ExportError;
 
-/// The version of the layout, in which a metric is a block of a unit and statistics.
+/// The version of the layout, in which a metric is an object with a unit and statistics.
 const SCHEMA_VERSION: &str = "1.1";
 
-/// The percentiles of a block.
+/// The percentiles of a metric.
 const BLOCK_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
 /// Writes the summary; returns the number of metrics.
@@ -53,7 +53,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     summary.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
     for (name, times) in [
         ("time_to_first_token", TimeMeasure::TimeToFirstToken),
-        // AIPerf, too, has a mean for each request.
+        // AIPerf also computes this mean for each request.
         ("inter_token_latency", TimeMeasure::TokenMean),
         ("inter_chunk_latency", TimeMeasure::TokenGap),
     ]
@@ -73,7 +73,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     let (ok, good) = (record.ok(), measures.of(Count::QueriesGood));
     let tokens_per_s = per_second(answer).filter(|_| answer > 0);
     put("output_token_throughput", "tokens/sec", "avg", tokens_per_s);
-    // The inverse of the median is the median of the inverse, which is not true of a mean.
+    // The inverse of the median is the median of the inverses, which is not true of a mean.
     let median = token_mean.histogram().and_then(|h| quantile(h, 0.5));
     let per_user = median.filter(|ns| *ns > 0).map(|ns| 1e9 / ns as f64);
     let name = "output_token_throughput_per_user";

@@ -7,10 +7,10 @@ use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 use crate::quantity::{count, planned, plural, time};
 use crate::settled::{drained, settled};
 
-/// The percentiles of the first sentence; with too few calls for the first of them, the mean is shown.
+/// The percentiles of the first sentence. With too few calls for the first of them, the mean is shown instead.
 const HEADLINE_PERCENTILES: [&str; 3] = ["p50", "p90", "p99"];
 
-/// Describes the response times, and why some are uncertain. `None` where no call succeeded.
+/// Describes the response times, and why some are uncertain. Returns `None` if no call succeeded.
 pub(crate) fn answer(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let response = total.response?;
@@ -70,7 +70,7 @@ fn figures(times: &TimesSummary) -> LatencyFigures {
                     .push(format!("{name} {}", format_interval(interval)));
             }
             Some([low, high]) if time(low) != time(high) => {
-                // The time is shown with as many digits as are known.
+                // The time is shown with as many digits as its interval leaves certain.
                 let three = |us| round_to_digits(us, 3, f64::round);
                 let known = if three(low) == three(high) {
                     three(high)
@@ -85,7 +85,7 @@ fn figures(times: &TimesSummary) -> LatencyFigures {
     told
 }
 
-/// Returns why times are uncertain.
+/// Returns why the response times are uncertain.
 fn cause(run: &Run) -> String {
     let greatest = LatenessBounds::of(&run.measured()).greatest_ns();
     let tick = run.header.tick();
@@ -99,7 +99,7 @@ fn cause(run: &Run) -> String {
     }
 }
 
-/// Formats a value, or its interval if that is wider than two significant digits. Microseconds.
+/// Formats a value, or its interval if the interval is wider than two significant digits allow. In microseconds.
 pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
     match interval.filter(|interval| !is_narrow(*interval)) {
         Some(interval) => format_interval(interval)
@@ -157,7 +157,7 @@ fn short_time(us: f64) -> String {
     }
 }
 
-/// Returns the intervals of `times` if one of them is wider than two significant digits.
+/// Returns the intervals of `times` if one of them is wider than two significant digits allow.
 pub(crate) fn wide(times: &TimesSummary) -> Option<InstrumentSummary> {
     let instrument = times.instrument?;
     let mut all = instrument.percentiles().into_iter().filter_map(|(_, i)| i);

@@ -1,7 +1,7 @@
 //! Exports runs in Bencher's metric format (`bencher run --adapter json`): one benchmark for each run, by its name.
 //!
-//! Latencies are in nanoseconds, as in Bencher, with the 95 % interval of the percentile; percentiles that the sample
-//! can't support are left out.
+//! Latencies are in nanoseconds, as Bencher expects, with the 95 % interval of each percentile. Percentiles that the
+//! sample can't support are left out.
 
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::{confidence_interval, quantile};
@@ -13,7 +13,7 @@ pub fn document(runs: &[Run]) -> Value {
     Value::Object(benchmarks.collect())
 }
 
-/// Returns the run's name; if several runs have it, followed by the directory.
+/// Returns the run's name; if several runs have the same name, the directory follows it.
 fn name(run: &Run, among: &[Run]) -> String {
     let name = &run.header.name;
     match among.iter().filter(|r| r.header.name == *name).count() {

@@ -10,11 +10,11 @@ use crate::answer::answer;
 use crate::terminal::{TerminalOptions, titles, verdict, wrap};
 use crate::{ladder, search};
 
-/// Maximum number of a ladder's sentences that are repeated; more would fill the screen themselves.
+/// Maximum number of a ladder's sentences that are repeated; more would fill the screen again.
 const MAX_SENTENCES: usize = 4;
 
-/// Returns the end of `report`, which is printed before it, with a line feed at its end. It is empty if the report is
-/// not printed on a terminal or fits on it.
+/// Returns the closing lines of `report`, with a line feed at the end. They are empty if the report is not printed on a
+/// terminal or fits on it.
 pub fn closing(report: &str, lines: Vec<String>, options: &TerminalOptions) -> String {
     let scrolls = |rows| report.lines().count() + lines.len() + 1 >= rows;
     if lines.is_empty() || !options.height.is_some_and(scrolls) {

@@ -1,8 +1,8 @@
-//! A comment for a pull request in Markdown: what a reviewer needs, in few lines.
+//! A comment for a pull request in Markdown: the results that a reviewer needs, in few lines.
 //!
 //! A comment has at most [`MAX_LINES`] lines, however many runs, objectives or rungs there are. Its lists begin with
-//! what matters most: missed objectives, and the largest changes. A list that is cut off ends with the number of items
-//! that it lacks, so a short comment never passes for a complete report.
+//! the most important items: missed objectives, and the largest changes. A list that is cut off ends with the number of
+//! omitted items, so a short comment is never mistaken for a complete report.
 
 mod fit;
 
@@ -29,7 +29,7 @@ use fit::{Comment, Item, Section};
 enum Severity {
     Failed,
     Uncertain,
-    /// There was nothing to judge.
+    /// There were no objectives to judge.
     Unjudged,
     Passed,
 }
@@ -72,7 +72,7 @@ fn title(name: &str, severity: Severity, verdict: &str) -> String {
     format!("**{}**: {}{verdict}", cell(name), severity.mark())
 }
 
-/// Returns the comment of runs. `files`: where everything can be found.
+/// Returns the comment on runs. `files`: the files with the complete results.
 pub fn runs(runs: &[Run], files: &[PathBuf]) -> String {
     if let [run] = runs {
         return single_run(run, files);
@@ -82,7 +82,7 @@ pub fn runs(runs: &[Run], files: &[PathBuf]) -> String {
     several_runs(&name, named.collect(), files)
 }
 
-/// Returns the comment of a run of several lanes. `runs`: the lanes' runs, in order. `files`: as for [`runs`].
+/// Returns the comment on a run of several lanes. `runs`: the lanes' runs, in order. `files`: as for [`runs`].
 pub fn lanes(record: &LanesRecord, runs: &[Run], files: &[PathBuf]) -> String {
     let names = record.lanes.iter().map(|lane| lane.name.as_str());
     several_runs(&record.name, names.zip(runs).collect(), files)
@@ -101,7 +101,7 @@ fn single_run(run: &Run, files: &[PathBuf]) -> String {
     Comment { title, sections }.render(files)
 }
 
-/// Returns the comment of runs with the names that it calls them by, the worst ones first.
+/// Returns the comment on several runs, each with the name by which it is listed, the worst first.
 fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> String {
     named.sort_by_key(|(_, run)| conclusion(run).0);
     let (severity, word) = match named.first() {
@@ -128,7 +128,7 @@ fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> 
     Comment { title, sections }.render(files)
 }
 
-/// Returns the verdict on a run: on its objectives or, without any, on its validity.
+/// Returns the verdict on a run: on its objectives or, if it has none, on its validity.
 fn conclusion(run: &Run) -> (Severity, &'static str) {
     match (RunVerdict::of(&judge_run(run)), run.state) {
         (Some(verdict), _) => (verdict.into(), verdict.name()),
@@ -140,7 +140,7 @@ fn conclusion(run: &Run) -> (Severity, &'static str) {
     }
 }
 
-/// Returns the objectives of runs with their measured intervals, missed ones first.
+/// Returns the objectives of runs with their measured intervals, the missed objectives first.
 fn objectives(named: &[(Option<&str>, &Run)]) -> Vec<Item> {
     let of_run = |(name, run): &(Option<&str>, &Run)| {
         let name = prefix(*name);
@@ -162,7 +162,7 @@ fn worst_first(items: impl Iterator<Item = (Severity, Item)>) -> Vec<Item> {
     items.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Returns how a run ended if not normally, and its problems, those that invalidate it first.
+/// Returns how a run ended if not normally, and its problems, beginning with those that make the run invalid.
 fn problems(name: Option<&str>, run: &Run) -> Vec<String> {
     let mut problems: Vec<_> = run.summary.health.problems.iter().collect();
     problems.sort_by_key(|problem| !problem.invalidates);
@@ -175,7 +175,7 @@ fn prefix(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("{name}: "))
 }
 
-/// Returns the comment of a search. `files`: as for [`runs`].
+/// Returns the comment on a search. `files`: as for [`runs`].
 pub fn search(record: &SearchRecord, files: &[PathBuf]) -> String {
     let finding = record.finding.as_ref();
     let (severity, word) = match finding.map(|finding| (&finding.limit, finding)) {
@@ -199,7 +199,7 @@ pub fn search(record: &SearchRecord, files: &[PathBuf]) -> String {
     Comment { title, sections }.render(files)
 }
 
-/// Returns the comment of a ladder or sweep. `files`: as for [`runs`].
+/// Returns the comment on a ladder or sweep. `files`: as for [`runs`].
 pub fn ladder(record: &LadderRecord, files: &[PathBuf]) -> String {
     let (severity, word) = match record.conclusion() {
         _ if record.interrupted => (Severity::Uncertain, "interrupted"),
@@ -247,7 +247,7 @@ fn sweep_sections(record: &LadderRecord) -> Vec<Section> {
     ]
 }
 
-/// Returns what became of a ladder's gates, and the objectives that slices did not meet; the worst first.
+/// Returns the results of a ladder's gates and the objectives that slices did not meet, the worst first.
 fn judged(record: &LadderRecord) -> Vec<Item> {
     let gates = record.gated();
     let gates = gates.iter().map(|gated| {
@@ -266,8 +266,8 @@ fn judged(record: &LadderRecord) -> Vec<Item> {
     }))
 }
 
-/// Returns what rungs add to others: significant differences first, the largest ones in relation to the rung below
-/// before the others.
+/// Returns the costs that rungs add to others: significant differences first, and among them the largest ones relative
+/// to the rung below.
 fn changes(record: &LadderRecord) -> Vec<Item> {
     let metrics = rungs::compared_metrics(record);
     let pairs = LadderRecord::pairs(record.rungs.len());
@@ -293,7 +293,7 @@ fn changes(record: &LadderRecord) -> Vec<Item> {
     changes.into_iter().map(|(_, _, item)| item).collect()
 }
 
-/// Returns the comment of a comparison. `files`: as for [`runs`].
+/// Returns the comment on a comparison. `files`: as for [`runs`].
 pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
     let (worse, better) = (named_rows(c, "worse"), named_rows(c, "better"));
     let (severity, word) = if !c.has_enough_runs() {
@@ -333,7 +333,7 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
     Comment { title, sections }.render(files)
 }
 
-/// Returns the metrics whose difference is called `word`, with their changes.
+/// Returns the metrics whose difference is classified as `word`, with their changes.
 fn named_rows(c: &Comparison, word: &str) -> Vec<String> {
     let rows = c.rows.iter().filter(|row| row.word() == word);
     let text = |row: &ComparisonRow| match (row.percent(), row.interval()) {
@@ -343,7 +343,7 @@ fn named_rows(c: &Comparison, word: &str) -> Vec<String> {
     rows.map(text).collect()
 }
 
-/// Returns the rows of a comparison: those that differ first, the largest changes before the others.
+/// Returns the rows of a comparison: significant differences first, and among them the largest changes.
 fn rows_by_change(c: &Comparison) -> Vec<Item> {
     let cells = c.table().columns(&[0, 1, 2, 4, 5, 7]).rows.into_iter();
     let mut rows: Vec<(&ComparisonRow, Vec<String>)> = c.rows.iter().zip(cells).collect();

@@ -1,8 +1,8 @@
-//! Compares two groups of runs: what differs, and whether chance may be the cause.
+//! Compares two groups of runs: which figures differ, and whether chance may be the cause.
 //!
-//! The unit is the run: one value of each run, never single calls, because calls of one run are correlated. With too
-//! few runs in a group, differences are shown without a judgement. All rows are judged together: at most one in twenty
-//! comparisons of equal groups has any row that differs.
+//! The unit of the statistics is the run: each run contributes one value, because calls of one run are correlated. With
+//! too few runs in a group, differences are shown without a judgement. All rows are judged together: of comparisons of
+//! equal groups, at most one in twenty has any row that differs.
 
 use plimsoll_model::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
@@ -33,17 +33,17 @@ pub struct ComparisonRow {
     pub a: f64,
     /// The median of the second group's values; of a single run, its own value.
     pub b: f64,
-    /// The difference; `None`: too few runs to tell.
+    /// The difference; `None` if there are too few runs to judge it.
     pub difference: Option<GroupDifference>,
 }
 
 impl ComparisonRow {
-    /// Returns b − a: of the medians, or estimated from all pairs if there are enough runs.
+    /// Returns b − a: the difference of the medians or, if there are enough runs, an estimate from all pairs.
     pub fn shift(&self) -> f64 {
         self.difference.map_or(self.b - self.a, |d| d.shift)
     }
 
-    /// Returns the shift relative to a; `None` where a is zero.
+    /// Returns the shift relative to a; `None` if a is zero.
     pub fn relative_shift(&self) -> Option<f64> {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
@@ -57,12 +57,12 @@ impl ComparisonRow {
         }
     }
 
-    /// Returns the difference in per cent of a, with its sign.
+    /// Returns the difference in percent of a, with its sign.
     pub fn percent(&self) -> Option<String> {
         self.relative_shift().map(percent)
     }
 
-    /// Returns the interval of the difference in per cent of a; `None`: too few runs.
+    /// Returns the interval of the difference in percent of a; `None` if there are too few runs.
     pub fn interval(&self) -> Option<String> {
         let d = self.difference.filter(|_| self.a != 0.0)?;
         Some(format!(
@@ -72,7 +72,7 @@ impl ComparisonRow {
         ))
     }
 
-    /// Returns whether b is significantly better (true) or worse (false); `None`: not known.
+    /// Returns whether b is significantly better (true) or worse (false); `None` if neither is known.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(GroupDifference::is_significant)?;
         // Lower is better for times, higher for rates and success shares.
@@ -80,7 +80,7 @@ impl ComparisonRow {
     }
 }
 
-/// Formats a share in per cent, with its sign.
+/// Formats a share in percent, with its sign.
 fn percent(part: f64) -> String {
     signed(part * 100.0, |v| format!("{v:.1}"))
 }
@@ -88,13 +88,13 @@ fn percent(part: f64) -> String {
 /// The comparison of two groups of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The group that is compared with (baseline).
+    /// The baseline group.
     pub a: RunGroup,
     /// The group that is compared with `a`.
     pub b: RunGroup,
     /// The metrics that all runs of both groups have.
     pub rows: Vec<ComparisonRow>,
-    /// The number of rows that are judged: those whose values differ at all.
+    /// The number of rows that are judged: rows whose values are not all equal.
     pub judged_rows: usize,
     /// Reasons why the figures may not be comparable, as sentences.
     pub warnings: Vec<String>,
@@ -227,13 +227,13 @@ const COMMON_METRICS: &[ComparedMetric] = &[
     ("success", ComparisonUnit::Share, |s| s.success_share),
 ];
 
-/// The metric that is used where one group only knows the user CPU time.
+/// The metric that is used if one group knows only the user CPU time.
 const USER_CPU: ComparedMetric = time_metric("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });
 
-/// Compares group `b` with group `a`. `None`: a group is empty.
+/// Compares group `b` with group `a`. Returns `None` if a group is empty.
 pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     let (first_a, first_b) = (a.first()?, b.first()?);
     let metrics = if first_a.header.cold && first_b.header.cold {
@@ -263,7 +263,8 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
             Some((metric, values(a)?, values(b)?))
         })
         .collect();
-    // Values that are equal in all runs can't differ by chance and don't count for the correction.
+    // Values that are equal in all runs can't differ by chance, so they don't count in the correction for multiple
+    // comparisons.
     let judged = measured
         .iter()
         .filter(|(_, a, b)| a.iter().chain(b).any(|v| *v != a[0]))
@@ -296,7 +297,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     })
 }
 
-/// Returns reasons why the groups may not be comparable; neither group is empty.
+/// Returns reasons why the groups may not be comparable. Neither group may be empty.
 fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<String> {
     let (first_a, first_b) = (&a[0], &b[0]);
     let mut warnings = Vec::new();

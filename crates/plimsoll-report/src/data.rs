@@ -1,5 +1,5 @@
 //! Exports a run as tables for notebooks and spreadsheets: its intervals, its percentiles, and its calls if they were
-//! recorded. Each table is a file with a column for each figure; times are in µs, which is part of their names.
+//! recorded. Each table is a file with a column for each figure. Times are in µs, which their columns' names contain.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -44,7 +44,7 @@ enum CellValue {
     Text(String),
 }
 
-/// A column of a table whose rows are made from `R`: its name and value.
+/// A column of a table whose rows are made from `R`: its name and the function that returns its value.
 struct TableColumn<R>(&'static str, ColumnValue<R>);
 
 impl<R> TableColumn<R> {
@@ -188,10 +188,10 @@ fn write_table<R>(
     Ok((file, rows))
 }
 
-/// The record of one stage in one interval.
+/// The figures of one stage in one interval.
 struct StageInterval {
     interval: Rc<IntervalRecord>,
-    /// The position of the stage in the interval.
+    /// The index of the stage in the interval.
     position: usize,
     stage: String,
     warmup: bool,
@@ -268,7 +268,7 @@ const PERCENTILE_COLUMNS: &[TableColumn<PercentileRow>] = &[
     int("count", |(.., count)| Some(*count)),
 ];
 
-/// Times of the generator's effects on calls, rather than of the calls.
+/// Times that describe the generator's effects on calls, rather than the calls themselves.
 const GENERATOR_TIMES: [&str; 2] = ["delayed", "cut_off"];
 
 fn percents() -> impl Iterator<Item = f64> {
@@ -276,7 +276,7 @@ fn percents() -> impl Iterator<Item = f64> {
     (1..100).map(f64::from).chain(tail)
 }
 
-/// A row of one call.
+/// The row of one call.
 struct CallRow {
     sample: CallSample,
     phases: Option<ConnectPhases>,

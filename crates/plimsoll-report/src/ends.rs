@@ -1,4 +1,4 @@
-//! The table of resources that client and server used while the calls ran.
+//! The table of resources that client and server used during the calls.
 
 use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, StageSummary};
@@ -6,7 +6,7 @@ use plimsoll_model::run::{Run, StageSummary};
 use crate::quantity::{bytes, count, known, or_dash, plural, time};
 use crate::table::TextTable;
 
-/// Returns a row for each end whose resources are known.
+/// Returns a row for each end (client or server) whose resources are known.
 pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "process",
@@ -31,7 +31,7 @@ pub(crate) fn table(run: &Run) -> TextTable {
     TextTable::new(head, &[], rows)
 }
 
-/// Returns the ends whose resources are known.
+/// Returns the ends (client or server) whose resources are known.
 fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSummary)> {
     let ends = [("client", total.client), ("server", total.server)];
     ends.into_iter()
@@ -50,7 +50,7 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
     });
     let mut notes = Vec::from_iter(view);
     let total = &run.summary.total;
-    // If memory was measured at rest, that more precise figure is reported elsewhere.
+    // If memory was measured while connections were idle, that more precise figure is reported elsewhere.
     if total.connections_open_max >= MIN_MEMORY_CONNECTIONS && run.summary.memory.is_none() {
         let grown = |r: ResourcesSummary| {
             let grown = r.rss_bytes_max.saturating_sub(r.rss_bytes_before?);

@@ -18,7 +18,7 @@ pub(crate) fn cut_off(run: &Run) -> TextTable {
     table("cut off", &total.cut_off_by_code, total.due)
 }
 
-/// Returns the abandoned calls, which say nothing about the target: cut off or never sent.
+/// Returns the abandoned calls, which were cut off or never sent and say nothing about the target.
 pub(crate) fn given_up(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let mut given_up = table("abandoned", &total.cut_off_by_code, total.due);
@@ -52,7 +52,7 @@ pub(crate) fn connections(run: &Run) -> TextTable {
     table("connection failed", &failures, attempts)
 }
 
-/// Returns a row for each code. `what`: the heading of the codes; `whole`: the total of calls or attempts.
+/// Returns a row for each error code. `what`: the heading of the codes; `whole`: the total of calls or attempts.
 fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
     let head = [what, "count", "share", "source", "what happened"];
     let rows = errors.iter().map(|e| {
@@ -67,7 +67,7 @@ fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
     TextTable::new(head, &[0, 3, 4], rows)
 }
 
-/// Codes of a target that refuses the request itself.
+/// Error codes by which a target refuses the request itself.
 const REFUSED_REQUEST_CODES: [&str; 14] = [
     "INVALID_ARGUMENT",
     "NOT_FOUND",
@@ -85,7 +85,7 @@ const REFUSED_REQUEST_CODES: [&str; 14] = [
     "HTTP_422",
 ];
 
-/// Returns the source of a failure as tables show it.
+/// Returns the source of a failure in the words of the tables.
 fn source(e: &ErrorSummary) -> &str {
     if REFUSED_REQUEST_CODES.contains(&e.code.as_str()) {
         "request"
@@ -102,7 +102,7 @@ pub(crate) fn details(run: &Run, errors: &TextTable) -> Vec<String> {
         .collect()
 }
 
-/// Escapes text from the network, which must not control the terminal or break lines.
+/// Escapes text from the network, so that it cannot control the terminal or break lines.
 fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Explains a measurement in at most ten sentences: what was measured, what was found and how sure that is, what limits
+//! Explains a measurement in at most ten sentences: what was measured, the result and how certain it is, what limits
 //! it, and what to do next.
 
 use std::path::Path;
@@ -18,13 +18,14 @@ use crate::{errors, facts, ladder, measures, memory, search};
 
 /// Maximum number of sentences.
 const MAX_SENTENCES: usize = 10;
-/// Maximum number of a protocol's own times.
+/// Maximum number of times that only the run's protocol has.
 const MAX_MEASURES: usize = 3;
-/// Smallest share of a response time that calls spent before they were sent, from which it is worth a sentence.
+/// The smallest share of the response time before the send for which a sentence is added.
 const NOTABLE_WAIT: f64 = 0.05;
-/// How far above the measured p99 a proposed objective is.
+/// Factor between the measured p99 and the limit of a proposed objective.
 const PROPOSED_MARGIN: f64 = 1.25;
-/// The share of a closed loop's rate at which an open loop is proposed: at the whole rate, calls would pile up.
+/// Factor between a closed loop's rate and the rate that is proposed for an open loop. At the whole rate, calls would
+/// pile up.
 const PROPOSED_RATE: f64 = 0.8;
 
 /// Returns the sentences as a list for the terminal.
@@ -70,7 +71,7 @@ pub fn of_run(run: &Run) -> Vec<String> {
     conclude(told, advise(run))
 }
 
-/// Explains a ladder, which is in `dir`.
+/// Explains the ladder in `dir`.
 pub fn of_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
     let mut told = vec![format!("{}: {}.", record.name, ladder::how(record))];
     if record.is_generator_limited() {
@@ -95,7 +96,7 @@ pub fn of_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
     conclude(told, next)
 }
 
-/// Explains a search, which is in `dir`.
+/// Explains the search in `dir`.
 pub fn of_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     let trials = plural(record.trials.len() as u64, "trial");
     let mut told = vec![format!(
@@ -122,14 +123,15 @@ pub fn of_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     conclude(told, next)
 }
 
-/// Returns the sentences with the advice as the last one, and the least important ones left out.
+/// Returns the sentences with the advice as the last one. If there are too many, the last ones before the advice are
+/// left out.
 fn conclude(mut told: Vec<String>, next: String) -> Vec<String> {
     told.truncate(MAX_SENTENCES - 1);
     told.push(next);
     told
 }
 
-/// Returns the text as a sentence.
+/// Returns the text as a sentence, with a capital letter and a full stop.
 fn to_sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().collect::<String>());
@@ -161,7 +163,7 @@ fn describe_load(run: &Run) -> String {
     ))
 }
 
-/// Returns the first times that only the run's protocol has, such as those of tokens or of whole journeys.
+/// Returns the first of the times that only the run's protocol has, such as those of tokens or of whole journeys.
 fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
     let told = measures::times(measures).into_iter().map(|(name, times)| {
@@ -183,7 +185,7 @@ fn describe_protocol_times(run: &Run) -> Option<String> {
     (!told.is_empty()).then(|| to_sentence(&told.join("; ")))
 }
 
-/// Returns what a connection at rest takes, where that was measured.
+/// Returns how much memory an idle connection holds, if that was measured.
 fn describe_memory(run: &Run) -> Option<String> {
     let memory = run.summary.memory.as_ref()?;
     let rows = memory::table(memory).rows.into_iter();
@@ -198,7 +200,7 @@ fn describe_memory(run: &Run) -> Option<String> {
     (!told.is_empty()).then(|| format!("A connection at rest takes {}.", told.join(", ")))
 }
 
-/// Returns where the figures of another run like this one would lie.
+/// Returns the range in which the figures of a repetition of this run would lie.
 fn describe_repetition(run: &Run) -> Option<String> {
     let sampling = run.summary.total.response?.sampling?;
     let named = [("p50", sampling.p50_us), ("p99", sampling.p99_us)];
@@ -215,9 +217,9 @@ fn describe_repetition(run: &Run) -> Option<String> {
     })
 }
 
-/// Returns which part of the response time passed before calls were sent, where that is much.
+/// Returns which share of the response time passed before calls were sent, if that share is large.
 fn describe_wait(run: &Run) -> Option<String> {
-    // What the generator delayed is no wait of users.
+    // The generator's own delay is not a wait of users, so a late run gets no such sentence.
     if run.summary.health.is_late() || !titles(run).is_empty() {
         return None;
     }
@@ -291,7 +293,7 @@ fn describe_objectives(objectives: &[ObjectiveResult]) -> Option<String> {
     Some(format!("Objectives {}.", told.join("; ")))
 }
 
-/// Returns what a call cost each end.
+/// Returns the CPU time of a call at each end.
 fn describe_costs(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let cost = |used: Option<plimsoll_model::run::summary::ResourcesSummary>| {
@@ -364,7 +366,8 @@ fn advise(run: &Run) -> String {
     }
 }
 
-/// Returns whether `plimsoll find` can search the rate of the run's plan: a single stage of arrivals by a law.
+/// Returns whether `plimsoll find` can search the rate of the run's plan, which must have a single stage of arrivals at
+/// random or regular times.
 fn is_searchable(run: &Run) -> bool {
     let header = &run.header;
     let stages = header.planned_stages.iter().filter(|stage| !stage.warmup);

@@ -19,7 +19,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Creates the error of writing `what`.
+    /// Returns a function that wraps an error of writing `what`.
     pub(crate) fn write(what: &str) -> impl Fn(io::Error) -> ExportError {
         move |source| ExportError::Write(what.to_owned(), source)
     }

@@ -1,4 +1,4 @@
-//! Describes how a run was made, in words that all reports share.
+//! Describes the settings of a run in words that all reports share.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     parts
 }
 
-/// Returns what was called, and at which target.
+/// Returns the name of the call and the target.
 pub(crate) fn what(h: &RunHeader) -> Option<String> {
     let target = h.target.as_ref().map(|target| format!("at {target}"));
     let parts: Vec<&str> = [h.call.as_deref(), target.as_deref()]
@@ -47,7 +47,7 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// Returns the labels of the run, as they are typed; empty if there are none.
+/// Returns the labels of the run in the form in which users type them; empty if there are none.
 pub(crate) fn labels(labels: &Labels) -> String {
     let typed = labels
         .iter()
@@ -55,18 +55,18 @@ pub(crate) fn labels(labels: &Labels) -> String {
     typed.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the notes on how the run was made.
+/// Returns notes on the run's settings.
 pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
     let closed = (h.load_loop == Some(LoopKind::Closed))
         .then_some("closed loop: a slow target gets less load, so response times are understated");
     h.notes.iter().map(String::as_str).chain(closed)
 }
 
-/// Describes how the run ended if not normally, with the reason; otherwise other remarks on its end.
+/// Describes how the run ended if not normally, with the reason. Otherwise returns other remarks on its end.
 pub(crate) fn ending(run: &Run) -> Option<String> {
     let reason = run.reason.as_deref();
     match run.state {
-        // The reason is among the run's problems.
+        // The reason is already listed among the run's problems.
         RunState::Invalid => None,
         RunState::Complete => reason.map(str::to_owned),
         state => Some(match reason {
@@ -112,7 +112,7 @@ fn link_security(h: &RunHeader, security: LinkSecurity) -> String {
     }
 }
 
-/// Describes the machine that made the load.
+/// Describes the machine that generated the load.
 pub(crate) fn machine(m: &MachineFacts) -> String {
     let parts = [
         m.cpu_model.clone(),
@@ -124,12 +124,12 @@ pub(crate) fn machine(m: &MachineFacts) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a time to the second.
+/// Formats a time with a resolution of one second.
 pub(crate) fn when(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// Says that every call is in exactly one count, and how many had not ended.
+/// Returns a sentence that all calls are accounted for, with the numbers of calls that had not ended.
 pub(crate) fn all_counted(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut text = "all calls accounted for".to_owned();
@@ -141,7 +141,7 @@ pub(crate) fn all_counted(run: &Run) -> String {
     text
 }
 
-/// Describes the counts of calls as a sum.
+/// Describes the counts of calls as an equation: scheduled calls and the sum of their results.
 pub(crate) fn counts(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut sum = format!(
@@ -166,7 +166,7 @@ pub(crate) fn counts(run: &Run) -> String {
     sum
 }
 
-/// Returns the command that repeats the measurement, from the folder in which it was made.
+/// Returns the command that repeats the measurement, to be run in the folder in which it was made.
 pub(crate) fn repeat_command(command: &str, dir: &Path) -> String {
     let plan = dir.join(file::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);

@@ -1,7 +1,7 @@
 //! Exports a run's intervals as an HdrHistogram interval log, for HdrHistogram's own tools in Java, Python and other
 //! languages.
 //!
-//! The log contains response and service times, distinguished by tags. Its histograms are in nanoseconds, its column of
+//! The log contains response and service times, distinguished by tags. Its histograms are in nanoseconds; its column of
 //! maxima is in milliseconds.
 
 use std::io::{self, Write};

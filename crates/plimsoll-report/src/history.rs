@@ -1,7 +1,7 @@
-//! The history of a folder's measurements: series of comparable ones, and where their figures changed.
+//! The history of a folder's measurements: series of comparable measurements, and the changes of their figures.
 //!
-//! Measurements are comparable if they are of one kind and plan, of one target, and from one machine. Only those whose
-//! figures stand belong to a series: a run that was invalid, cut short or failed says nothing about the target.
+//! Measurements are comparable if they have the same kind, plan, target and machine. A series contains only
+//! measurements with valid figures: a run that was invalid, cut short or failed says nothing about the target.
 
 mod document;
 mod item;
@@ -15,16 +15,16 @@ use crate::quantity::{bytes, exact_rate, plural, rate, signed, time};
 pub use document::document;
 pub use item::{FolderItem, FolderItemKind};
 
-/// Maximum number of measurements of a series that are searched for changes: the newest ones.
+/// Maximum number of measurements of a series that are searched for changes, counted from the newest.
 const MAX_SEARCHED_RUNS: usize = 1_000;
 
-/// Maximum length of a name or a label where it is shown, in characters.
+/// Maximum length of a displayed name or label, in characters.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// The label that names the commit of what was measured.
+/// The label with the commit of the software that was measured.
 const COMMIT_LABEL: &str = "commit";
 
-/// A figure of measurements whose changes are found.
+/// A metric in which changes are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryMetric {
     /// The median of the response time.
@@ -35,7 +35,7 @@ pub enum HistoryMetric {
     ClientCpu,
     /// CPU time of the watched server per call.
     ServerCpu,
-    /// Calls per second that ended, of a closed loop: in an open one, the plan sets it.
+    /// Calls per second that ended, in a closed loop only: in an open loop the plan sets the rate.
     Rate,
     /// The share of calls that failed.
     Errors,
@@ -81,7 +81,7 @@ impl HistoryMetric {
         }
     }
 
-    /// Returns the metric's figure; `None`: the measurement has none.
+    /// Returns the metric's value for a measurement; `None` if it has none.
     pub(crate) fn of(self, item: &FolderItem) -> Option<f64> {
         match self {
             HistoryMetric::P50 => item.p50_us,
@@ -113,14 +113,14 @@ impl HistoryMetric {
     }
 }
 
-/// Comparable measurements, and the changes of their figures.
+/// A series of comparable measurements, and the changes of their figures.
 #[derive(Debug)]
 pub struct HistorySeries<'a> {
-    /// What was measured.
+    /// The kind of the measurements.
     pub kind: FolderItemKind,
     /// The plan's name.
     pub name: &'a str,
-    /// The URL; `None`: not known.
+    /// The URL; `None` if it is not known.
     pub target: Option<&'a str>,
     /// The measurements, the oldest first.
     pub(crate) items: Vec<&'a FolderItem>,
@@ -132,25 +132,25 @@ pub struct HistorySeries<'a> {
 #[derive(Debug)]
 pub(crate) struct HistoryChange<'a> {
     pub(crate) metric: HistoryMetric,
-    /// The index of the first measurement after the change among those of the series.
+    /// The index of the first measurement after the change, within the series.
     pub(crate) position: usize,
     /// The first measurement after the change.
     pub(crate) first: &'a FolderItem,
-    /// The last measurement before it.
+    /// The last measurement before the change.
     pub(crate) last_before: &'a FolderItem,
-    /// The median of the measurements before it, at most those of a window.
+    /// The median of the measurements before the change, within the window of the search.
     pub(crate) before: f64,
-    /// The median of the measurements after it, likewise.
+    /// The median of the measurements after the change, within the same window.
     pub(crate) after: f64,
-    /// Whether most values after it are higher than those before it.
+    /// Whether most values after the change are higher than those before it.
     is_higher: bool,
-    /// The difference of both groups.
+    /// The difference between the measurements after the change and those before it.
     pub(crate) difference: GroupDifference,
-    /// The probability of such a change in a series without one.
+    /// The probability of a change at least as large in a series without real changes.
     pub(crate) p_value: f64,
 }
 
-/// Returns the series of `items`, in the order of their newest measurements, the newest first.
+/// Returns the series of `items`, ordered by their newest measurement, the newest first.
 pub fn history(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
     let mut standing: Vec<&FolderItem> = items.iter().filter(|item| item.stands).collect();
     standing.sort_by_key(|item| item.began);
@@ -175,7 +175,7 @@ pub fn history(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
 }
 
 impl<'a> HistorySeries<'a> {
-    /// Returns the machine of all measurements; `None`: not known.
+    /// Returns the machine of all measurements; `None` if it is not known.
     pub(crate) fn machine(&self) -> Option<&'a MachineFacts> {
         self.items.last().and_then(|item| item.machine.as_ref())
     }
@@ -208,7 +208,7 @@ impl<'a> HistorySeries<'a> {
         self.changes.sort_by_key(|change| change.position);
     }
 
-    /// Describes target and machine.
+    /// Describes the target and the machine.
     pub(crate) fn conditions(&self) -> String {
         let target = self.target.map(|target| format!("at {}", shown(target)));
         let machine = self
@@ -245,7 +245,8 @@ impl<'a> HistoryChange<'a> {
         })
     }
 
-    /// Returns the difference and the ends of its interval as shares of the median before; `None`: that is 0.
+    /// Returns the difference and the ends of its interval as shares of the median before the change; `None` if that
+    /// median is 0.
     pub(crate) fn shares(&self) -> Option<[f64; 3]> {
         let GroupDifference {
             shift, low, high, ..
@@ -276,9 +277,9 @@ impl<'a> HistoryChange<'a> {
         self.metric.show(self.after)
     }
 
-    /// Returns whether the change is for the better.
+    /// Returns whether the change is an improvement.
     pub(crate) fn is_better(&self) -> bool {
-        // Medians can be equal where the ranks differ, such as those of shares that are mostly 0.
+        // Medians can be equal although the ranks differ, as with shares that are mostly 0.
         self.is_higher == self.metric.is_better_if_higher()
     }
 
@@ -287,14 +288,14 @@ impl<'a> HistoryChange<'a> {
         format!("{:.3}", self.p_value)
     }
 
-    /// Returns the commit that was measured first after the change, and what else changed with it.
+    /// Returns the first commit that was measured after the change, and what else changed at the same time.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let commit = self.first.labels.get(COMMIT_LABEL);
         let commit = commit.map(|commit| format!("commit {}", shown(commit)));
         commit.into_iter().chain(self.also_changed()).collect()
     }
 
-    /// Returns what may have caused the change besides the target.
+    /// Returns other changes that may have caused the change, besides changes of the target.
     pub(crate) fn also_changed(&self) -> Vec<String> {
         let facts = |item: &FolderItem| {
             let machine = item.machine.clone().unwrap_or_default();
@@ -317,9 +318,9 @@ impl<'a> HistoryChange<'a> {
     }
 }
 
-/// Returns what makes a machine the same: the processor, the cores that the load may use, and the memory in GiB, since
-/// kernels reserve different parts of it. The kernel and its settings are not among these: their changes are shown
-/// beside the changes that they may cause.
+/// Returns the properties that identify a machine: the processor, the number of cores that the load may use, and the
+/// memory in GiB, because kernels reserve different parts of it. The kernel and its settings are not included: their
+/// changes are shown next to the changes that they may have caused.
 fn machine_identity(facts: &MachineFacts) -> (Option<&str>, Option<u32>, Option<u64>) {
     let gib = |bytes: u64| bytes.saturating_add(1 << 29) >> 30;
     (
@@ -329,7 +330,7 @@ fn machine_identity(facts: &MachineFacts) -> (Option<&str>, Option<u32>, Option<
     )
 }
 
-/// Names the machine by what makes it the same.
+/// Describes a machine by the properties that identify it.
 fn machine_name(facts: &MachineFacts) -> String {
     let parts = [
         facts.cpu_model.as_deref().map(shown),
@@ -339,7 +340,7 @@ fn machine_name(facts: &MachineFacts) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a share in per cent.
+/// Formats a share in percent.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
@@ -349,7 +350,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// Returns the beginning of a text that others wrote, without control characters.
+/// Returns the beginning of a text from outside, without control characters.
 pub(crate) fn shown(text: &str) -> String {
     let printable = |c: char| {
         if c.is_control() {
@@ -370,7 +371,7 @@ pub(crate) fn shown(text: &str) -> String {
     beginning
 }
 
-/// Returns the sentence that explains the changes that are found.
+/// Returns the sentence that explains how changes are found.
 pub(crate) fn method() -> String {
     let rate = plimsoll_model::statistics::change_points::FALSE_ALARMS * 100.0;
     format!(

@@ -2,8 +2,8 @@
 //!
 //! The file is made from run directories alone: [`runs`] for one run or several overlaid, [`fn@comparison`] for two
 //! groups, [`search`] for a search, [`ladder`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn
-//! once for wide and once for narrow screens, with its figures in a table below. Colours are CSS variables, so that
-//! light, dark and print have their own.
+//! once for wide and once for narrow screens, with its figures in a table below it. Colours are CSS variables, so that
+//! light mode, dark mode and print each have their own colours.
 
 mod bars;
 mod chart;
@@ -74,7 +74,7 @@ impl RunView {
         })
     }
 
-    /// Sets the server's own `delay`, if known, so that the added overhead is shown.
+    /// Sets the server's own `delay`, if it is known, so that the overhead above it is shown.
     pub fn over(self, delay: Option<Duration>) -> RunView {
         RunView {
             server_delay: delay,
@@ -82,7 +82,7 @@ impl RunView {
         }
     }
 
-    /// Returns `what`, preceded by the run's name if there are several.
+    /// Returns `what`, preceded by the run's name if the page has several runs.
     fn with_run_name(&self, what: &str) -> String {
         if self.is_one_of_several {
             format!("{}, {what}", self.run.header.name)
@@ -288,7 +288,7 @@ fn verdict(view: &RunView) -> Markup {
         .iter()
         .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
-        // A miss counts even in an invalid run, whose problems can't be the cause.
+        // A missed objective counts even in an invalid run, because the run's problems can't be the cause.
         _ if RunVerdict::of(&view.objectives) == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }

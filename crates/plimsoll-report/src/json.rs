@@ -1,5 +1,5 @@
-//! The output of `--json`: one document of runs, or of a search, a ladder or a sweep. Its structure is that of
-//! `docs/run-format.md`, and it is as stable.
+//! The output of `--json`: one document for runs, or for a search, a ladder or a sweep. `docs/run-format.md` describes
+//! its structure and how stable it is.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<D
     json!({ "version": DOCUMENT_VERSION, "runs": runs.collect::<Vec<_>>() })
 }
 
-/// Returns the document of lanes: their runs, in order, and their record.
+/// Returns the document of a run of several lanes: their record, and their runs in order.
 ///
 /// # Errors
 /// When the record can't be serialised as JSON.
@@ -77,14 +77,14 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
     Ok(record_document("ladder", ladder, dir))
 }
 
-/// Returns the document of a record, which contains figures of runs in its directory.
+/// Returns the document of a record whose figures come from runs in its directory.
 fn record_document(kind: &str, mut record: Value, dir: &Path) -> Value {
     record["directory"] = json!(dir);
     json!({ "version": DOCUMENT_VERSION, "runs": [], kind: record })
 }
 
-/// Returns one run: the keys of `run.json`, with `directory`, `objectives` with the `verdict` on them, and `overhead`
-/// if the server's own delay is given.
+/// Returns the document of one run: the keys of `run.json`, `directory`, `objectives` with the `verdict` on them, and
+/// `overhead` if the server's own delay is given.
 fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);

@@ -1,6 +1,6 @@
-//! The objectives of runs as JUnit XML, for continuous integration: a suite for each run, a test case for each
-//! objective, and one for the run's validity, so that no suite is empty. Of a ladder, each rung is a suite, and one
-//! more contains its gates; a search is one suite, with a case for its result.
+//! The objectives of runs as JUnit XML, for continuous integration: a suite for each run with a test case for each
+//! objective, and one for the run's validity, so that no suite is empty. For a ladder, each rung is a suite, and a
+//! further suite contains its gates. A search is one suite, with a test case for its result.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -57,12 +57,12 @@ fn format_timestamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// Numbers equal names from the second on: many readers show only one of several test cases with the same class name
-/// and name. Plans without a name have the same default name if they call the same method.
+/// Appends numbers to repeated names: many readers show only one of several test cases with the same class name and
+/// name. Plans without a name have the same default name if they call the same method.
 fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut known = HashSet::new();
     for name in names {
-        // Characters that are left out don't make names different.
+        // Names that differ only in omitted characters are equal.
         name.retain(is_kept);
         let mut unique = name.clone();
         let mut number = 1;
@@ -97,7 +97,7 @@ fn document(mut suites: Vec<TestSuite>) -> String {
 
 struct TestCase {
     name: String,
-    /// The element `failure` or `error`, and its message; `None`: passed.
+    /// The element `failure` or `error`, and its message; `None` if the case has passed.
     problem: Option<(&'static str, String)>,
 }
 
@@ -124,14 +124,14 @@ impl TestSuite {
         }
     }
 
-    /// Returns the suite of a rung; an objective is missed if it is missed in a slice.
+    /// Returns the suite of a rung. An objective is missed if any slice missed it.
     fn rung(record: &LadderRecord, rung: &Rung) -> TestSuite {
         let unsure = rung
             .slices
             .iter()
             .filter(|s| s.is_generator_limited())
-            // In batches, lateness affects all rungs alike and is in no difference; without objectives nothing else is
-            // judged.
+            // In batches, lateness affects all rungs alike and cancels out in differences, so it matters only if there
+            // are objectives.
             .filter(|s| record.batches.is_none() || !s.objectives.is_empty())
             .count();
         let missed = rung
@@ -181,7 +181,7 @@ impl TestSuite {
             name: format!("{}: {}", record.name, rung.name),
             timestamp: format_timestamp(record.started_at),
             seconds: {
-                // The slices of a sweep may be divided.
+                // The slices of a sweep may be divided into batches.
                 let length =
                     |s: &SliceResult| s.volume.as_ref().map_or(record.slice_s, |v| v.elapsed_s);
                 rung.slices.iter().map(length).sum()
@@ -191,7 +191,7 @@ impl TestSuite {
         }
     }
 
-    /// Returns the suite of gates and resolution: `None` if neither was asked for and the ladder was completed.
+    /// Returns the suite of gates and resolution; `None` if neither was requested and the ladder was completed.
     fn of_differences(record: &LadderRecord) -> Option<TestSuite> {
         let mut cases: Vec<TestCase> = record
             .gated()
@@ -273,10 +273,10 @@ impl TestSuite {
     }
 }
 
-/// Returns the test case of validity: complete, with figures of the target, and not only failures.
+/// Returns the test case of validity: the run is complete, its figures describe the target, and some calls succeeded.
 fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
-        // Lost, or missed whatever the generator did: the failure is proven.
+        // A failed verdict is proven even if the run is invalid, so it is reported by the objectives alone.
         _ if RunVerdict::of(judged) == Some(RunVerdict::Fail) => None,
         RunState::Complete if run.summary.total.ok == 0 => {
             Some("not one call succeeded".to_owned())
@@ -314,7 +314,7 @@ fn is_kept(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t') || !c.is_control() && !('\u{fffe}'..='\u{ffff}').contains(&c)
 }
 
-/// Escapes text for an attribute; characters that XML 1.0 (2.2) does not allow are left out.
+/// Escapes text for an attribute. Characters that XML 1.0 (2.2) does not allow are left out.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -323,7 +323,7 @@ fn escape(text: &str) -> String {
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '"' => out += "&quot;",
-            // A parser would convert literal ones to blanks (XML 1.0, 3.3.3).
+            // A parser would convert literal line breaks and tabs to blanks (XML 1.0, 3.3.3).
             '\n' => out += "&#10;",
             '\r' => out += "&#13;",
             '\t' => out += "&#9;",

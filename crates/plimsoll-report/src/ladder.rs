@@ -1,4 +1,4 @@
-//! A ladder: the figures of rungs and the costs that they add, for the terminal and Markdown.
+//! Reports of a ladder for the terminal and Markdown: the figures of rungs, and the costs that rungs add.
 
 mod costs;
 mod notes;
@@ -47,14 +47,14 @@ pub fn added(metric: LadderMetric, added: AddedCost) -> String {
                 signed(d.high)
             )
         }
-        // The bytes of a call vary by hundredths: acknowledgements of settings, pings.
+        // The bytes of a call vary by hundredths, because of acknowledged settings and pings.
         AddedCost::Exact(more) => signed(more.round()),
         AddedCost::TooFewRounds => "not enough data".to_owned(),
     }
 }
 
-/// Returns the costs of new connections: a row for each kind of connection of each rung. `None` where rungs have the
-/// same certificates.
+/// Returns the costs of new connections: a row for each kind of connection of each rung. Returns `None` if all rungs
+/// have the same certificates.
 pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
     const HEAD: [&str; 10] = [
         "a new connection with a call",
@@ -81,7 +81,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
                 resumed: price.resumed,
                 ..handshake.clone()
             };
-            // The cost of another TLS library at the server was not measured.
+            // The cost of another TLS library on the server was not measured.
             let is_ours = rung.server_tls == ladder.client_tls;
             let of_server = primitives.of_server(&handshake).filter(|_| is_ours);
             let ends = [
@@ -104,7 +104,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
                 row.push(or_dash(part, |(cpu, us)| {
                     format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
                 }));
-                // The number of cores for 1,000 new connections a second.
+                // The number of cores needed for 1,000 new connections per second.
                 row.push(or_dash(cpu, |us| format!("{:.2}", us / 1e3)));
             }
             row.push(or_dash(price.bytes, |b| bytes(b.round() as u64)));
@@ -114,7 +114,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
     Some(TextTable::new(HEAD, &[0], rows))
 }
 
-/// Returns the objectives that slices missed, and the verdict on all of them; empty where the plan has none.
+/// Returns the objectives that slices missed, and the verdict on all objectives; empty if the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
     let unmet = ladder.rungs.iter().flat_map(unmet);
@@ -123,13 +123,13 @@ pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     sentences
 }
 
-/// Returns the verdict on all objectives, gates and the resolution; `None`: there are none.
+/// Returns the verdict on all objectives, gates and the resolution; `None` if there are none of these.
 pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
     let conclusion = ladder.conclusion()?;
     Some(format!("verdict on the objectives: {}", conclusion.name()))
 }
 
-/// Summarises what the rungs add: compared with the first one or, in slices, with the one below.
+/// Summarises the costs that rungs add: compared with the first rung or, in slices, with the rung below.
 pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
     let bill = bill(ladder);
     if !bill.is_empty() {
@@ -146,7 +146,7 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
         .collect()
 }
 
-/// Describes the result of a rung at a gate.
+/// Describes how a rung passed or missed a gate.
 pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
     let metric = gated.gate.metric;
     let word = match gated.outcome {
@@ -209,8 +209,8 @@ pub(crate) fn unmet(rung: &Rung) -> Vec<(ObjectiveVerdict, String)> {
     seen.into_iter().map(sentence).collect()
 }
 
-/// Returns whether differences of the metric are shown: CPU time and memory of proxies are single figures without an
-/// interval where rungs are measured in batches.
+/// Returns whether differences of the metric are shown. CPU time and memory of proxies are not, if rungs are measured
+/// in batches: they are single figures without an interval.
 fn is_compared(ladder: &LadderRecord, metric: LadderMetric) -> bool {
     match metric {
         LadderMetric::ProxyMemory => false,
@@ -253,7 +253,7 @@ impl MetricGroup {
     }
 }
 
-/// Returns the tables of the rungs' figures.
+/// Returns the groups of metrics, each of which has its own table.
 pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
     let in_slices = ladder.batches.is_none();
     let column = |m: LadderMetric| match m {
@@ -324,10 +324,10 @@ pub(crate) fn how(ladder: &LadderRecord) -> String {
 pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
 
-/// Describes how sure the intervals are.
+/// Describes the confidence of the intervals.
 pub(crate) fn confidence(ladder: &LadderRecord) -> String {
     let share = ladder.confidence_percent() / 100.0;
-    // The sentence counts as few ladders as state the share exactly.
+    // The sentence uses the smallest number of ladders that expresses the share exactly.
     let ladders = [100_u64, 1_000, 10_000];
     let is_whole = |of: &&u64| {
         let claims = share * **of as f64;
@@ -349,7 +349,7 @@ pub(crate) fn confidence_percent(ladder: &LadderRecord) -> String {
     format!("{percent} %")
 }
 
-/// The costs that one rung adds to another.
+/// The costs that one rung adds to another one.
 pub(crate) struct RungAddition {
     pub(crate) upper: String,
     pub(crate) lower: String,
@@ -364,7 +364,7 @@ pub(crate) fn compared_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
     metrics.filter(|m| is_compared(ladder, *m)).collect()
 }
 
-/// Returns the additions of all pairs that are compared.
+/// Returns the added costs of all pairs of rungs that are compared.
 pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
     let metrics = compared_metrics(ladder);
     let pairs = LadderRecord::pairs(ladder.rungs.len());
@@ -382,7 +382,7 @@ pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
     pairs.map(of_pair).collect()
 }
 
-/// Returns the number of measured rounds, in each of which every rung was measured once.
+/// Returns the number of measured rounds. In a round, every rung is measured once.
 pub fn rounds(ladder: &LadderRecord) -> u64 {
     let rounds = match &ladder.batches {
         Some(turns) => turns.rounds,
@@ -394,7 +394,7 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
     rounds as u64
 }
 
-/// Returns the heading of the figures of rungs.
+/// Returns the heading of the rungs' figures.
 fn heading(ladder: &LadderRecord) -> &'static str {
     match ladder.batches {
         Some(_) => "rung (service times)",

@@ -1,4 +1,5 @@
-//! A run of several lanes: a row for each, and their sum. Terminal, page and Markdown share the table.
+//! The report of a run of several lanes: a row for each lane, and their sum. Terminal, page and Markdown share the
+//! table.
 
 use std::fmt::Write as _;
 
@@ -28,7 +29,7 @@ pub(crate) fn note(runs: &[Run]) -> String {
     )
 }
 
-/// Returns a row for each lane, and their sum.
+/// Returns a row for each lane, and a row with their sum.
 pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> TextTable {
     let head = [
         "lane",

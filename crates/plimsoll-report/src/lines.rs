@@ -57,7 +57,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     Ok(written)
 }
 
-/// One line of any of the three forms.
+/// One line in any of the three formats.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResultLine {
@@ -69,7 +69,7 @@ struct ResultLine {
     t_total_ms: Option<f64>,
 }
 
-/// Converts a time of a line to nanoseconds.
+/// Converts a time from a line to nanoseconds.
 fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
     match ms {
         None => Err(format!("{key} is missing: a successful call needs it")),
@@ -108,11 +108,11 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Maximum bytes of a line; a call takes about 100.
+/// Maximum length of a line in bytes; the line of a call has about 100.
 const MAX_LINE: usize = 1 << 20;
 
-/// Creates a run directory `dir` from the line-per-request file `path`. What the file doesn't contain (rate, duration,
-/// service time, resources) stays unknown. `imported_at` is used as the start.
+/// Creates a run directory `dir` from the line-per-request file `path`. Figures that the file doesn't contain (rate,
+/// duration, service time, resources) stay unknown. `imported_at` is used as the start.
 pub fn import(
     path: &Path,
     dir: &Path,

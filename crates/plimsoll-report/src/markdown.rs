@@ -19,8 +19,8 @@ use crate::{
     totals,
 };
 
-/// Renders runs: a table of all, then each run's objectives, problems and figures. `overhead_over`: the server's own
-/// delay, if the overhead is to be shown.
+/// Renders runs: a table of all runs, then each run's objectives, problems and figures. `overhead_over`: the server's
+/// own delay, if the overhead is to be shown.
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let rows = runs.iter().map(|run| {
@@ -42,8 +42,8 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     out
 }
 
-/// Renders a run of several lanes: a row for each and their sum, then each lane like [`render`]. `runs`: the lanes'
-/// runs, in order.
+/// Renders a run of several lanes: a row for each lane and their sum, then each lane as [`render`] does. `runs`: the
+/// lanes' runs, in order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", cell(&record.name));
     write_section(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
@@ -51,7 +51,7 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>
     out + &render(runs, overhead_over)
 }
 
-/// Writes how the run was made, its objectives, and notes on its figures.
+/// Writes how the load was generated, the objectives, and notes on the figures.
 fn write_verdicts(out: &mut String, run: &Run) {
     write_list(out, answer(run));
     let how = facts::how(&run.header);
@@ -77,7 +77,7 @@ fn write_verdicts(out: &mut String, run: &Run) {
     write_list(out, facts::notes(&run.header));
 }
 
-/// Writes the figures: a table for each part of the report, with notes.
+/// Writes the figures: a table with notes for each part of the report.
 fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
@@ -129,7 +129,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     write_section(out, &ends::table(run).sideways(), ends::notes(run));
 }
 
-/// Writes a table and its notes; nothing if it has no rows.
+/// Writes a table and its notes; writes nothing if the table has no rows.
 fn write_section(out: &mut String, rows: &TextTable, notes: impl IntoIterator<Item = String>) {
     if rows.rows.is_empty() {
         return;
@@ -239,7 +239,7 @@ fn table(out: &mut String, table: &TextTable) {
     }
 }
 
-/// Renders a comparison: the warnings, a row for each metric, and differences of the plans.
+/// Renders a comparison: the warnings, a row for each metric, and the differences between the plans.
 pub fn comparison(c: &Comparison) -> String {
     let mut out = String::new();
     for warning in &c.warnings {
@@ -269,7 +269,7 @@ pub fn comparison(c: &Comparison) -> String {
     out
 }
 
-/// Escapes text for a table cell, so that it has no meaning in Markdown or HTML.
+/// Escapes text for a table cell, so that it has no special meaning in Markdown or HTML.
 pub(crate) fn cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
@@ -277,7 +277,7 @@ pub(crate) fn cell(text: &str) -> String {
             '\\' | '|' | '[' | '`' | '*' | '_' | '~' => cell.extend(['\\', c]),
             '&' => cell.push_str("&amp;"),
             '<' => cell.push_str("&lt;"),
-            // GitHub would notify the user whose name follows it.
+            // GitHub would notify the user whose name follows the `@`.
             '@' => cell.push_str("&#64;"),
             '\n' | '\r' => cell.push(' '),
             c => cell.push(c),

@@ -1,4 +1,4 @@
-//! Describes measures of streams and sessions, in words that all reports share.
+//! Describes the measures of streams and sessions, in words that all reports share.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use crate::table::TextTable;
 pub(crate) const STREAMS_NOTE: &str =
     "a call is a whole stream: response and service time end with its status";
 
-/// The counters of callers that make several calls each, and the name of their calls.
+/// The counters of callers that make several calls each, and the word for those calls.
 pub(crate) struct CallerCounts {
     ok: Count,
     failed: Count,
@@ -55,7 +55,7 @@ impl CallerCounts {
     }
 }
 
-/// Returns the callers that arrived in `run`; `None`: single calls arrived.
+/// Returns the kind of callers that arrived in `run`; `None` if single calls arrived.
 pub(crate) fn arriving(run: &Run) -> Option<CallerCounts> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
@@ -73,10 +73,10 @@ pub(crate) const LIMIT_LABEL: &str = "in flight";
 /// The label of calls that were retried.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
-/// The label of streams that the end of the load ended.
+/// The label of streams that ended because the load ended.
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 
-/// The label of connections that were replaced because servers sent data after the end of a stream.
+/// The label of connections that were replaced because the server sent data after the end of a stream.
 pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
 
 /// The label of messages that the server sent unexpectedly.
@@ -93,7 +93,7 @@ pub(crate) const LINK_BYTES_LABEL: &str = "link bytes";
 pub(crate) struct CountFact {
     pub(crate) name: &'static str,
     pub(crate) text: String,
-    /// Whether it reports a loss or an error.
+    /// Whether the fact reports a loss or an error.
     pub(crate) is_loud: bool,
 }
 
@@ -114,7 +114,7 @@ impl CountFact {
     }
 }
 
-/// Describes the messages of a run's streams; `None` where the calls are not streams.
+/// Describes the messages of a run's streams; `None` if the calls are not streams.
 pub(crate) fn messages(run: &Run) -> Option<CountFact> {
     let total = &run.summary.total;
     let messages = total.messages?;
@@ -131,7 +131,7 @@ pub(crate) fn messages(run: &Run) -> Option<CountFact> {
     Some(CountFact::new("messages", text))
 }
 
-/// Describes for how much of the run the limit of calls in flight was reached, and the calls beyond it.
+/// Describes during how much of the run the limit of calls in flight was reached, and the calls beyond the limit.
 fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
     let (waits, reached_ns) = (of(Count::LimitWaits), of(Count::LimitReached));
     let outcomes = &run.summary.total.errors_by_code;
@@ -156,7 +156,7 @@ fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
     Some(CountFact::new(LIMIT_LABEL, text))
 }
 
-/// Describes the counters that only some protocols have; empty where there are none.
+/// Describes the counters that only some protocols have; empty if there are none.
 pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let total = &run.summary.total;
     let Some(measures) = &total.measures else {
@@ -255,11 +255,11 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     facts
 }
 
-/// Describes the tokens of answers: the service's own count, or else the number of pieces.
+/// Describes the tokens of answers, from the service's own count or else from the number of pieces.
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<CountFact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let missing = of(Count::UsageMissing);
-    // Runs of earlier versions only have the pieces of all answers.
+    // Runs of earlier versions recorded only the pieces of all answers together.
     let pieces = match of(Count::PiecesAnswer) {
         0 => of(Count::TokensReceived),
         pieces => pieces,
@@ -272,7 +272,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     };
     let inputs = of(Count::InputsAnswered);
     let mut parts = Vec::new();
-    // Answers that are not streamed have no pieces, and those to inputs no tokens.
+    // Answers that are not streamed have no pieces, and answers to embedding or ranking inputs have no tokens.
     let is_unknown = n == 0 && inputs == 0 && missing > 0;
     if is_unknown {
         parts.push("unknown".to_owned());
@@ -333,8 +333,8 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<CountFact> {
     })
 }
 
-/// Formats `n` per second, in brackets. The time base ends with the last call; it is stated where call rates refer to
-/// another time.
+/// Formats `n` per second, in parentheses. The time base ends with the last call; it is stated if call rates refer to
+/// another time base.
 fn per_second(run: &Run, n: u64) -> String {
     let total = &run.summary.total;
     let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
@@ -368,7 +368,7 @@ fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> CountFact {
     }
 }
 
-/// Describes queries that met every bound, if the plan has bounds.
+/// Describes the queries that met all time limits, if the plan sets such limits.
 fn goodput(run: &Run, good: u64) -> Option<CountFact> {
     let bounds: GoodputSpec = run.call_value("goodput")?;
     let total = &run.summary.total;
@@ -395,7 +395,7 @@ pub(crate) fn timed() -> &'static str {
     QUERY_CALLERS.name()
 }
 
-/// Returns the times that only some protocols measure, by their names for people.
+/// Returns the times that only some protocols measure, with their display names.
 pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
     TimeMeasure::all()
         .filter_map(|m| {
@@ -405,7 +405,7 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
         .collect()
 }
 
-/// Describes the distribution of response times in runs whose protocol has times of its own.
+/// Describes the distribution of response times in runs whose protocol has further times.
 pub(crate) fn spread(run: &Run) -> Option<CountFact> {
     let measures = run.summary.total.measures.as_ref()?;
     let record = run.measured();
@@ -429,7 +429,7 @@ pub(crate) fn table(
         "count",
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
-        // Lower bounds are shown for response times only: other times contain less of the lateness.
+        // Lower bounds are shown only for response times, because other times contain less of the lateness.
         let low = wide(&t).filter(|_| name.starts_with("response"));
         let low = low.map(|low| low_ends(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
@@ -440,7 +440,7 @@ pub(crate) fn table(
     TextTable::new(head, &[0], rows)
 }
 
-/// Returns the row of lower bounds, had the generator been on time.
+/// Returns the row of lower bounds: the times if the generator had been on time.
 fn low_ends(name: &str, instrument: &InstrumentSummary) -> Vec<String> {
     let unknown = || "–".to_owned();
     let low = |[low, _]: [f64; 2]| time(low);

@@ -1,4 +1,4 @@
-//! The table of memory that idle connections hold: of both processes, and separately of the kernel.
+//! The table of the memory that idle connections hold: in both processes, and separately in the kernel.
 
 use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
@@ -10,7 +10,7 @@ use crate::table::TextTable;
 /// An explanation of the memory figures.
 pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. Kernel memory belongs to no process: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
 
-/// Returns how many connections were open when memory was read.
+/// Describes how many connections were open when memory was read.
 pub(crate) fn held(memory: &MemorySummary) -> CountFact {
     let text = format!(
         "{} at rest at the first reading of memory, {} at the last",
@@ -25,8 +25,8 @@ fn each(value: f64) -> String {
     signed(value, |value| bytes(value.round() as u64)).replace('+', "")
 }
 
-/// Returns a row for each kind of memory: its name, the memory before connections and at rest, and the share of one
-/// connection at the first and at the last reading.
+/// Returns a row for each kind of memory: its name, the memory before the connections and while they were idle, and the
+/// memory of one connection at the first and at the last reading.
 pub(crate) fn table(memory: &MemorySummary) -> TextTable {
     let head = [
         "memory",
@@ -62,7 +62,7 @@ pub(crate) fn table(memory: &MemorySummary) -> TextTable {
     TextTable::new(head, &[0], rows)
 }
 
-/// Returns the rows of the readings before and at rest; none where they are not known.
+/// Returns the rows for the readings before the connections and while they were idle; empty if they are not known.
 fn kinds_of<M, G>(
     memory: &MemorySummary,
     whose: &str,
@@ -85,7 +85,7 @@ fn kinds_of<M, G>(
         .collect()
 }
 
-/// The name of a kind of memory, its value, and its growth.
+/// A kind of memory: its name, its value, and its growth.
 type MemoryKind<M, G> = (&'static str, fn(&M) -> u64, fn(&G) -> f64);
 type ReadingSelector = fn(&MemoryReading) -> Option<ProcessMemory>;
 type GrowthSelector = fn(&MemoryGrowth) -> Option<ProcessGrowth>;

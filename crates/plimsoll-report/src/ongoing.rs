@@ -1,5 +1,5 @@
-//! A run in progress, for monitoring: OpenMetrics text for scraping, OTLP for pushing. Counters and histograms cover
-//! all calls since the start, including the warm-up's.
+//! Exports a run in progress for monitoring: OpenMetrics text for scraping, OTLP for pushing. Counters and histograms
+//! cover all calls since the start, including those of the warm-up.
 
 pub mod otlp;
 
@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub struct RunningTotals {
     name: String,
     target: String,
-    /// The start, nanoseconds since 1970.
+    /// The start of the run, in nanoseconds since 1970.
     began_unix_ns: u64,
     calls: StageRecord,
     in_flight: u64,
@@ -131,14 +131,14 @@ fn cpu(o: &RunningTotals) -> [(&'static str, f64); 2] {
     ]
 }
 
-/// Upper bounds of the buckets of OpenMetrics histograms, µs: 50 µs to 60 s.
+/// Upper bounds of the buckets of OpenMetrics histograms in µs, from 50 µs to 60 s.
 const BOUNDS_US: [u64; 19] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// Returns the values of a histogram in nanoseconds with their counts. Each is the lowest equivalent value, so that
-/// values equal to a bound fall into its bucket.
+/// Returns the values of a histogram in nanoseconds with their counts. Each value is the lowest equivalent one, so that
+/// values equal to a bucket's bound are counted in that bucket.
 fn recorded(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
     h.into_iter().flat_map(|h| {
         let lowest = |value| h.lowest_equivalent(value);
@@ -195,7 +195,8 @@ impl EncodeMetric for MetricFamily {
     }
 }
 
-/// Returns the sum in seconds, the count, and the calls in each bucket by its upper bound in seconds.
+/// Returns the sum in seconds, the count, and the number of calls in each bucket, with the bucket's upper bound in
+/// seconds.
 fn buckets(times: &TimeHistogram) -> (f64, u64, Vec<(f64, u64)>) {
     let mut counts = [0; BOUNDS_US.len() + 1];
     for (ns, n) in recorded(times.histogram()) {
@@ -207,7 +208,7 @@ fn buckets(times: &TimeHistogram) -> (f64, u64, Vec<(f64, u64)>) {
     (sum, times.len(), bounds.zip(counts).collect())
 }
 
-/// Returns the answer to a scrape: OpenMetrics text of the runs, by their names.
+/// Returns the response to a scrape: OpenMetrics text of the runs, labelled with their names.
 pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a RunningTotals> + Clone) -> String {
     let mut registry = Registry::with_prefix("plimsoll_live");
     let of_run = |o: &RunningTotals| vec![("run", o.name.clone())];

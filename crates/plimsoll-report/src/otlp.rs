@@ -1,15 +1,15 @@
-//! OTLP 1 messages (opentelemetry-proto): what metrics and spans have in common. One structure gives both encodings,
-//! protobuf and its JSON, in which 64-bit numbers are strings.
+//! The parts of OTLP 1 messages (opentelemetry-proto) that metrics and spans share. Each structure supports both
+//! encodings, protobuf and its JSON mapping, in which 64-bit numbers are strings.
 
 use prost::Message;
 use serde::{Serialize, Serializer};
 
-/// A request to export something to a collector.
+/// A request to export metrics or spans to a collector.
 pub trait ExportRequest {
     /// Encodes the request in protobuf.
     fn to_protobuf(&self) -> Vec<u8>;
 
-    /// Encodes the request in protobuf's JSON mapping, as OTLP has it.
+    /// Encodes the request in protobuf's JSON mapping, in the form that OTLP defines.
     fn to_json(&self) -> Vec<u8>;
 }
 
@@ -24,29 +24,30 @@ impl<M: Message + Serialize> ExportRequest for M {
     }
 }
 
-/// A collector's response: `ExportMetricsServiceResponse` or `ExportTraceServiceResponse`, which are alike.
+/// A collector's response: `ExportMetricsServiceResponse` or `ExportTraceServiceResponse`, which have the same
+/// structure.
 #[derive(Clone, PartialEq, Message)]
 struct ExportResponse {
     #[prost(message, optional, tag = "1")]
     partial_success: Option<PartialSuccess>,
 }
 
-/// What a collector says of a request that it accepted in part.
+/// The part of a collector's response to a request that it accepted only partially.
 #[derive(Clone, PartialEq, Message)]
 pub struct PartialSuccess {
-    /// The number of data points or spans that it rejected.
+    /// The number of data points or spans that the collector rejected.
     #[prost(int64, tag = "1")]
     pub rejected: i64,
-    /// Why, or a warning.
+    /// The reason, or a warning.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }
 
 impl PartialSuccess {
-    /// Decodes a response in protobuf; `None`: everything was accepted.
+    /// Decodes a response in protobuf; returns `None` if everything was accepted.
     ///
     /// # Errors
-    /// Returns what is wrong with it, if it is no response in protobuf.
+    /// Returns the problem if the response is not valid protobuf.
     pub fn of_protobuf(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
         let response = ExportResponse::decode(answer).map_err(|e| e.to_string())?;
         Ok(response
@@ -57,7 +58,7 @@ impl PartialSuccess {
     /// Decodes a response in JSON, like [`PartialSuccess::of_protobuf`].
     ///
     /// # Errors
-    /// Returns what is wrong with it, if it is not an object in JSON.
+    /// Returns the problem if the response is not a JSON object.
     pub fn of_json(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
         let answer: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(answer).map_err(|e| e.to_string())?;
@@ -77,7 +78,7 @@ impl PartialSuccess {
         Ok(partial.into_refusal())
     }
 
-    /// Returns `None` where nothing was refused, and nothing said.
+    /// Returns `None` if nothing was rejected and there is no message.
     fn into_refusal(self) -> Option<PartialSuccess> {
         let is_refusal = self.rejected > 0 || !self.error_message.is_empty();
         is_refusal.then_some(self)
@@ -98,7 +99,7 @@ pub(crate) struct KeyValue {
     value: Option<AnyValue>,
 }
 
-/// A value of one of the two kinds.
+/// A value of one of two kinds.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AnyValue {
@@ -140,7 +141,7 @@ pub(crate) fn attribute(key: &str, text: &str) -> KeyValue {
     }
 }
 
-/// Returns an attribute whose value is a number; one beyond 64 bits with a sign becomes the highest that is not.
+/// Returns an attribute with a number. A number beyond the range of `i64` becomes the highest in that range.
 pub(crate) fn number_attribute(key: &str, number: u64) -> KeyValue {
     KeyValue {
         key: key.to_owned(),

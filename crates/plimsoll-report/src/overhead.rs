@@ -1,11 +1,11 @@
-//! The overhead of a call over a known delay of the server.
+//! The overhead of a call beyond a known delay of the server.
 
 use std::time::Duration;
 
 use plimsoll_model::run::Run;
 use serde::Serialize;
 
-/// The overhead of the connection and the tool over a server's stated delay.
+/// The overhead of the connection and the tool beyond the server's known delay, in µs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct AddedOverhead {
     pub(crate) over_us: f64,
@@ -14,7 +14,7 @@ pub(crate) struct AddedOverhead {
     pub(crate) p99_us: Option<f64>,
 }
 
-/// Computes response time minus `delay`; with a connection for each call, service time minus `delay`.
+/// Computes the response time minus `delay`. If each call has its own connection, the service time is used instead.
 pub(crate) fn overhead(run: &Run, delay: Duration) -> AddedOverhead {
     let total = &run.summary.total;
     let times = if run.header.cold {

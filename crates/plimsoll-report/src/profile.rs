@@ -1,4 +1,5 @@
-//! Profiles in words and tables: where sampled processes spent their CPU time, and what rungs of a ladder differ in.
+//! Profiles in words and tables: where sampled processes spent their CPU time, and in which functions the rungs of a
+//! ladder differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,16 +17,16 @@ use serde_json::{Value, json};
 use crate::quantity::{count, plural, signed_time, time};
 use crate::table::TextTable;
 
-/// Functions that tables on the terminal have.
+/// Number of functions in the tables on the terminal.
 pub(crate) const TERMINAL_FUNCTIONS: usize = 5;
 
-/// Functions that tables on the page, and documents, have.
+/// Number of functions in the tables of pages and documents.
 pub(crate) const PAGE_FUNCTIONS: usize = 25;
 
-/// Characters of a function's name that are shown on the terminal.
+/// Maximum number of characters of a function's name on the terminal.
 const MAX_NAME_CHARS: usize = 60;
 
-/// The number of samples below which a note says that the shares are rough.
+/// Number of samples below which a note says that the shares are rough.
 const FEW_SAMPLES: u64 = 100;
 
 /// Explains the intervals of shares.
@@ -39,7 +40,7 @@ pub(crate) fn heading(end: ProfiledEnd) -> String {
     format!("CPU time of {}", end.words())
 }
 
-/// Returns the functions with the largest shares, at most `most`.
+/// Returns at most `most` functions, those with the largest shares.
 pub(crate) fn functions(stacks: &FoldedStacks, most: usize) -> TextTable {
     let all = stacks.functions().into_iter().take(most);
     let rows = all
@@ -61,7 +62,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Describes how an end was sampled, and what that cost; `measured_us`: its CPU time as measured beside the samples.
+/// Describes how an end was sampled and the cost of sampling. `measured_us`: the end's CPU time, measured independently
+/// of the samples.
 pub(crate) fn facts(
     record: &ProfileRecord,
     end: &EndRecord,
@@ -94,7 +96,7 @@ pub(crate) fn facts(
         .collect()
 }
 
-/// Returns the CPU time that was measured of an end, µs.
+/// Returns the measured CPU time of an end, in µs.
 pub(crate) fn measured_us(run: &Run, end: ProfiledEnd) -> Option<f64> {
     let total = &run.summary.total;
     let used = match end {
@@ -104,7 +106,7 @@ pub(crate) fn measured_us(run: &Run, end: ProfiledEnd) -> Option<f64> {
     Some(used.cpu_user_us + used.cpu_system_us?)
 }
 
-/// Returns the profile of a run as a part of its document; `None`: its processes were not sampled.
+/// Returns the profile of a run as a part of its document; `None` if its processes were not sampled.
 pub(crate) fn document(dir: &Path) -> Option<Value> {
     match RunProfile::read(dir) {
         Ok(profile) => Some(value(&profile?)),
@@ -149,16 +151,16 @@ pub(crate) struct LadderProfiles {
     rungs: Vec<Option<RungProfile>>,
 }
 
-/// The profiles of all slices or replicates of a rung together.
+/// The merged profiles of all slices or replicates of a rung.
 #[derive(Clone, Debug)]
 struct RungProfile {
     profile: RunProfile,
-    /// CPU time that was measured in these runs, by end, µs, and the calls that it was spent on.
+    /// The CPU time in µs that was measured in these runs, and the number of calls that it was spent on, by end.
     measured: BTreeMap<ProfiledEnd, (f64, u64)>,
 }
 
 impl RungProfile {
-    /// Adds the CPU time of a run.
+    /// Adds the CPU time measured in a run.
     fn add_measured(&mut self, run: &Run) {
         let calls = run.summary.total.ok;
         for end in self.profile.record.ends.keys() {
@@ -170,7 +172,8 @@ impl RungProfile {
         }
     }
 
-    /// Returns the CPU time of a call at an end, with that of proxies, as they are sampled with the server; µs.
+    /// Returns the CPU time of a call at an end, in µs. That of the server includes the proxies, because they are
+    /// sampled with the server.
     fn cpu_us(&self, rung: &Rung, end: ProfiledEnd) -> Option<f64> {
         let (metric, proxies) = match end {
             ProfiledEnd::Server => (
@@ -179,8 +182,8 @@ impl RungProfile {
             ),
             ProfiledEnd::Client => (LadderMetric::ClientCpu, 0.0),
         };
-        // A server that the ladder did not start may also do other work, which is not the price of a call, but which is
-        // sampled.
+        // A server that the ladder did not start may also do other work. That work is sampled, although it is no cost
+        // of a call.
         let whole = || {
             let (us, calls) = self.measured.get(&end)?;
             (*calls > 0).then(|| us / *calls as f64)
@@ -190,18 +193,18 @@ impl RungProfile {
     }
 }
 
-/// The profiles of the first rung and of another, scaled to the CPU time of a call.
+/// The profiles of the first rung and of another one, scaled to the CPU time of a call.
 pub(crate) struct RungComparison<'a> {
     pub(crate) end: ProfiledEnd,
     pub(crate) name: &'a str,
     pub(crate) first: ScaledProfile<'a>,
     pub(crate) second: ScaledProfile<'a>,
-    /// Whether the scales are µs of CPU time of a call; otherwise shares are compared.
+    /// Whether the profiles are scaled to µs of CPU time per call; otherwise shares are compared.
     pub(crate) is_time: bool,
 }
 
 impl LadderProfiles {
-    /// Reads the profiles of the ladder in `dir`; `None`: nothing was sampled.
+    /// Reads the profiles of the ladder in `dir`; returns `None` if nothing was sampled.
     ///
     /// # Errors
     /// When a profile, or the run that it belongs to, can't be read.
@@ -213,7 +216,7 @@ impl LadderProfiles {
         for rung in &record.rungs {
             let mut all: Option<RungProfile> = None;
             for slice in &rung.slices {
-                // The record may be somebody else's, and name any folder.
+                // The record may come from an untrusted source, and name any folder.
                 let Ok(folder) = input::folder_below(dir, &slice.run) else {
                     continue;
                 };
@@ -247,7 +250,7 @@ impl LadderProfiles {
         all.filter_map(|(rung, profile)| Some((rung, &profile.as_ref()?.profile)))
     }
 
-    /// Returns the comparisons of each rung with the first, of each end that both have samples of.
+    /// Returns the comparisons of each rung with the first one, for each end of which both have samples.
     pub(crate) fn comparisons<'a>(&'a self, record: &'a LadderRecord) -> Vec<RungComparison<'a>> {
         let mut rungs = record.rungs.iter().zip(&self.rungs);
         let Some((first_rung, Some(first))) = rungs.next() else {
@@ -313,14 +316,14 @@ pub(crate) fn rung_facts(rung: &Rung, profile: &RunProfile) -> Vec<String> {
 }
 
 impl RungComparison<'_> {
-    /// Returns the functions that differ most, at most `most`.
+    /// Returns at most `most` functions, those that differ most.
     fn differences(&self, most: usize) -> Vec<FunctionDifference> {
         let mut all = differences(self.first, self.second);
         all.truncate(most);
         all
     }
 
-    /// Returns a table of the functions that differ most; `first`: the name of the first rung.
+    /// Returns a table of the functions that differ most. `first`: the name of the first rung.
     pub(crate) fn table(&self, first: &str, most: usize) -> TextTable {
         let show = |value: f64| {
             if self.is_time {
@@ -364,7 +367,7 @@ impl RungComparison<'_> {
         )
     }
 
-    /// Returns both profiles as lines of folded stacks with two counts each: nanoseconds of CPU time of a call, or
+    /// Returns both profiles as lines of folded stacks with two counts each: nanoseconds of CPU time per call, or
     /// millionths of all samples.
     pub(crate) fn folded(&self) -> Vec<String> {
         let factor = if self.is_time { 1e3 } else { 1e6 };
@@ -385,7 +388,7 @@ impl RungComparison<'_> {
             .collect()
     }
 
-    /// Returns the name of the counts of [`RungComparison::folded`].
+    /// Returns the unit of the counts in [`RungComparison::folded`].
     pub(crate) fn unit(&self) -> &'static str {
         if self.is_time {
             "ns a call"
@@ -395,8 +398,8 @@ impl RungComparison<'_> {
     }
 }
 
-/// Renames threads that only one of the profiles has, if each has such: then a program has another name there, and its
-/// stacks would not meet.
+/// Gives one name to the threads that only one of the profiles has, if each profile has such threads. The program then
+/// names its threads differently in the two runs, and their stacks would not match.
 fn unite_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<String, u64>) {
     let threads = |of: &BTreeMap<String, u64>| -> BTreeSet<String> {
         of.keys().map(|stack| thread_of(stack).to_owned()).collect()
@@ -421,7 +424,7 @@ fn unite_thread_names(first: &mut BTreeMap<String, u64>, second: &mut BTreeMap<S
     }
 }
 
-/// The name of threads whose names the profiles do not share.
+/// The common name of threads whose names the profiles do not share.
 const UNITED_THREADS: &str = "[threads of other names]";
 
 fn thread_of(stack: &str) -> &str {

@@ -88,7 +88,7 @@ fn cpu(run: &Run) -> Vec<(Labels, f64)> {
     labelled("end", seconds)
 }
 
-/// Returns the values that are known, with their labels.
+/// Returns the known values with their labels.
 fn labelled(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
     let known = values.into_iter();
     known

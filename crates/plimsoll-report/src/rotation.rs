@@ -6,7 +6,7 @@ use crate::quantity::{count, time};
 
 type RotationFigure = fn(&RotationPart) -> Option<f64>;
 
-/// Compares the seconds around rotations with the others.
+/// Compares the seconds around rotations with the other seconds.
 pub(crate) fn sentence(rotation: &RotationSummary) -> String {
     let RotationSummary {
         intervals,

@@ -1,9 +1,9 @@
 //! Imports the output of `openssl s_time`, of OpenSSL 1.1.1 to 4.0, as runs.
 //!
-//! The output has a section for new connections and one for resumed ones, or either alone: a mark for each connection
-//! (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures. It contains user CPU time only, whole
-//! seconds of real time, and counts every connection that ended as a success, whatever was answered. An import contains
-//! nothing beyond that.
+//! The output has a section for new connections, one for resumed ones, or both: a mark for each connection (`r`:
+//! resumed; `*`, `t`, `3`: a full handshake), then two lines of figures. It contains only user CPU time and whole
+//! seconds of real time, and counts every connection that ended as a success, whatever the response. An import contains
+//! no further figures.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum STimeError {
     /// A run directory can't be written.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The text of this file is not output of s_time.
+    /// The text of this file is not the output of s_time.
     #[error("{0}: {1}")]
     Text(PathBuf, TextError),
 }
@@ -44,24 +44,24 @@ pub enum TextError {
     NoFigures,
 }
 
-/// One section: connections of one kind.
+/// One section of the output, about connections of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct STimeSection {
     /// Whether this is the section with session reuse.
     pub resumed: bool,
-    /// Connections that ended.
+    /// Number of connections that ended.
     pub connections: u64,
-    /// Resumed connections, by their marks; `None`: the marks are not in the text.
+    /// Number of resumed connections according to the marks; `None` if the text has no marks.
     pub resumed_connections: Option<u64>,
-    /// Bytes of the answers, header and body.
+    /// Bytes of the responses, headers and bodies.
     pub bytes: u64,
-    /// User CPU time of s_time.
+    /// User CPU time of the s_time process.
     pub user: Duration,
     /// Elapsed time, in whole seconds.
     pub real: Duration,
 }
 
-/// Returns whether `text` looks like output of s_time, so that errors in it can be reported.
+/// Returns whether `text` looks like the output of s_time, so that errors in it can be reported.
 pub fn is_s_time_output(text: &str) -> bool {
     [
         USER_LINE_MARK,
@@ -78,14 +78,14 @@ pub fn is_s_time_output(text: &str) -> bool {
 struct PartialSection {
     marks: u64,
     resumed_marks: u64,
-    /// Connections, user time and bytes of the first of the two lines.
+    /// Connections, user time and bytes from the first of the two lines.
     first: Option<(u64, Duration, u64)>,
 }
 
 /// Parses the sections of `text`, in order.
 ///
 /// # Errors
-/// Returns the first line that s_time would not write, or that contradicts another.
+/// Returns an error for the first line that s_time would not write, or that contradicts another line.
 pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
     let mut sections = Vec::new();
     let mut resumed = false;
@@ -121,7 +121,7 @@ pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
 }
 
 impl PartialSection {
-    /// Returns the section that ends with the line of real time.
+    /// Returns the section, which ends with the line of real time.
     fn close(self, resumed: bool, line: &str) -> Result<STimeSection, String> {
         let (connections, real, each) = real_line(line)?;
         let (counted, user, bytes) = match self.first {
@@ -169,7 +169,7 @@ fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
     let parts = || {
         let (connections, rest) = line.split_once(" connections in ")?;
         let (seconds, rest) = rest.split_once("s; ")?;
-        // The rate is redundant, and `inf` or `nan` if no time was counted.
+        // The rate is redundant; it is `inf` or `nan` if no time was counted.
         let (_, bytes) = rest.split_once(USER_LINE_MARK)?;
         Some((connections, seconds, bytes))
     };
@@ -183,7 +183,7 @@ fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
     Ok((whole(connections)?, user, whole(bytes)?))
 }
 
-/// Parses `429 connections in 31 real seconds, 1024 bytes read per connection`, or without the bytes if there was no
+/// Parses `429 connections in 31 real seconds, 1024 bytes read per connection`; the bytes are missing if there was no
 /// connection.
 fn real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
     const EXPECTED_FORM: &str =
@@ -213,10 +213,10 @@ fn whole(text: &str) -> Result<u64, String> {
 }
 
 /// Creates a run directory for each section of the s_time output in `path`: `dir` itself, or `dir/new` and
-/// `dir/resumed` if there are both. `imported_at` is used as the start, which the output doesn't contain.
+/// `dir/resumed` if there are two sections. `imported_at` is used as the start, which the output doesn't contain.
 ///
 /// # Errors
-/// Where the text is not output of s_time, or a run can't be written.
+/// Returns an error when the text is not the output of s_time, or a run can't be written.
 pub fn import(
     path: &Path,
     text: &str,
@@ -225,7 +225,7 @@ pub fn import(
     imported_at: Timestamp,
 ) -> Result<Vec<Run>, STimeError> {
     let sections = read(text).map_err(|problem| STimeError::Text(path.to_owned(), problem))?;
-    // A section without figures can't be imported, but it is noted that it was started.
+    // A section without figures can't be imported, but a note says that it was started.
     let unfinished = text.lines().any(|line| line.trim() == RESUMED_HEADING)
         && !sections.iter().any(|section| section.resumed);
     let file = path.file_name().unwrap_or(path.as_os_str());

@@ -62,7 +62,8 @@ pub fn headline(record: &SearchRecord) -> String {
     }
 }
 
-/// Returns the lowest rate above `line` at which the target failed, if no trial there or above met the objectives.
+/// Returns the lowest rate above `line` at which the target failed, unless a trial at that rate or a higher one met the
+/// objectives.
 fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
     let met = record
         .trials
@@ -76,7 +77,7 @@ fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// Explains where the line lies, its uncertainty, and what limits the load above it.
+/// Explains where the load line is, its uncertainty, and what limits the load above it.
 pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
@@ -97,7 +98,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
                 Some(trial) => format!(
                     "a trial of {} s at the line met every objective{}",
                     seconds(trial.length_s),
-                    // A trial that is too short shows nothing about its queue.
+                    // A trial that is too short shows nothing about its backlog.
                     match trial.growth {
                         Some(_) => ", and no calls piled up in it",
                         None => "",
@@ -141,7 +142,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
     text
 }
 
-/// Explains why there is no higher line, or no line at all.
+/// Explains why there is no higher load line, or none at all.
 fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let what = match &finding.limit {
         LimitingFactor::Objective { objectives } => {
@@ -223,7 +224,7 @@ fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
         .max_by(|a, b| a.length_s.total_cmp(&b.length_s))
 }
 
-/// Describes the trials whose verdict contradicts the side of the line on which their rate lies.
+/// Describes the trials whose verdict contradicts their rate's side of the line.
 fn exceptions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let line = finding.line_per_s?;
     let higher: Vec<&Trial> = record
@@ -271,7 +272,7 @@ fn seconds(s: f64) -> f64 {
     (s * 10.0).round() / 10.0
 }
 
-/// Returns the trials by rate, shorter ones first.
+/// Returns the trials ordered by rate, shorter ones first.
 pub fn by_rate(record: &SearchRecord) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = record.trials.iter().collect();
     trials.sort_by(|a, b| {

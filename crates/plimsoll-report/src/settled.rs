@@ -3,15 +3,15 @@
 use plimsoll_model::Outcome;
 use plimsoll_model::run::StageSummary;
 
-/// Returns the calls without an answer at the end of the drain time, which did not succeed.
+/// Returns the calls that were still unanswered at the end of the drain time and therefore did not succeed.
 pub(crate) fn drained(total: &StageSummary) -> u64 {
     let given_up = total.cut_off_by_code.iter();
     let drained = given_up.filter(|error| error.code == Outcome::CutOff.code());
     drained.map(|error| error.count).sum()
 }
 
-/// Returns the calls that succeeded or did not. Calls cut off by an interrupt are excluded, since they might have
-/// succeeded.
+/// Returns the calls that either succeeded or failed. Calls cut off by an interrupt are excluded, because they might
+/// have succeeded.
 pub(crate) fn settled(total: &StageSummary) -> u64 {
     total.ok + total.errors + drained(total)
 }

@@ -7,10 +7,10 @@ use plimsoll_model::run::{Run, ShardFigures, ShardState};
 use crate::quantity::{count, or_dash};
 use crate::table::TextTable;
 
-/// Maximum number of rows; of more shards the most notable are shown.
+/// Maximum number of rows; if there are more shards, the most notable ones are shown.
 const MAX_ROWS: usize = 32;
 
-/// Returns the table, without rows where there were no shards.
+/// Returns the table; it has no rows if the run had no shards.
 pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "shard",
@@ -35,7 +35,7 @@ pub(crate) fn table(run: &Run) -> TextTable {
     TextTable::new(head, &[8], shards.into_iter().map(row))
 }
 
-/// Describes what the rows do not show.
+/// Describes the shards that the rows do not show.
 pub(crate) fn note(run: &Run) -> Option<String> {
     let of = run.header.shards.len();
     (of > MAX_ROWS).then(|| {

@@ -1,11 +1,11 @@
-//! The table of a run's slowest calls, with the ids by which they are found in traces.
+//! The table of a run's slowest calls, with the ids that identify them in traces.
 
 use plimsoll_model::run::Run;
 
 use crate::quantity::time;
 use crate::table::TextTable;
 
-/// Returns a row for each call, the slowest first; none where requests carried no trace ids.
+/// Returns a row for each call, the slowest first; no rows if requests carried no trace ids.
 pub(crate) fn table(run: &Run) -> TextTable {
     let rows = run.summary.slowest.iter().map(|call| {
         [

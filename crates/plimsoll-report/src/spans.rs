@@ -1,9 +1,9 @@
-//! Spans of a run's slowest calls and of its sample, as OTLP 1 messages (opentelemetry-proto, `trace.proto`) with the
+//! Spans of a run's slowest and sampled calls, as OTLP 1 messages (opentelemetry-proto, `trace.proto`) with the
 //! attributes of OpenTelemetry's semantic conventions for HTTP and RPC clients.
 //!
-//! The span of a call lasts from when it was due to its end, its response time, and its id is the parent id that its
-//! request carried, so the service's spans hang below it. The call's phases are its children. Invariant: a child lies
-//! within its parent, whatever a run directory says, and the number of spans is bounded.
+//! The span of a call covers its response time, from when it was due to its end. The span's id is the parent id that
+//! the request carried, so the service's spans are its children, as are the call's phases. Invariant: a child lies
+//! within its parent, whatever the run directory contains, and the number of spans is bounded.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::otlp::{
     ExportRequest, InstrumentationScope, KeyValue, Resource, attribute, number_attribute, text,
 };
 
-/// Maximum number of calls in a request, which keeps it well below the limits of collectors.
+/// Maximum number of calls in a request, which keeps the request well below the limits of collectors.
 const MAX_CALLS_PER_REQUEST: usize = 128;
 /// `SPAN_KIND_INTERNAL`.
 const INTERNAL_KIND: i32 = 1;
@@ -26,9 +26,9 @@ const INTERNAL_KIND: i32 = 1;
 const CLIENT_KIND: i32 = 3;
 /// `STATUS_CODE_ERROR`.
 const ERROR_STATUS: i32 = 2;
-/// The W3C flag `sampled`, and the bit that says that the parent is known not to be remote.
+/// The W3C flag `sampled`, and the bit that says that it is known whether the parent is remote.
 const SPAN_FLAGS: u32 = 0x101;
-/// The last status of an RPC; outcomes up to it have the numbers of statuses.
+/// The highest status of an RPC; outcomes up to this number are numbered like the statuses.
 const MAX_RPC_STATUS: usize = 16;
 
 /// An export request, `ExportTraceServiceRequest`, with spans of one run.
@@ -96,15 +96,15 @@ struct SpanStatus {
     code: i32,
 }
 
-/// OTLP's JSON has ids in hexadecimal, unlike other bytes.
+/// Serialises an id: OTLP's JSON has ids in hexadecimal, unlike other bytes.
 fn hexadecimal<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     to.serialize_str(&digits.concat())
 }
 
 impl SpansRequest {
-    /// Returns requests with the spans of the run's slowest calls and of its sample, warm-up left out; none if its
-    /// requests carried no trace ids.
+    /// Returns requests with the spans of the run's slowest and sampled calls, without those of the warm-up; empty if
+    /// the run's requests carried no trace ids.
     pub fn of(run: &Run) -> Vec<SpansRequest> {
         let requests = CallNames::of(run);
         let calls = calls(run);
@@ -130,7 +130,7 @@ impl SpansRequest {
     }
 }
 
-/// Returns the spans of runs as OpenTelemetry's file exporter writes them: a request in JSON on each line.
+/// Returns the spans of runs in the format of OpenTelemetry's file exporter: a request in JSON on each line.
 pub fn json_lines(runs: &[Run]) -> String {
     let requests = runs.iter().flat_map(SpansRequest::of);
     let lines = requests.map(|request| String::from_utf8(request.to_json()).unwrap_or_default());
@@ -149,7 +149,7 @@ fn resource(run: &Run) -> Resource {
     Resource { attributes }
 }
 
-/// A call of which spans are made.
+/// A call that is exported as spans.
 struct ExportedCall {
     call: TracedCall,
     facts: SpanFacts,
@@ -157,10 +157,10 @@ struct ExportedCall {
     kept_as: &'static str,
 }
 
-/// Returns the calls in the order in which they were due, each once.
+/// Returns the calls in the order in which they were due, each of them once.
 fn calls(run: &Run) -> Vec<ExportedCall> {
     let measured = run.measured();
-    // A file may hold more than was ever written, and in another order.
+    // A file may contain more calls than Plimsoll writes, and in another order.
     let mut slowest: Vec<&TracedCall> = measured.slowest.calls().iter().collect();
     slowest.truncate(MAX_SLOWEST_CALLS);
     let sample_size = run.header.span_sample.unwrap_or(0) as usize;
@@ -185,15 +185,15 @@ fn calls(run: &Run) -> Vec<ExportedCall> {
     calls
 }
 
-/// How the calls of a run are named: the parts that all have in common.
+/// The names and attributes of a run's calls.
 struct CallNames {
-    /// The protocol's name, by which the conventions' attributes begin or end.
+    /// The protocol's name, which begins or ends the attributes of the conventions.
     protocol: String,
-    /// Whether calls are those of a service's methods, and not requests with a method and a path.
+    /// Whether calls are those of a service's methods, rather than requests with a method and a path.
     is_rpc: bool,
-    /// Name and attributes of calls that are no steps.
+    /// Name and attributes of calls that are not steps of a journey.
     common: CallName,
-    /// Those of a journey's steps.
+    /// Names and attributes of a journey's steps.
     steps: Vec<CallName>,
 }
 
@@ -253,7 +253,7 @@ impl CallNames {
         }
     }
 
-    /// Returns the span of a call and those of its phases.
+    /// Returns the span of a call and the spans of its phases.
     fn spans(&self, exported: &ExportedCall) -> Vec<OtlpSpan> {
         let ExportedCall {
             call,
@@ -305,7 +305,7 @@ impl CallNames {
         }
         let children = times.phases().into_iter().zip(0_u64..);
         let children = children.map(|((name, parent, times), nth)| {
-            // Numbers from the end: those of calls that share a request count from 0.
+            // Ids are numbered down from the highest: those of calls that share a request are numbered up from 0.
             let id = |nth: u64| facts.span_id.child(u64::MAX - nth);
             let mut child = span(id(nth), name, times);
             let parent = parent.map_or(facts.span_id, id);
@@ -318,7 +318,7 @@ impl CallNames {
         std::iter::once(root).chain(children).collect()
     }
 
-    /// Returns the status of the answer, where the outcome says which it was.
+    /// Returns the response status, if the outcome identifies one.
     fn status_attribute(&self, outcome: Outcome) -> Option<KeyValue> {
         let protocol = &self.protocol;
         if self.is_rpc {
@@ -335,7 +335,7 @@ impl CallNames {
 }
 
 impl CallName {
-    /// Names a request. A path whose parts differ from call to call, or were secret, has no URL.
+    /// Names a request. A path with parts that differ from call to call or were secret gets no URL attribute.
     fn of_request(protocol: &str, method: &str, target: &str, path: &str) -> CallName {
         let mut attributes = vec![attribute(&format!("{protocol}.request.method"), method)];
         if path.contains("{{") {
@@ -355,7 +355,7 @@ impl CallName {
     }
 }
 
-/// Returns scheme and authority of a URL, without user and password.
+/// Returns the scheme and authority of a URL, without user and password.
 fn scheme_and_authority(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -378,19 +378,19 @@ fn server_attributes(target: &str) -> Vec<KeyValue> {
     attributes
 }
 
-/// When the phases of a call began, nanoseconds since 1970; each is at least the one before.
+/// When the phases of a call began, in nanoseconds since 1970; each is at least the one before.
 struct PhaseTimes {
     due: u64,
-    /// When the call's own connection was begun; `sent` where it had none.
+    /// When the call's own connection was begun; equal to `sent` if it had none.
     connecting: u64,
-    /// Ends of the connection's phases: name, address, TLS, the protocol's own.
+    /// Ends of the connection's phases: name resolution, TCP, TLS, and the protocol's own setup.
     connected: [u64; 4],
     sent: u64,
     first_byte: u64,
     end: u64,
 }
 
-/// A phase: its name, the number of the phase that it belongs to, and its times.
+/// A phase: its name, the index of its parent phase, and its start and end.
 type CallPhase = (&'static str, Option<u64>, (u64, u64));
 
 impl PhaseTimes {

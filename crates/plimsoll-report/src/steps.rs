@@ -7,14 +7,14 @@ use crate::answer::figure;
 use crate::quantity::{count, or_dash};
 use crate::table::TextTable;
 
-/// The percentiles that the table shows, by their positions in a summary's list.
+/// The percentiles that the table shows, as indexes into a summary's list.
 const SHOWN_PERCENTILES: [usize; 3] = [0, 2, 4];
 
 /// Explains the table.
 pub(crate) const STEPS_NOTE: &str = "response times of calls that ended ok: a journey's first step is due when its user \
      arrives, each further one at the end of the step before plus its pause";
 
-/// Returns a row for each step; none where the run's calls are no steps.
+/// Returns a row for each step; no rows if the run's calls are not steps.
 pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "step", "due", "ok", "failed", "cut off", "p50", "p90", "p99", "max",
@@ -45,7 +45,7 @@ fn row(step: &StepSummary) -> Vec<String> {
     cells
 }
 
-/// Returns [`STEPS_NOTE`] for a run with steps.
+/// Returns [`STEPS_NOTE`] if the run has steps.
 pub(crate) fn note(run: &Run) -> Option<String> {
     (!run.summary.total.steps.is_empty()).then(|| STEPS_NOTE.to_owned())
 }

@@ -1,5 +1,5 @@
-//! A sweep of TLS configurations for the terminal and as JSON: throughput, its cost at both ends, and its distance
-//! from the machine's limit in memory.
+//! A sweep of TLS configurations for the terminal and as JSON: the throughput, its CPU cost at both ends, and how close
+//! it is to the limit that cryptography in memory sets on this machine.
 
 pub(crate) mod links;
 mod metrics;
@@ -103,7 +103,7 @@ pub(crate) fn spread(figure: IntervalEstimate, show: impl Fn(f64) -> String) -> 
     show(figure.value) + &spread.unwrap_or_default()
 }
 
-/// The columns of [`table`] for narrow terminals.
+/// The columns of [`table`] that narrow terminals show.
 pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 
 /// Returns a row for each configuration.

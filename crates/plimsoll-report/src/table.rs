@@ -1,6 +1,6 @@
-//! A table independent of its medium: terminal, page and Markdown share it.
+//! A table for any medium: terminal, page and Markdown share it.
 
-/// A header, and rows with as many cells.
+/// A table: a header, and rows with the same number of cells.
 #[derive(Clone, Debug)]
 pub(crate) struct TextTable {
     pub(crate) head: Vec<String>,
@@ -39,7 +39,7 @@ impl TextTable {
         }
     }
 
-    /// Transposes the table: rows become columns, each below its first cell.
+    /// Transposes the table: rows become columns, each with the row's first cell as its heading.
     pub(crate) fn sideways(&self) -> TextTable {
         let cells = |i: usize| {
             let cells = self.rows.iter().map(move |row| row[i].clone());

@@ -1,7 +1,7 @@
 //! Renders runs for the terminal.
 //!
-//! [`render`] shows one run, [`render_comparison`] two groups. What invalidates the figures comes first; percentiles
-//! that the sample can't support are dashes.
+//! [`render`] shows one run, [`render_comparison`] two groups. Problems that invalidate the figures come first.
+//! Percentiles that the sample can't support are shown as dashes.
 
 mod comparison;
 mod history;
@@ -35,11 +35,11 @@ pub use table::wrap;
 pub struct TerminalOptions {
     /// Columns of the terminal.
     pub width: usize,
-    /// Rows of the terminal; `None`: the output is not a terminal, so it does not scroll out of sight.
+    /// Rows of the terminal; `None` if the output is not a terminal, on which it could scroll out of sight.
     pub height: Option<usize>,
     /// Whether ANSI escape sequences may be used.
     pub colour: bool,
-    /// The server's own delay, over which the overhead is shown; `None`: not known.
+    /// The server's own delay, beyond which the overhead is shown; `None` if it is not known.
     pub overhead_over: Option<Duration>,
 }
 
@@ -106,7 +106,7 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
     out
 }
 
-/// Writes text, wrapped.
+/// Writes text, wrapped to the width of the terminal.
 pub(crate) fn lines(out: &mut String, text: &str, options: &TerminalOptions) {
     for line in wrap(text, options.width) {
         let _ = writeln!(out, "{line}");
@@ -128,7 +128,7 @@ pub(crate) fn sentences<S: AsRef<str>>(
     }
 }
 
-/// Writes a table and its notes; nothing if it has no rows.
+/// Writes a table and its notes; writes nothing if the table has no rows.
 fn shown(
     out: &mut String,
     table: &TextTable,
@@ -142,7 +142,7 @@ fn shown(
     }
 }
 
-/// Writes warnings, before the figures, that these are invalid or that the load ended early.
+/// Writes the warnings that come before the figures: that they are invalid, or that the load ended early.
 fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
     if let Some(title) = invalid(run) {
         let problems = run.summary.health.problems.iter();
@@ -158,7 +158,7 @@ fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
     }
 }
 
-/// Returns the titles for a run that is invalid or ended early.
+/// Returns the warnings for a run that is invalid or ended early.
 pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
     [invalid(run), early_end(run)]
         .into_iter()
@@ -166,7 +166,7 @@ pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the title for figures that can't be relied on; `None`: no problem invalidates them.
+/// Returns the warning for figures that can't be relied on; `None` if no problem invalidates them.
 fn invalid(run: &Run) -> Option<&'static str> {
     let problems = run.summary.health.problems.iter();
     let invalid: Vec<_> = problems.filter(|p| p.invalidates).collect();
@@ -183,7 +183,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
     })
 }
 
-/// Returns the title for a load that ended early; `None`: it did not.
+/// Returns the warning for a load that ended early; `None` if it did not.
 pub(crate) fn early_end(run: &Run) -> Option<&'static str> {
     match run.state {
         RunState::Partial | RunState::Running => Some("PARTIAL"),
@@ -245,7 +245,7 @@ fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
     }
 }
 
-/// Writes a table of times; nothing if there are none. `what`: the heading of the names.
+/// Writes a table of times; writes nothing if there are none. `what`: the heading of the names.
 fn times_table(
     out: &mut String,
     what: &str,
@@ -268,7 +268,7 @@ fn resources(out: &mut String, run: &Run, options: &TerminalOptions) {
     out.push('\n');
 }
 
-/// Writes notes for the reader, and what to do next.
+/// Writes notes for the reader, and advice on what to do next.
 fn notes(out: &mut String, run: &Run, options: &TerminalOptions) {
     let problems = run.summary.health.problems.iter();
     let texts: Vec<&str> = problems

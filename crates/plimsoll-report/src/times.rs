@@ -48,7 +48,7 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
     recorded_times(of_calls.into_iter().chain(besides))
 }
 
-/// Returns the times of connection setup, by phase.
+/// Returns the times of connection setup, one for each phase.
 pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
     let of = |p: &PhasesSummary| {
         recorded_times([
@@ -73,7 +73,7 @@ fn recorded_times(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, T
 pub(crate) fn sampling(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let all = [("response", total.response), ("service", total.service)];
-    // The service time of a closed loop's call is its response time.
+    // In a closed loop the service time of a call is its response time.
     let all = all
         .into_iter()
         .filter(|(name, _)| run.header.load_loop == Some(LoopKind::Open) || *name == "response");
@@ -104,7 +104,7 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
     TextTable::new(head, &[0], rows)
 }
 
-/// Explains the table of [`sampling`], and gives the interval of the rate; `None` where the rate has none.
+/// Explains the table of [`sampling`] and states the interval of the rate; `None` if the rate has no interval.
 pub(crate) fn sampling_note(run: &Run) -> Option<String> {
     let [low, high] = run.summary.total.achieved_sampling_per_s?;
     let (low, high) = (rate(low), rate(high));
@@ -118,7 +118,7 @@ pub(crate) fn sampling_note(run: &Run) -> Option<String> {
     ))
 }
 
-/// Explains a dash among the percentiles of `n` calls.
+/// Explains the dashes among the percentiles of `n` calls.
 pub(crate) fn dash_note(n: u64) -> Option<String> {
     let needed = [
         (0.5, "p50", 6),
@@ -137,7 +137,7 @@ pub(crate) fn dash_note(n: u64) -> Option<String> {
     ))
 }
 
-/// Describes the overhead over the server's own `delay`.
+/// Describes the overhead beyond the server's own `delay`.
 pub(crate) fn overhead_text(run: &Run, delay: Duration) -> String {
     let o = overhead(run, delay);
     let what = if run.header.cold {

@@ -11,7 +11,7 @@ use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
 use crate::settled::settled;
 
-/// The header of [`in_short`].
+/// The column headings of [`in_short`].
 pub(crate) const SUMMARY_FACTS: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
 
 /// Returns the row of a run in a table of runs.
@@ -27,8 +27,8 @@ pub(crate) fn in_short(run: &Run) -> [String; 5] {
     ]
 }
 
-/// Formats the response time at percentile number `n` of
-/// [`TimesSummary::percentiles`](plimsoll_model::run::TimesSummary), or its interval.
+/// Formats the response time, or its interval, at index `n` of
+/// [`TimesSummary::percentiles`](plimsoll_model::run::TimesSummary).
 pub(crate) fn percentile(run: &Run, n: usize) -> String {
     let response = run.summary.total.response.as_ref();
     let us = response.and_then(|r| r.percentiles()[n].1);
@@ -36,7 +36,7 @@ pub(crate) fn percentile(run: &Run, n: usize) -> String {
     or_dash(us, |us| figure(us, interval))
 }
 
-/// Describes calls with their rate and bytes, and their connections.
+/// Describes the calls with their rate and bytes, and the connections.
 pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let all = [
         Some(calls(run)),
@@ -48,7 +48,8 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     all.into_iter().flatten().collect()
 }
 
-/// Describes what TLS handshakes negotiated, a fact for each group, and the cost of certificate rotation.
+/// Describes the parameters that TLS handshakes negotiated, one fact for each group, and the cost of certificate
+/// rotation.
 pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
     let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
     let alike = handshakes.enumerate().map(|(i, alike)| {
@@ -117,7 +118,7 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// Describes planned pauses, in words that follow the rate of [`asked`]; empty where there were none.
+/// Describes planned pauses, in words that follow the rate of [`asked`]; empty if there were none.
 fn pauses(run: &Run) -> String {
     if run.summary.memory.is_some() {
         return String::new();
@@ -173,7 +174,7 @@ fn delivered(run: &Run) -> Option<CountFact> {
     Some(CountFact::new("delivered", text))
 }
 
-/// Formats an interval of a share in per cent, rounded outward.
+/// Formats an interval of a share in percent, rounded outward.
 fn between([low, high]: [f64; 2]) -> String {
     // The small constant compensates for rounding errors of hundredths.
     let low = ((low * 1e4 + 1e-6).floor() / 1e2).max(0.0);
@@ -197,7 +198,8 @@ fn carried(run: &Run) -> Option<CountFact> {
 }
 
 fn links(run: &Run) -> Option<CountFact> {
-    // Shared connections are made before the first call, mostly in the warm-up: all stages are counted.
+    // Shared connections are made before the first call, mostly in the warm-up, so the connections of all stages are
+    // counted.
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
     let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();

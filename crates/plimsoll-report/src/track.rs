@@ -1,4 +1,4 @@
-//! Sentences about two versions of a service that were compared.
+//! Sentences about the comparison of two versions of a service.
 
 use plimsoll_model::ladder::turns::MIN_REPLICATES;
 use plimsoll_model::ladder::{GateOutcome, LadderMetric};
@@ -73,7 +73,7 @@ fn range(low: Option<f64>, high: Option<f64>) -> Option<String> {
     Some(format!("{} to {} %", sign(low), sign(high)))
 }
 
-/// Describes the result of a search in sentences.
+/// Describes the result of a search for the commit that made the change, in sentences.
 pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch) -> String {
     let compared: usize = found.steps.iter().map(|step| step.comparisons.len()).sum();
     let of = |outcome| {

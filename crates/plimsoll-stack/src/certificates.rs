@@ -1,9 +1,9 @@
 //! Certificates for tests: a CA, a server certificate and a client certificate.
 //!
-//! A set is made in memory, written under temporary names, and moved into place only when all of it is on disk. Every
-//! file is created with mode 0600, so that no other user can read a key even for a moment. Each set has a CA of its
-//! own, whose name contains its key's fingerprint, so that two sets can't be confused. The `certs` command and tests
-//! call this.
+//! A set is created in memory, written under temporary names, and moved into place only when all its files are on disk.
+//! Every file is created with mode 0600, so that no other user can read a key even for a moment. Each set has its own
+//! CA, whose name contains the fingerprint of its key, so that two sets can't be confused. The `certs` command and
+//! tests call this.
 
 use std::fmt;
 use std::fs;
@@ -21,10 +21,10 @@ mod signing;
 /// Options of a certificate set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateOptions {
-    /// DNS names (a leading `*.` is allowed) and IP addresses that the server certificate covers, besides
+    /// DNS names (a leading `*.` is allowed) and IP addresses that the server certificate covers, in addition to
     /// `localhost`, `127.0.0.1` and `::1`.
     pub names: Vec<String>,
-    /// The number of additional generated DNS names, which make the server's certificate large.
+    /// The number of additional generated DNS names, which increase the size of the server's certificate.
     pub more_names: u32,
     /// The algorithm of all keys, except where `client_algorithm` differs.
     pub algorithm: KeyAlgorithm,
@@ -32,7 +32,7 @@ pub struct CertificateOptions {
     pub client_algorithm: Option<KeyAlgorithm>,
     /// The number of intermediate CAs, whose certificates both ends send.
     pub intermediates: u32,
-    /// The revoked certificates; `None` makes no CRL.
+    /// The revoked certificates; with `None`, no CRL is created.
     pub revoked: Option<Vec<LeafCertificate>>,
     /// The validity of the server's and the client's certificate; the CA's is at least as long.
     pub validity: Validity,
@@ -81,11 +81,11 @@ impl FromStr for LeafCertificate {
 /// The validity of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// They are valid for this many days from now.
+    /// The certificates are valid for this many days from now.
     Days(u32),
-    /// They are valid for this long from now, in whole seconds.
+    /// The certificates are valid for this time from now, in whole seconds.
     For(Duration),
-    /// They are valid in this period; one in the past makes expired certificates for tests.
+    /// The certificates are valid in this period; a period in the past creates expired certificates for tests.
     Between {
         /// The first second; not before 1970.
         not_before: Timestamp,
@@ -97,7 +97,7 @@ pub enum Validity {
 /// The algorithm of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAlgorithm {
-    /// RFC 8410.
+    /// Ed25519 (RFC 8410).
     Ed25519,
     /// Signs with SHA-256.
     EcdsaP256,
@@ -109,16 +109,16 @@ pub enum KeyAlgorithm {
     Rsa3072,
     /// Signs with SHA-256 (PKCS #1).
     Rsa4096,
-    /// FIPS 204, in certificates as RFC 9881 has it.
+    /// ML-DSA (FIPS 204), in certificates according to RFC 9881.
     MlDsa44,
-    /// FIPS 204, in certificates as RFC 9881 has it.
+    /// ML-DSA (FIPS 204), in certificates according to RFC 9881.
     MlDsa65,
-    /// FIPS 204, in certificates as RFC 9881 has it.
+    /// ML-DSA (FIPS 204), in certificates according to RFC 9881.
     MlDsa87,
 }
 
 impl KeyAlgorithm {
-    /// Every algorithm, in the order in which messages list them.
+    /// Every algorithm, in the order in which error messages list them.
     pub const ALL: [KeyAlgorithm; 9] = [
         KeyAlgorithm::Ed25519,
         KeyAlgorithm::EcdsaP256,
@@ -166,10 +166,10 @@ impl KeyAlgorithm {
     }
 }
 
-/// Makes a key in version 1 of PKCS #8 (RFC 8410 §7): OpenSSL 3.0 can't read version 2, which includes the public
-/// key.
+/// Generates a key in version 1 of PKCS #8 (RFC 8410 §7), since OpenSSL 3.0 can't read version 2, which includes the
+/// public key.
 fn generate_ed25519() -> Result<KeyPair, rcgen::Error> {
-    // The bytes before the 32-byte seed. In version 2 the outer length and the version differ.
+    // The bytes before the 32-byte seed. In version 2, the outer length and the version differ.
     const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
         0x20,
@@ -194,7 +194,7 @@ impl FromStr for KeyAlgorithm {
     type Err = CertificateError;
 
     fn from_str(text: &str) -> Result<KeyAlgorithm, CertificateError> {
-        // Names are also accepted without hyphens and prefix, in any case: `p256`, `rsa2048`, `ML-DSA-65`.
+        // Names are also accepted without hyphens and prefix, regardless of case: `p256`, `rsa2048`, `ML-DSA-65`.
         let bare = |name: &str| {
             name.replace('-', "")
                 .replace("ecdsa", "")
@@ -224,12 +224,12 @@ pub struct CertificateSet {
     pub client_cert: PathBuf,
     /// `client.key`.
     pub client_key: PathBuf,
-    /// `ca.crl`, which exists only if one was requested.
+    /// `ca.crl`, which exists only if a CRL was requested.
     pub crl: PathBuf,
 }
 
 impl CertificateSet {
-    /// Returns the paths of a set in `dir`, whether it exists or not.
+    /// Returns the paths of a set in `dir`, which need not exist.
     pub fn in_dir(dir: &Path) -> CertificateSet {
         CertificateSet {
             ca_cert: dir.join("ca.crt"),
@@ -242,7 +242,7 @@ impl CertificateSet {
         }
     }
 
-    /// Returns all paths but `crl`.
+    /// Returns all paths except `crl`.
     pub fn paths(&self) -> [&Path; 6] {
         [
             &self.ca_cert,
@@ -254,14 +254,14 @@ impl CertificateSet {
         ]
     }
 
-    /// Returns the files of a set that is made with `options`.
+    /// Returns the paths of the files of a set that is created with `options`.
     pub fn files(&self, options: &CertificateOptions) -> Vec<&Path> {
         let crl = options.revoked.is_some().then_some(self.crl.as_path());
         self.paths().into_iter().chain(crl).collect()
     }
 }
 
-/// Why a certificate set could not be made. No file is left incomplete.
+/// The reason why a certificate set could not be created. No file is left incomplete.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -307,12 +307,12 @@ fn names(files: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Makes `ca.crt`, `ca.key`, `server.crt`, `server.key`, `client.crt` and `client.key` (PEM, mode 0600) in `dir`,
-/// which is created if it is missing, and `ca.crl` if requested.
+/// Creates `ca.crt`, `ca.key`, `server.crt`, `server.key`, `client.crt` and `client.key` (PEM, mode 0600) in `dir`,
+/// which is created if it does not exist, and `ca.crl` if requested.
 ///
 /// # Errors
-/// When files exist already and [`CertificateOptions::force`] is not set, when an option is not valid, or when the
-/// directory can't be written.
+/// Returns an error if files already exist and [`CertificateOptions::force`] is not set, if an option is invalid, or if
+/// the directory can't be written.
 pub fn make_certificates(
     dir: &Path,
     options: &CertificateOptions,
@@ -334,7 +334,7 @@ pub fn make_certificates(
             file.persist_noclobber(path)
         };
         if let Err(e) = result {
-            // A file that appeared meanwhile belongs to somebody else, so only our own files are removed.
+            // A file that has appeared in the meantime belongs to somebody else, so only our own files are removed.
             for path in placed.iter().filter(|_| !options.force) {
                 let _ = fs::remove_file(path);
             }
@@ -347,7 +347,7 @@ pub fn make_certificates(
         }
         placed.push(path);
     }
-    // The names must survive a power failure, too; not every file system supports this.
+    // This makes the directory entries survive a power failure; not every file system supports it.
     let _ = fs::File::open(dir).and_then(|dir| dir.sync_all());
     Ok(set)
 }
@@ -373,7 +373,7 @@ fn refuse_to_overwrite(paths: &[&Path], force: bool) -> Result<(), CertificateEr
     }
 }
 
-/// Writes a temporary file, which is removed unless it is moved into place. It is created exclusively, with mode
+/// Writes a temporary file, which is removed unless it is moved into place. The file is created exclusively, with mode
 /// 0600.
 fn stage(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
     let mut file = NamedTempFile::with_prefix_in(".plimsoll-", dir)

@@ -1,9 +1,10 @@
 //! A network namespace: a second network stack on this machine, connected to the host's by a pair of virtual Ethernet
 //! devices.
 //!
-//! Packets between the two pass a device on either side instead of the loopback device, as between machines, except
-//! for the wire. It is created and removed with `ip` (iproute2), which needs the right to administer the network. A
-//! namespace left behind by a killed process is removed when the next one is created.
+//! Packets between the two network stacks pass through a device on each side instead of the loopback device, as between
+//! two machines, except that there is no wire. The namespace is created and removed with `ip` (iproute2), which needs
+//! the capability to administer the network. A namespace left behind by a killed process is removed when the next one
+//! is created.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Why a namespace could not be created.
+/// The reason why a namespace could not be created.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
@@ -30,27 +31,27 @@ pub struct NetworkNamespace {
     namespace_address: Ipv4Addr,
 }
 
-/// Addresses reserved for benchmarks (RFC 2544, appendix C.2.2): 198.18.0.0/15. Nothing else uses them.
+/// The address range reserved for benchmarks (RFC 2544, appendix C.2.2), 198.18.0.0/15, which nothing else uses.
 const BENCHMARK_NETWORK: u32 = 0xc612_0000;
 /// The number of networks of four addresses in that range.
 const SUBNET_COUNT: u32 = 1 << 15;
 const NAME_PREFIX: &str = "plimsoll-";
 
 impl NetworkNamespace {
-    /// Creates a namespace, and the link to it.
+    /// Creates a namespace and the link between it and the host.
     ///
     /// # Errors
-    /// When `ip` is missing, or this process may not administer the network.
+    /// Returns an error if `ip` is missing, or if this process may not administer the network.
     pub fn make() -> Result<NetworkNamespace, NamespaceError> {
         remove_abandoned();
         let number = std::process::id();
         let name = format!("{NAME_PREFIX}{number}");
         let first = BENCHMARK_NETWORK + number % SUBNET_COUNT * 4;
         let (outer, inner) = (Ipv4Addr::from(first + 1), Ipv4Addr::from(first + 2));
-        // Names of devices have at most 15 characters.
+        // Device names may have at most 15 characters.
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
         ip(["netns", "add", &name])?;
-        // From here on, dropping the value cleans up after an error.
+        // From here on, dropping the value removes everything after an error.
         let made = NetworkNamespace {
             name,
             host_device: near,
@@ -92,8 +93,8 @@ impl NetworkNamespace {
 
 impl Drop for NetworkNamespace {
     fn drop(&mut self) {
-        // A failure can't be handled here; the next namespace that is created tries again. The device would disappear
-        // with the namespace, but only some time later.
+        // A failure can't be handled here; the next namespace that is created tries again. Without the first command,
+        // the device would disappear with the namespace, but only some time later.
         let _ = ip(["link", "delete", &self.host_device]);
         let _ = ip(["netns", "delete", &self.name]);
     }

@@ -1,8 +1,9 @@
 //! Starts, inspects and stops a token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own
 //! backends and gateways.
 //!
-//! All state of a stack is in its folder, so any later process can inspect or stop it. Only processes that it started
-//! are stopped: a process is identified by its id together with its start time, which no other process shares.
+//! All state of a stack is in its folder, so that any later process can inspect or stop it. Only processes that the
+//! stack started are stopped: a process is identified by its id together with its start time, which no other process
+//! shares.
 
 mod balancer;
 mod limits;
@@ -78,7 +79,7 @@ impl Default for StackTopology {
 }
 
 impl StackTopology {
-    /// Returns the addresses that the stack listens on, with names for messages.
+    /// Returns the addresses on which the stack listens, with names for error messages.
     fn ports(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut ports = vec![("the API", self.api), ("the sockets", self.sockets)];
         if !self.embedded {
@@ -92,14 +93,14 @@ impl StackTopology {
         ports.into_iter().map(local).collect()
     }
 
-    /// Returns the maximum number of connections to redis: eight of each process, as many again that are being
-    /// closed, and 64 others.
+    /// Returns the maximum number of connections to redis: eight per process, as many again that are being closed, and
+    /// 64 others.
     fn redis_clients(&self) -> u32 {
         64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }
 }
 
-/// Why a stack could not be started, inspected or stopped.
+/// The reason why a stack could not be started, inspected or stopped.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
@@ -155,11 +156,11 @@ fn local(port: u16) -> SocketAddr {
 }
 
 impl Stack {
-    /// Starts a stack with the binary `plimsoll`, and waits until all of it is healthy. If anything fails, the
+    /// Starts a stack with the binary `plimsoll`, and waits until all its processes are healthy. If anything fails, the
     /// processes started so far are stopped.
     ///
     /// # Errors
-    /// Any of [`StackError`].
+    /// Returns any error in [`StackError`].
     pub fn up(dir: &Path, plimsoll: &Path, topology: &StackTopology) -> Result<Stack, StackError> {
         let servers = if topology.embedded {
             None
@@ -243,7 +244,7 @@ impl Stack {
                 format!("gateway-{}", i + 1),
                 &["relay", "gateway"],
                 *port,
-                // The balancer is trusted to name its clients.
+                // Gateways trust the balancer to tell them the addresses of its clients.
                 &["--trusted-proxy", "127.0.0.1"],
             )?;
         }
@@ -273,15 +274,15 @@ impl Stack {
         }
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
-            // The command runs a master and its worker: SIGUSR2 reloads the configuration, and existing sockets stay
-            // open.
+            // The command runs a master process and its worker: SIGUSR2 reloads the configuration, and existing sockets
+            // remain open.
             let mut command = Command::new(haproxy);
             command.args(["-W", "-db", "-f"]).arg(&config);
             let name = match i {
                 1 => "haproxy".to_owned(),
                 _ => format!("haproxy-{i}"),
             };
-            // The balancer is healthy once it has found a healthy backend.
+            // The balancer is healthy when it has found a healthy backend.
             self.add(dir, &name, api, Some("/health"), &mut command)?;
         }
         Ok(())
@@ -350,7 +351,7 @@ impl Stack {
     /// Loads the stack of a folder.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if there is none.
     pub fn load(dir: &Path) -> Result<Stack, StackError> {
         let text = input::file_to_string(&dir.join(STATE_FILE))
             .map_err(|_| StackError::NoStack(dir.to_owned()))?;
@@ -360,7 +361,7 @@ impl Stack {
     /// Stops the processes that are still running, in reverse order, and returns their number.
     ///
     /// # Errors
-    /// When the files of the folder's state can't be removed.
+    /// Returns an error if the files of the stack's state can't be removed.
     pub fn down(&mut self, dir: &Path) -> Result<usize, StackError> {
         let ended = self.end_all();
         for name in [STATE_FILE, "jwt-secret"] {
@@ -396,7 +397,7 @@ fn find_program(name: &'static str) -> Result<PathBuf, StackError> {
         .ok_or(StackError::Missing(name))
 }
 
-/// Writes a new secret for the sessions' tokens, readable by its owner only.
+/// Writes a new secret for signing session tokens, readable only by its owner.
 fn write_secret(path: &Path) -> io::Result<()> {
     let mut random = [0u8; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -410,15 +411,15 @@ fn write_secret(path: &Path) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Returns whether something listens at `address`, and answers `path` with 200 if one is given.
+/// Returns whether a server listens at `address`, and, if `path` is given, answers it with 200.
 pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
     check_health(address, &address.to_string(), path).is_ok()
 }
 
-/// Connects, and requests `path` if one is given, with `host` as its `Host`. Takes at most two seconds.
+/// Connects, and requests `path`, if it is given, with `host` as the `Host` header. Takes at most two seconds.
 ///
 /// # Errors
-/// When nothing listens, or the response is not 200.
+/// Returns an error if nothing listens, or if the response is not 200.
 pub fn check_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Result<()> {
     let limit = Duration::from_secs(1);
     let mut stream = TcpStream::connect_timeout(&address, limit)?;

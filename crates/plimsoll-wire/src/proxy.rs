@@ -1,8 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: a header before a connection's first byte in which a proxy names its client.
+//! The PROXY protocol, versions 1 and 2: a header before a connection's first byte with which a proxy tells the server
+//! its client's address.
 //!
-//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Parsing is strict: bytes that do not begin
-//! like a header are an error, as is a header that does not end where it must. Servers and the sidecar call
-//! this for peers that are configured to send one.
+//! The specification is <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Parsing is strict: bytes that do
+//! not begin like a header are an error, and so is a header that does not end where it must. Servers and the sidecar
+//! call this for peers that are configured to send a header.
 
 use std::net::SocketAddr;
 
@@ -11,14 +12,14 @@ use ppp::{PartialResult, v1};
 
 /// The beginning of a version 1 header.
 const TEXT_PREFIX: &[u8] = b"PROXY ";
-/// Maximum length of a version 1 header with CR LF (§2.1). Bytes.
+/// Maximum length of a version 1 header in bytes, including CR LF (§2.1).
 const MAX_TEXT_HEADER: usize = 107;
-/// Bytes before the addresses of a version 2 header (§2.2).
+/// Length in bytes of the part of a version 2 header before the addresses (§2.2).
 const FIXED_HEADER_LEN: usize = 16;
-/// Maximum length of a header, with the extensions of version 2. Bytes.
+/// Maximum length of a header in bytes, including the extensions of version 2.
 pub const MAX_HEADER: usize = 4096;
 
-/// Why a connection does not begin with a valid header.
+/// The reason why a connection does not begin with a valid header.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
@@ -33,24 +34,24 @@ pub enum ProxyError {
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client's address; `None` if the connection is the proxy's own, such as a health check, or its
-    /// client is unknown.
+    /// The client's address; `None` if the connection is the proxy's own, such as a health check, or if the client is
+    /// unknown.
     pub client: Option<SocketAddr>,
     /// Length of the header in bytes.
     pub size: usize,
 }
 
-/// Returns whether `bytes` begin with the signature of a header.
+/// Returns whether `bytes` begin with the signature of a PROXY header.
 pub fn has_signature(bytes: &[u8]) -> bool {
     let is_prefix = |of: &[u8]| bytes.starts_with(of);
     is_prefix(TEXT_PREFIX) || is_prefix(v2::PROTOCOL_PREFIX)
 }
 
-/// Parses the header at the beginning of `bytes`; `None` if it is incomplete, in which case all of `bytes`
+/// Parses the header at the beginning of `bytes`; returns `None` if it is incomplete, in which case all of `bytes`
 /// belong to it.
 ///
 /// # Errors
-/// If there is no header, or it is invalid.
+/// Returns an error if there is no header, or it is invalid.
 pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
     if shorter(v2::PROTOCOL_PREFIX) {
@@ -89,7 +90,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
         if size > MAX_HEADER {
             return Err(ProxyError::TooLong(MAX_HEADER));
         }
-        // The rest of the header of a proxy's own connection is skipped, including its address family (§2.2).
+        // For a proxy's own connection, the rest of the header is skipped, including its address family (§2.2).
         if fixed[12] == Version::Two | Command::Local {
             let header = ProxyHeader { client: None, size };
             return Ok((bytes.len() >= size).then_some(header));

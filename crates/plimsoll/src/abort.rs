@@ -28,7 +28,7 @@ impl<'a> AbortMonitor<'a> {
         }
     }
 
-    /// Adds an interval; returns the reason if the run is to end here.
+    /// Adds an interval; returns the reason if the run must end now.
     fn add_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         self.so_far.add(interval);
         let end = interval.end_offset();
@@ -55,16 +55,16 @@ impl Reporter for AbortMonitor<'_> {
     }
 }
 
-/// Returns the planned number of calls of a stage, or of all measured stages; `None` if it is not known beforehand.
+/// Returns the planned number of calls of a stage, or of all measured stages; `None` if the plan does not determine it.
 fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     let load = &plan.load;
     let stages = load.stages.iter().filter(|s| !s.warmup);
-    // Users make several calls: the rest of the run can have as many as they can make.
+    // Each arrival of a journey is a user, who makes up to this many calls.
     let journey = plan.call.most_calls_of_journey();
     if let Some(calls) = load.calls
         && (stage.is_none() || stages.clone().count() == 1)
     {
-        // The plan counts all calls of a journey as one.
+        // `load.calls` counts a whole journey as one call.
         return Some(calls.saturating_mul(u64::from(journey.unwrap_or(1).max(1))));
     }
     let calls_each = journey.or(plan.call.calls_in_a_row()).unwrap_or(1).max(1);

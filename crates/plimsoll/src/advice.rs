@@ -5,8 +5,8 @@ use plimsoll_model::spec::{is_socket, schemes_like};
 
 use crate::flag_names;
 
-/// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's;
-/// `of_protocol` is the advice of its protocol.
+/// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's URL;
+/// `of_protocol` is the advice that the target's protocol gives.
 pub(crate) fn on_no_connection(
     outcome: Outcome,
     url: &str,
@@ -22,7 +22,7 @@ pub(crate) fn on_no_connection(
     flag_names::filled_in(&text)
 }
 
-/// Returns the advice, with placeholders for schemes (`{plain}`) and, by plan key, for flags (`{tls.ca}`).
+/// Returns the advice, with placeholders for URL schemes (`{plain}`) and for the flags of plan keys (`{tls.ca}`).
 fn template(outcome: Outcome, socket: bool) -> &'static str {
     match outcome {
         Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {

@@ -21,13 +21,13 @@ use crate::single_dash;
 use crate::synonyms;
 use crate::variables;
 
-/// Former names of flags with their present ones. The former names are accepted as aliases.
+/// Former names of flags, accepted as aliases, with the current names.
 const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
 
 /// Parses the command line, with environment variables as defaults of flags.
 ///
 /// # Errors
-/// Help and version (already printed) as [`Exit::Done`], usage errors (already reported) as [`Exit::Usage`].
+/// Returns [`Exit::Done`] after printing help or the version, and [`Exit::Usage`] after printing a usage error.
 pub(crate) fn parse(
     typed: impl IntoIterator<Item = OsString>,
     environment: &Environment,
@@ -49,7 +49,7 @@ pub(crate) fn parse(
         variables::check(environment).map_err(reported)?;
         return checked(parsed);
     }
-    // Parse again with all commands, for help and for suggestions in errors.
+    // The first parse failed. Parse again with all commands, because help and suggestions in errors name them.
     let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         let error = synonyms::explain(error, &commands::command(), &typed);
         print(&error);
@@ -67,7 +67,7 @@ pub(crate) fn parse(
     checked(parsed)
 }
 
-/// Prints the present name of each flag that was typed by its former name.
+/// Prints the current name of each flag that was typed by its former name.
 fn note_renamed_flags(typed: &[OsString]) {
     for (old, new) in RENAMED_FLAGS {
         let is_old = |word: &OsString| {
@@ -95,8 +95,10 @@ fn print(error: &clap::Error) {
     }
 }
 
-/// Parses the command line with `command` and the fallback values of the environment. Errors are help, version and
-/// usage errors, with the fallback values that were used.
+/// Parses the command line with `command` and the fallback values of the environment.
+///
+/// # Errors
+/// Returns clap's error (help, version or a usage error) with the fallback values that were in use.
 fn read(
     command: Command,
     typed: &[OsString],
@@ -128,7 +130,7 @@ fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
     let is_typed = |id: &clap::Id| {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
-            // These flags are global.
+            // Global flags are exempt: they have the same effect at every position.
             && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry", "telemetry_header"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
@@ -143,11 +145,11 @@ fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
     }
 }
 
-/// Fallback values in use: precedence and variable, by argument id.
+/// Fallback values in use, by argument id: precedence and name of the variable.
 type Fallbacks = BTreeMap<String, (Precedence, String)>;
 
-/// Sets an alias's value or a line of `.env` as an argument's default, unless its variable is set. (clap ranks
-/// defaults below the variable.) `path` is the command's words after the program's name.
+/// Sets the value of a variable's alias, or a line of `.env`, as the default of an argument whose own variable is not
+/// set; clap ranks defaults below variables. `path` is the subcommand path without the program's name.
 fn with_fallbacks(
     command: Command,
     path: &str,
@@ -155,7 +157,7 @@ fn with_fallbacks(
     found: &mut Fallbacks,
 ) -> Command {
     let command = command.mut_args(|arg| {
-        // A variable holds the values of a repeatable flag, one per line.
+        // A variable contains the values of a repeatable flag, one per line.
         let several = matches!(arg.get_action(), ArgAction::Append);
         let arg = if several && arg.get_value_delimiter().is_none() {
             arg.value_delimiter('\n')
@@ -182,8 +184,8 @@ fn with_fallbacks(
     })
 }
 
-/// Returns the failure of a flag of the chosen command whose value in an env file was rejected. `path` is the
-/// command's words after the program's name.
+/// Returns the error about a flag of the chosen command whose value in an env file was rejected. `path` is the
+/// subcommand path without the program's name.
 fn rejected_value_failure(
     command: &Command,
     path: &str,
@@ -202,7 +204,7 @@ fn rejected_value_failure(
     untyped.find_map(|arg| environment.needed_but_refused(arg.get_env()?.to_str()?, path))
 }
 
-/// Returns where the flag values of the innermost command came from.
+/// Returns where each flag value of the innermost subcommand came from.
 fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> FlagOrigins {
     if let Some((name, inner)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
@@ -233,7 +235,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> Fl
     FlagOrigins(origins)
 }
 
-/// Returns the variable that set an invalid value, if it was not typed.
+/// Returns the environment variable that an invalid value came from; `None` if the value was typed.
 fn variable_of_invalid_value(
     error: &clap::Error,
     typed: &[OsString],
@@ -253,7 +255,7 @@ fn variable_of_invalid_value(
     match stand_ins.get(&id) {
         Some((_, variable)) => Some(variable.clone()),
         None => {
-            // The short form of the flag may have been typed, so compare the value.
+            // The flag may have been typed in its short form, so look for the value, not for the flag's name.
             let variable = format!("PLIMSOLL_{}", id.to_uppercase());
             let value = environment.get(&variable)?.value;
             let wrong = error.get(ContextKind::InvalidValue)?;

@@ -13,18 +13,18 @@ use crate::protocols::{PreparedLoad, initial_connections};
 /// How often a waiting load checks for a stop request.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time from the last arrival to the start, long enough that all threads see it in time.
+/// Time from when the last load is ready to the common start, long enough for all threads to wake up before it.
 const START_LEAD_TIME: Duration = Duration::from_millis(200);
 
 /// The barrier at which loads wait for each other.
 pub(crate) struct StartBarrier {
-    /// The clock of all loads.
+    /// The clock that all loads use.
     clock: Clock,
     state: Mutex<BarrierState>,
     changed: Condvar,
 }
 
-/// State of the barrier, guarded by its mutex.
+/// State of a [`StartBarrier`], guarded by its mutex.
 struct BarrierState {
     missing: usize,
     given_up: bool,
@@ -54,10 +54,10 @@ impl StartBarrier {
         self.changed.notify_all();
     }
 
-    /// Runs `load`, starting together with the others.
+    /// Runs `load`, starting it together with the other loads of the barrier.
     ///
     /// # Errors
-    /// Those of the load, and [`EngineError::Interrupted`] if another load can't start.
+    /// When the load fails; [`EngineError::Interrupted`] if another load can't start.
     pub(crate) fn load(
         &self,
         plan: &Plan,

@@ -1,6 +1,6 @@
 //! Starts child processes and reads their output lines.
 //!
-//! Invariant: no child outlives this process. It is killed when its handle is dropped, and children that are this
+//! Invariant: no child outlives this process. Dropping a child's handle kills the child, and children that run this
 //! program stop when their standard input ends.
 
 use std::io::{self, BufRead, BufReader};
@@ -34,7 +34,7 @@ impl PipedChild {
         mut heard: impl FnMut(Option<io::Result<String>>) -> bool + Send + 'static,
     ) -> io::Result<PipedChild> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Keep Ctrl-C from reaching the child: this process passes the request on.
+        // In its own process group the child gets no SIGINT from Ctrl-C; this process passes stop requests on.
         let mut child = command.process_group(0).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let child = PipedChild { child, stdin };
@@ -49,26 +49,26 @@ impl PipedChild {
         Ok(child)
     }
 
-    /// Returns its process id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns its exit status if it has ended.
+    /// Returns the exit status; `None` if the process is running.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks the process to end, as Ctrl-C does.
+    /// Sends SIGINT to the process.
     pub(crate) fn interrupt(&self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // An error means that the process has already ended.
+            // Ignore errors, which mean that the process has already exited.
             let _ = kill_process(pid, Signal::INT);
         }
     }
 
     pub(crate) fn kill(&mut self) {
-        // It may already have exited.
+        // Ignore errors: the process may already have exited.
         let _ = self.child.kill();
     }
 
@@ -119,7 +119,7 @@ impl ServerProcess {
     }
 
     pub(crate) fn end(&mut self) {
-        // It may already have exited.
+        // Ignore errors: the process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -32,7 +32,7 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
 /// When the data can't be stored.
 pub(crate) fn sync_stdout() -> Result<(), Failure> {
     let stdout = io::stdout().as_fd().try_clone_to_owned();
-    // Without a free descriptor, or without stdout, nothing can be checked.
+    // If stdout is closed, or no file descriptor is free to duplicate it, there is nothing to sync.
     let Ok(stdout) = stdout.map(File::from) else {
         return Ok(());
     };
@@ -40,17 +40,17 @@ pub(crate) fn sync_stdout() -> Result<(), Failure> {
     settled.map_err(|e| Failure::error(format_args!("can't write to stdout: {e}")))
 }
 
-/// Lines held back while the live view owns the terminal.
+/// Lines held back while the live view occupies the terminal; `None` while lines are printed immediately.
 static HELD_LINES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
     HELD_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether each line is a JSON object.
+/// Whether each line is printed as a JSON object.
 static PRINTS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Prints each line as a JSON object from here on.
+/// Makes all following lines be printed as JSON objects.
 pub(crate) fn set_json() {
     PRINTS_JSON.store(true, Ordering::Relaxed);
 }
@@ -58,7 +58,7 @@ pub(crate) fn set_json() {
 /// Whether only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Suppresses confirmations from here on.
+/// Suppresses all following confirmations.
 pub(crate) fn set_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
@@ -70,9 +70,9 @@ pub(crate) fn confirmation(text: impl fmt::Display) {
     }
 }
 
-/// Prints a line for the user. Errors of stderr are ignored, since they can't be reported.
+/// Prints a line to stderr. Write errors are ignored, since there is nowhere to report them.
 pub(crate) fn notice(text: impl fmt::Display) {
-    // Format outside of the lock: it may panic, and the panic's report takes the lock, too.
+    // Format before taking the lock: formatting may panic, and the panic hook takes the lock, too.
     let text = text.to_string();
     line(if PRINTS_JSON.load(Ordering::Relaxed) {
         json_line("INFO", &text)
@@ -87,7 +87,7 @@ pub(crate) fn failure(failure: &Failure) {
     notice(format_args!("Error: {}", text.trim_start_matches('\n')));
 }
 
-/// Formats a message like the JSON log lines.
+/// Formats a message as JSON, like log lines.
 pub(crate) fn json_line(level: &str, text: &str) -> String {
     serde_json::json!({
         "timestamp": jiff::Timestamp::now().to_string(),
@@ -97,7 +97,7 @@ pub(crate) fn json_line(level: &str, text: &str) -> String {
     .to_string()
 }
 
-/// Prints a line with secrets in URLs masked.
+/// Prints a line to stderr with secrets in URLs masked.
 pub(crate) fn line(text: String) {
     let text = redaction::masked(&text).into_owned();
     match lines().as_mut() {
@@ -108,7 +108,7 @@ pub(crate) fn line(text: String) {
     }
 }
 
-/// Holds lines back from here on, because the live view owns the terminal.
+/// Holds lines back from here on, because the live view occupies the terminal.
 pub(crate) fn defer_lines() {
     lines().get_or_insert_default();
 }
@@ -118,7 +118,7 @@ pub(crate) fn held_lines() -> Vec<String> {
     lines().clone().unwrap_or_default()
 }
 
-/// Prints the lines held back, and holds none back any more.
+/// Prints the lines held back, and stops holding lines back.
 pub(crate) fn release() {
     let held = lines().take();
     for text in held.into_iter().flatten() {
@@ -126,7 +126,7 @@ pub(crate) fn release() {
     }
 }
 
-/// Writer for log output: each write is one line.
+/// Writer for log output. Each call of `write` must pass one whole line.
 pub(crate) struct LogWriter;
 
 impl Write for LogWriter {

@@ -1,5 +1,5 @@
-//! Refreshes short-lived credentials: header fields and metadata whose values a command prints, run repeatedly during
-//! a run.
+//! Refreshes short-lived credentials: header fields and metadata whose values are printed by a shell command, which is
+//! rerun during a run.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use plimsoll_model::template::LiveValue;
 
 use crate::console;
 
-/// How often a refresh thread checks whether its run is over.
+/// How often a refresh thread checks whether its plan has been dropped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whether commands and plugins named in plans are run, and announced.
+/// Whether shell commands and plugins named in plans are run, and whether they are announced first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlanCode {
-    /// The plan is only shown, so no code of it runs.
+    /// The plan is only shown, so its commands and plugins are not run.
     #[default]
     Skipped,
     /// The user started the run: commands are printed, then run.
@@ -31,7 +31,7 @@ pub(crate) enum PlanCode {
 const NOT_RUN: &str = "not run";
 
 impl PlanCode {
-    /// Returns the output of a plan's command.
+    /// Returns the output of a plan's command, or a placeholder if commands are not run.
     ///
     /// # Errors
     /// When the command can't be run, or fails.
@@ -45,7 +45,7 @@ impl PlanCode {
     }
 }
 
-/// Prints a command before it runs for the first time.
+/// Prints the plan's command, unless it was printed before.
 fn announce(command: &str) {
     static ANNOUNCED_COMMANDS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut announced = ANNOUNCED_COMMANDS
@@ -76,7 +76,7 @@ fn printed(command: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Reruns the commands of a plan at their refresh intervals, until the plan is dropped.
+/// Starts threads that rerun the commands of a plan at their refresh intervals until the plan is dropped.
 pub(crate) fn keep_fresh(plan: &Plan) {
     for value in plan.call.live_values() {
         let Some(every) = value.refresh else { continue };

@@ -10,16 +10,17 @@ use crate::failure::Exit;
 /// Name of the panic counter in the final counts of servers.
 pub(crate) const PANICS_COUNTER: &str = "panics";
 
-/// Whether all of this process's work runs on an asynchronous runtime.
+/// Whether all work of this process runs on an asynchronous runtime, so that the process must exit if the runtime
+/// fails.
 static ENDS_WITH_RUNTIME: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process from here on if its asynchronous runtime can no longer poll sockets: the runtime reports that
-/// only as a panic of one of its threads, and connections would hang.
+/// Makes the process exit if its asynchronous runtime can no longer poll sockets. The runtime reports that only by a
+/// panic in one of its threads; without an exit, connections would hang.
 pub(crate) fn end_with_runtime() {
     ENDS_WITH_RUNTIME.store(true, Ordering::Relaxed);
 }
 
-/// Reports every panic of any thread from here on.
+/// Installs a panic hook that reports every panic of any thread.
 pub(crate) fn watch() {
     defect::watch(|cause, what| match cause {
         PanicCause::Defect => console::notice(format_args!(
@@ -33,7 +34,7 @@ pub(crate) fn watch() {
                  help: raise `ulimit -u` and the limit of memory, or ask for fewer workers"
             ));
             if cause == PanicCause::FatalRefusal {
-                // Exit cleanly instead of aborting; the run directory holds all measurements up to now.
+                // Exit instead of aborting. All measurements up to now are already in the run directory.
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }
@@ -48,8 +49,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// Returns `exit`, overridden by [`Exit::Defect`] after a panic, and at least [`Exit::Error`] if a thread or memory
-/// was refused, because the load was then incomplete.
+/// Returns [`Exit::Defect`] after a panic, at least [`Exit::Error`] if the system refused a thread or memory (the load
+/// was then incomplete), and otherwise `exit`.
 pub(crate) fn final_exit(exit: Exit) -> Exit {
     match (defect::panic_count(), defect::refusal_count()) {
         (0, 0) => exit,

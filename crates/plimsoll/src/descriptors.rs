@@ -4,14 +4,14 @@ use plimsoll_engine::descriptors::{DescriptorLimit, descriptor_limit};
 
 use crate::failure::Failure;
 
-/// Descriptors that a process needs before its first connection.
+/// Minimum limit of file descriptors: the number that a process needs before its first connection.
 const MIN_OPEN_FILES: u64 = 32;
 
-/// Raises the soft limit to the hard limit. If that is refused, a later lack of descriptors is reported where it
-/// occurs.
+/// Raises the soft limit to the hard limit. If the system refuses, that is no error here: code that runs out of
+/// descriptors later reports it.
 ///
 /// # Errors
-/// When fewer than [`MIN_OPEN_FILES`] are allowed.
+/// When the limit is below [`MIN_OPEN_FILES`].
 pub(crate) fn raise_limit() -> Result<(), Failure> {
     match DescriptorLimit::of_process() {
         Ok(limit) if limit.current != limit.maximum => {

@@ -1,4 +1,4 @@
-//! Finds out what this machine can measure: its settings, and two short loads.
+//! Finds out what this machine can measure, from its settings and from two short loads.
 
 mod calibration;
 mod settings;
@@ -8,27 +8,27 @@ use serde::Serialize;
 pub(crate) use calibration::{CalibrationFigures, PACED_RATE, measure};
 pub(crate) use settings::settings;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FindingKind {
-    /// It is as it should be.
+    /// The property needs no change.
     Good,
-    /// It limits what can be measured.
+    /// The property limits what can be measured.
     Limit,
-    /// It distorts figures.
+    /// The property distorts figures.
     Distortion,
 }
 
-/// What was found about one property of the machine.
+/// The result of checking one property of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct MachineFinding {
     /// The property in one or two words.
     pub(crate) name: &'static str,
     pub(crate) kind: FindingKind,
-    /// What was found, and what it means for figures.
+    /// The property's value, and what it means for measurements.
     pub(crate) text: String,
-    /// What to change; `None`: nothing.
+    /// What to change; `None` if nothing needs to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }

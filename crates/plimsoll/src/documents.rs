@@ -1,8 +1,8 @@
 //! Writes documents for other programs: JUnit XML, Markdown, a comment for a pull request, an HTML page, JSON. All
-//! measuring commands have the same flags for them and write them when they end; `report` writes them from run
-//! directories later. In a GitHub Actions job the Markdown is also appended to the job summary.
+//! measuring commands have the same flags for documents, and write them when they end; `report` writes them later. In
+//! a GitHub Actions job the Markdown is also appended to the job summary.
 //!
-//! All are generated from run directories, so a document shows what `report` would show.
+//! All documents are generated from run directories, so they show what `report` would show.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -28,7 +28,7 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
 
-/// Variable that names the Markdown file of the job summary in GitHub Actions.
+/// Environment variable with the path of the job summary (Markdown) in GitHub Actions.
 const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
 /// Flags for documents that other programs read.
@@ -89,13 +89,12 @@ pub(crate) enum StdoutContent {
     Document,
 }
 
-/// Directories that a command has created: of runs, lanes, searches and ladders, but not of the runs within a search
-/// or ladder.
+/// Directories of runs, lanes, searches and ladders that a command has created, without runs of a search or ladder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputDirs(Arc<Mutex<Vec<PathBuf>>>);
 
 impl OutputDirs {
-    /// Adds a directory. One in `runs/` becomes the latest there.
+    /// Adds a directory. If it is in `runs/`, `runs/LATEST` names it from now on.
     pub(crate) fn add(&self, dir: &Path) {
         note_latest(dir);
         let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,14 +109,15 @@ impl OutputDirs {
     }
 }
 
-/// File in `runs/` with the name of the newest directory. It is a file and not a symbolic link, because links are
-/// lost by some copies, archives and uploads.
+/// File in `runs/` with the name of the newest directory. It is not a symbolic link, because some tools for copies,
+/// archives and uploads lose links.
 const LATEST_FILE: &str = "LATEST";
 
-/// Maximum size of `LATEST`, bytes; no file name is longer.
+/// Maximum size of `LATEST`, bytes: longer than any file name.
 const MAX_LATEST_BYTES: u64 = 4 << 10;
 
-/// Writes the name of `dir` into `runs/LATEST` if it is in `runs/`. On failure, `LATEST` keeps naming another run.
+/// Writes the name of `dir` into `runs/LATEST` if `dir` is in `runs/`. A failure to write is ignored: `LATEST` then
+/// still names an earlier run.
 pub(crate) fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;
@@ -136,7 +136,7 @@ pub(crate) fn note_latest(dir: &Path) {
     }
 }
 
-/// Returns the typed directory, with `LATEST` and `runs/LATEST` resolved.
+/// Returns the directory that an argument names; `LATEST` and `runs/LATEST` name the newest directory in `runs/`.
 pub(crate) fn named(typed: &Path) -> PathBuf {
     if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
         return typed.to_owned();
@@ -145,7 +145,7 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
         let name = input::entry_to_string(&file, MAX_LATEST_BYTES).ok()?;
-        // Use the file name only, so that it can't lead to another folder.
+        // Use only the last component of the name, so that it can't lead to another folder.
         let name = Path::new(name.trim()).file_name()?;
         Some(file.with_file_name(name))
     });
@@ -161,7 +161,7 @@ impl DocumentFlags {
         }
     }
 
-    /// Returns the given document flags with their files.
+    /// Returns the document flags that are set, with their files.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [
             ("--junit", self.junit.as_deref()),
@@ -175,7 +175,7 @@ impl DocumentFlags {
     }
 
     /// # Errors
-    /// When two documents would be mixed on stdout, or a file can't be created; checked before a load, not after it.
+    /// When two documents would be mixed on stdout, or a file can't be created. Checked before the load starts.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         let json = self.json.then(|| "--json".to_owned());
         let files = self.files().filter(|(_, file)| is_stdout(file));
@@ -206,7 +206,7 @@ impl DocumentFlags {
         Ok(())
     }
 
-    /// Returns where a reader of the comment finds everything: the directories, and the other documents.
+    /// Returns the paths that the pull request comment refers to for details: the directories and the other documents.
     fn places(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
         let others = self.files().filter(|(flag, _)| *flag != "--comment");
         let others = others.filter(|(_, file)| !is_stdout(file));
@@ -224,8 +224,8 @@ impl DocumentFlags {
         self.json || self.markdown.is_some() || self.html.is_some()
     }
 
-    /// Writes the requested document files of `dirs`, which hold `contents`; returns whether there were any. JSON is
-    /// not included. `overhead_over` is as for `print_json`.
+    /// Writes the requested document files, except JSON; returns whether any were requested. `contents` was loaded
+    /// from `dirs`; `overhead_over` is as for [`ReportContents::print_json`].
     ///
     /// # Errors
     /// When a directory can't be read, or a file can't be written.
@@ -248,11 +248,11 @@ impl DocumentFlags {
         Ok(self.writes_any())
     }
 
-    /// Writes the documents of a command's directories, prints its JSON, and appends to the summary of its GitHub
-    /// Actions job.
+    /// Writes the document files of the directories that a command has created, prints the JSON, and appends to the
+    /// job summary of GitHub Actions.
     ///
     /// # Errors
-    /// Those of [`DocumentFlags::write`].
+    /// As for [`DocumentFlags::write`].
     pub(crate) fn deliver(
         &self,
         made: &OutputDirs,
@@ -270,7 +270,7 @@ impl DocumentFlags {
             contents.print_json(None)?;
         }
         self.write(&contents, &dirs, None)?;
-        // A collector's refusal changes no verdict.
+        // A failure to export spans does not change the exit code.
         if self.spans.collector().is_some()
             && let Err(refused) = contents
                 .single_runs(SPANS_FLAG)
@@ -278,7 +278,7 @@ impl DocumentFlags {
         {
             console::notice(refused);
         }
-        // The measurement is done, so a missing job summary is not a failure.
+        // The measurement itself succeeded, so failing to write the job summary is no error.
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown(None))
         {
@@ -288,10 +288,10 @@ impl DocumentFlags {
     }
 }
 
-/// Appends to a file that may hold text of other steps.
+/// Appends to a file that may contain text from other steps of the CI job.
 fn append(file: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(file)?;
-    // A blank line ends a preceding paragraph or table.
+    // Start with a blank line, which ends a preceding paragraph or table.
     file.write_all(format!("\n{text}\n").as_bytes())?;
     output::settle(&file)
 }
@@ -314,7 +314,7 @@ impl ReportContents {
     /// Loads `dirs`.
     ///
     /// # Errors
-    /// When one can't be read, or a search or ladder is given with others.
+    /// When a directory can't be read, or a search or ladder is given together with other directories.
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| named(dir)).collect();
         let is_alone = dirs.len() == 1;
@@ -366,10 +366,10 @@ impl ReportContents {
         }
     }
 
-    /// Returns the runs for a flag that takes no searches and ladders.
+    /// Returns the runs, for a flag that does not apply to searches and ladders.
     ///
     /// # Errors
-    /// When these are one.
+    /// When the contents are a search or a ladder.
     pub(crate) fn single_runs(&self, flag: &str) -> Result<&[Run], Failure> {
         self.runs().ok_or_else(|| {
             Failure::usage(
@@ -396,7 +396,7 @@ impl ReportContents {
         }
     }
 
-    /// Returns the comment for a pull request. `places`: where a reader finds everything.
+    /// Returns the comment for a pull request. `places` are the paths that it refers to for details.
     fn comment(&self, places: &[PathBuf]) -> String {
         match self {
             ReportContents::Runs(runs) => comment::runs(runs, places),
@@ -406,7 +406,7 @@ impl ReportContents {
         }
     }
 
-    /// Prints the contents as JSON. `overhead_over` is the server's own delay, to show times in excess of it.
+    /// Prints the contents as JSON. `overhead_over` is the server's own delay, which is subtracted from times.
     ///
     /// # Errors
     /// When stdout can't be written.
@@ -414,7 +414,7 @@ impl ReportContents {
         print_json(&self.document(overhead_over)?)
     }
 
-    /// Returns the contents as JSON. `overhead_over` is as for `print_json`.
+    /// Returns the contents as JSON. `overhead_over` is as for [`ReportContents::print_json`].
     ///
     /// # Errors
     /// When a record can't be serialised.
@@ -452,10 +452,10 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns the HTML report of overlaid runs, of one search, or of one ladder. `overhead_over` is as for `print_json`.
+/// Returns the HTML report of overlaid runs, one search or one ladder. `overhead_over` is subtracted from times.
 ///
 /// # Errors
-/// When a directory can't be read, or kinds are mixed.
+/// When a directory can't be read, or runs, searches and ladders are mixed.
 pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<String, Failure> {
     let plan = |dir: &Path| match run::read_plan(dir) {
         Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -475,10 +475,10 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
     })
 }
 
-/// Returns the view of each run that a page shows.
+/// Prepares each run for an HTML page.
 ///
 /// # Errors
-/// When one can't be read.
+/// When a run's files can't be read.
 pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
     let views = runs.into_iter().map(RunView::of);
     Ok(views.collect::<Result<_, RunError>>()?)

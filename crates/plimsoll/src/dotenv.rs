@@ -1,7 +1,7 @@
 //! Parses env files as Docker Compose does: unquoted values may contain blanks, a comment needs a blank before it,
 //! double-quoted values may contain escapes, and `$NAME` and `${NAME:-default}` are substituted.
 //!
-//! A malformed line drops only its own variable. Messages never quote a value, because it may be a secret.
+//! A malformed line affects only its own variable, which is dropped. Messages never quote values, which may be secrets.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct DotenvContents {
 pub(crate) struct UnreadableLine {
     /// The line's number, counted from 1.
     pub(crate) line: usize,
-    /// The variable that it would set, if known.
+    /// The variable that the line would set; `None` if the name can't be parsed.
     pub(crate) name: Option<String>,
     pub(crate) problem: &'static str,
 }
@@ -33,7 +33,7 @@ const INVALID_BRACES: LineProblem =
     "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
 const NOT_SET: LineProblem = "it requires a variable that is not set (${NAME:?…})";
 
-/// Maximum nesting of defaults within defaults.
+/// Maximum nesting of defaults within defaults, as in `${A:-${B:-c}}`.
 const MAX_DEPTH: u32 = 16;
 /// Maximum length of a value after substitution, bytes.
 const MAX_VALUE: usize = 1 << 20;
@@ -42,7 +42,8 @@ const MAX_TOTAL_BYTES: usize = 4 << 20;
 const TOO_LONG: LineProblem =
     "too long: the limits are 1 MiB a value, 4 MiB for all, and a few levels of nested defaults";
 
-/// Parses a file's text. `process` looks up the process's variables, which take precedence in `$NAME`.
+/// Parses a file's text. `process` looks up variables of the process's environment; in `$NAME` these take precedence
+/// over variables of the file.
 pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> DotenvContents {
     let mut variables = DotenvContents::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -59,7 +60,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
         let mut name = None;
         let read = parse_assignment(line, rest, &mut name).and_then(|found| {
             let Some((value, after)) = found else {
-                // A name without a value refers to the process's own variable.
+                // A bare name stands for the variable of the process's environment, so it sets nothing here.
                 return Ok((None, after));
             };
             let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
@@ -77,7 +78,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
             }
             (Ok((_, after)), _) => rest = after,
             (Err(problem), name) => {
-                // Drop the value of an earlier line, too: the user meant to replace it.
+                // Also drop the value that an earlier line gave this variable: the user meant to replace it.
                 name.iter()
                     .for_each(|name| drop(variables.values.remove(name)));
                 let line = 1 + text[..start].matches('\n').count();
@@ -106,8 +107,8 @@ enum RawValue<'a> {
     Literal(&'a str),
 }
 
-/// Returns the value of an assignment and the rest of the text; `None` for a bare variable name. `name` is set as
-/// soon as it is known. `rest` starts with `line`.
+/// Returns the value of an assignment and the text after it; `None` for a bare variable name. `rest` starts with
+/// `line`. `name` is set once it has been parsed, even if an error follows.
 fn parse_assignment<'a>(
     line: &'a str,
     rest: &'a str,
@@ -132,7 +133,7 @@ fn parse_assignment<'a>(
         return Ok(None);
     };
     let value = value.trim_start();
-    // Quoted values may continue on further lines.
+    // Quoted values may span several lines.
     let quoted = &rest[line.len() - value.len()..];
     match value.chars().next() {
         Some(quote @ ('"' | '\'')) => {
@@ -161,7 +162,7 @@ fn parse_assignment<'a>(
     }
 }
 
-/// Returns the position of the closing quote; `content` starts after the opening one.
+/// Returns the position of the closing quote. `content` starts after the opening quote.
 fn find_closing_quote(content: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in content.char_indices() {
@@ -183,7 +184,7 @@ impl RawValue<'_> {
     }
 }
 
-/// Replaces the escapes of double-quoted text. `\$` becomes `$$`, which later stands for a `$`.
+/// Replaces the escapes in double-quoted text. `\$` becomes `$$`, which variable substitution turns into `$`.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -205,7 +206,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// Substitutes variables in `text`; unset ones are empty.
+/// Substitutes variables in `text`; unset variables are replaced by nothing.
 fn filled_in(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
@@ -229,7 +230,7 @@ fn filled_in(
         } else {
             let name = name_length(rest);
             match name {
-                // A $ without a name stands for itself.
+                // Keep a `$` that is not followed by a name.
                 0 => out.push('$'),
                 name => out.push_str(&known(&rest[..name]).unwrap_or_default()),
             }
@@ -251,7 +252,7 @@ fn name_length(text: &str) -> usize {
     }
 }
 
-/// Returns the position of the closing brace; `text` starts after the opening one.
+/// Returns the position of the closing brace. `text` starts after the opening brace.
 fn find_closing_brace(text: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in text.char_indices() {

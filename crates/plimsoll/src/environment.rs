@@ -1,8 +1,8 @@
 //! Reads environment variables and the `.env` files of the current directory.
 //!
 //! Every flag has a variable `PLIMSOLL_…`. Names from older load scripts are accepted as aliases; their
-//! values are numbers without units. The order of precedence: flag, `PLIMSOLL_…`, alias, `.env`. The process's own
-//! environment is never modified.
+//! values are numbers without units. The order of precedence is: flag, `PLIMSOLL_…`, alias, `.env`. The process's
+//! environment itself is never modified.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::dotenv;
 use crate::failure::Failure;
 use crate::load_limits::LoadLimits;
 
-/// The part of every command's help about variables.
+/// The text about environment variables in every command's help.
 pub(crate) const VARIABLES_HELP: &str = "\
 Environment: the variable shown with a flag sets it, also from a file .env in the current
 directory. These variables work as well, with bare numbers:
@@ -47,7 +47,7 @@ No file can set variables that run commands, load code, write secrets or lift li
 Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 90 inconclusive
 (with objectives), 99 an objective was missed, 130 interrupted.";
 
-/// Aliases that several commands have; those of protocols are in the registry.
+/// Aliases common to several commands. Aliases of one protocol are in the registry.
 const COMMON_ALIASES: [VariableAlias; 19] = [
     VariableAlias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
     VariableAlias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
@@ -90,14 +90,15 @@ pub(crate) struct VariableValue {
     pub(crate) from_file: bool,
 }
 
-/// Env files, the one with precedence last.
+/// Env files, in ascending order of precedence.
 const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 
 /// Maximum size of an env file, bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Variables of flags that run code, write secrets to a file, or limit what others may do. Env files can't set them,
-/// because whoever put a file into the current directory need not be the one who runs the command.
+/// because the file in the current directory may come from somebody else than the user who runs the command. Each has
+/// the reason that is shown.
 const FORBIDDEN_IN_FILES: [(&str, &str); 11] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
@@ -124,7 +125,7 @@ const RAISES_LIMIT: &str = "it limits what clients of `plimsoll mcp` may do";
 /// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RejectedVariable {
-    /// The file, and the line if it is malformed.
+    /// The file, and the line number if the line is malformed.
     place: String,
     name: Option<String>,
     problem: String,
@@ -136,9 +137,9 @@ pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
     rejected: Vec<RejectedVariable>,
-    /// Whether commands that plans name are run.
+    /// Whether commands and plugins named in plans are run.
     pub(crate) plan_code: PlanCode,
-    /// Limits on the loads of this process; `None`: its user set none.
+    /// Limits on the loads of this process; `None` if none are set.
     pub(crate) limits: Option<LoadLimits>,
 }
 
@@ -168,7 +169,7 @@ impl Environment {
     fn read_file(&mut self, file: &str, text: &str) {
         let read = dotenv::read(text, |name| self.process.get(name).cloned());
         for line in read.unreadable {
-            // Drop the value of the file with less precedence, too: the user meant to replace it.
+            // Also drop the value from the file with lower precedence: the user meant to replace it.
             line.name
                 .iter()
                 .for_each(|name| drop(self.file.remove(name)));
@@ -207,8 +208,8 @@ impl Environment {
         left_out.map(|refusal| format!("{}; ignored", refusal.text()))
     }
 
-    /// Returns the failure of a command that has a flag with this variable, if an env file's value for it was
-    /// rejected and nothing else sets it.
+    /// Returns the error for a command with the flag of `variable`, if an env file's value for the flag was rejected
+    /// and nothing else sets the flag.
     pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
         if self.rejected.is_empty() || is_set || self.fallback(variable, command).is_some() {
@@ -302,7 +303,7 @@ impl Environment {
         });
         named.or_else(|| match (variable, command) {
             ("PLIMSOLL_TARGET", _) => self.address(true),
-            // Names as generic as HOST apply to one command only.
+            // Variables with generic names such as HOST apply to one command only.
             ("PLIMSOLL_LISTEN", "serve llm") => {
                 let own =
                     || self.host_and_port("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
@@ -326,7 +327,8 @@ impl Environment {
         Some(found)
     }
 
-    /// Combines `DF_HOST` and `DF_PORT`. The URL of a target has the TLS scheme if a CA is set.
+    /// Combines `DF_HOST` and `DF_PORT` into HOST:PORT, or into a URL if `target` is true. The URL has the TLS scheme
+    /// if a CA is set.
     fn address(&self, target: bool) -> Option<VariableValue> {
         let mut found = self.host_and_port("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
@@ -366,7 +368,7 @@ impl Environment {
         Some(found)
     }
 
-    /// Combines the host and port of two variables, with defaults for a missing one.
+    /// Combines host and port from two variables, with a default for either of them.
     fn host_and_port(
         &self,
         host_name: &str,

@@ -1,4 +1,4 @@
-//! Runs one plan: run directory, engine, progress, report, exit code.
+//! Runs one plan: creates the run directory, runs the load, shows progress and report, and returns the exit code.
 
 mod output;
 mod recording;
@@ -34,14 +34,14 @@ pub(crate) use output::OutputFlags;
 pub(crate) use recording::save_failure;
 use recording::{OUT_DIR_HELP, RunRecorder, never_began};
 
-/// Makes a load on the target and passes every observation to the second argument.
+/// A function that runs a load on the target and passes every observation to its second argument.
 pub(crate) type RunLoad<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
     + 'a;
 
 /// Runs `plan`, which was resolved from `spec`. `then` is called with the finished run.
 ///
 /// # Errors
-/// When the load could not start or its results can't be saved, and the errors of `then`.
+/// When the load can't start or its results can't be saved, or when `then` fails.
 pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
@@ -71,12 +71,12 @@ pub(crate) fn execute(
         Ok(run) => run,
         Err(ExecutionError { failure, unsaved }) => {
             match unsaved {
-                // Show the measurements although they could not be saved.
+                // Only saving failed, so show the measurements.
                 Some(run) if output.documents.json => {
                     documents::print_json(&json::runs([&*run], None))?;
                 }
                 Some(run) => presentation::show(&run, output.screen())?,
-                // The report page says that the target was unreachable.
+                // The target was unreachable: write a report page that says this.
                 None if never_began(&dir) => drop(write_page(&dir, &process.output_dirs)?),
                 None => {}
             }
@@ -88,10 +88,10 @@ pub(crate) fn execute(
     Ok(exit(&run, &objective::judge_run(&run), process))
 }
 
-/// Shows and judges a run that was merged from shards, and writes its page.
+/// Shows a run that was merged from shards, writes its HTML page, and returns the exit code of its verdict.
 ///
 /// # Errors
-/// When something can't be written.
+/// When the page or stdout can't be written.
 pub(crate) fn conclude(
     run: &Run,
     dir: &Path,
@@ -108,7 +108,7 @@ pub(crate) fn conclude(
     ))
 }
 
-/// Shows a run, and writes its page.
+/// Prints a run's report, and writes its HTML page.
 fn show(run: &Run, dir: &Path, screen: StdoutContent, made: &OutputDirs) -> Result<(), Failure> {
     let options = presentation::options();
     let tables = (screen == StdoutContent::Tables).then(|| presentation::tables(run, &options));
@@ -123,10 +123,11 @@ fn show(run: &Run, dir: &Path, screen: StdoutContent, made: &OutputDirs) -> Resu
     Ok(())
 }
 
-/// Creates the directory of several runs with the plan in it. `what` names them in errors.
+/// Creates a directory for several runs and writes the plan into it. `what` is the directory's name in errors, such as
+/// "search".
 ///
 /// # Errors
-/// When it can't be written, or is not empty.
+/// When the directory can't be written, or is not empty.
 pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
     if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::usage(
@@ -137,10 +138,11 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
     save_plan(dir, what, plan_toml)
 }
 
-/// Writes the plan of several runs into their directory, which is made if there is none. `what` names them in errors.
+/// Writes the plan into a directory for several runs, which is created if it does not exist. `what` is the directory's
+/// name in errors.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the directory can't be written.
 pub(crate) fn save_plan(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
     std::fs::create_dir_all(dir)
         .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
@@ -150,11 +152,11 @@ pub(crate) fn save_plan(dir: &Path, what: &str, plan_toml: String) -> Result<(),
         })
 }
 
-/// Writes the page of a search, ladder or lanes, and prints their `tables`; if these exceed the terminal's height,
-/// `answer` is repeated at the end.
+/// Writes the HTML page of a search, ladder or lanes, and prints `tables`, followed by `answer` if the tables exceed
+/// the terminal's height.
 ///
 /// # Errors
-/// When something can't be written.
+/// When the page or stdout can't be written.
 pub(crate) fn show_record(
     dir: &Path,
     screen: StdoutContent,
@@ -175,8 +177,8 @@ pub(crate) fn show_record(
     }
 }
 
-/// Writes the HTML page of `dir` into `dir`. That takes a few hundredths of a second, so every run has its page.
-/// Other documents are written when the command ends.
+/// Writes the HTML page of `dir` into `dir`. Every run gets a page, because that takes only a few hundredths of a
+/// second. Other documents are written when the command ends.
 ///
 /// # Errors
 /// When the directory can't be read, or the page can't be written.
@@ -188,7 +190,7 @@ pub(crate) fn write_page(dir: &Path, made: &OutputDirs) -> Result<PathBuf, Failu
     Ok(page)
 }
 
-/// Why a plan was not run to its end.
+/// Why a run has failed.
 pub(crate) struct ExecutionError {
     failure: Failure,
     /// The finished run, if only saving it failed.
@@ -208,33 +210,32 @@ impl From<ExecutionError> for Failure {
     }
 }
 
-/// A plan to be measured, and where and how.
+/// A plan that is to be run, with its directory and its progress display.
 pub(crate) struct PlannedRun<'a> {
     /// The specification that the plan was resolved from.
     pub(crate) spec: &'a Spec,
     pub(crate) plan: &'a Plan,
-    /// The directory of its run.
+    /// The run directory.
     pub(crate) dir: &'a Path,
     pub(crate) progress: Progress,
     /// Time after which the run ends early if an objective can no longer be met.
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// Who makes a load.
+/// What runs the load.
 pub(crate) enum LoadRunner<'a> {
-    /// This process, or several processes of this machine.
+    /// This process, or several processes on this machine.
     Local,
     /// This process, started together with other loads.
     Synchronised(&'a StartBarrier),
-    /// A given function, which for example coordinates shards.
+    /// A function, for example one that coordinates shards.
     External(&'a mut RunLoad<'a>),
 }
 
-/// Measures a plan into its run directory.
+/// Runs the load and writes the run directory.
 ///
 /// # Errors
-/// When the load could not start, its results can't be saved, or it needs several processes but has to start together
-/// with others.
+/// When the load can't start, when its results can't be saved, or when a synchronised load needs several processes.
 pub(crate) fn measure(
     job: PlannedRun<'_>,
     process: &ProcessContext,
@@ -244,7 +245,7 @@ pub(crate) fn measure(
     let plan_toml = &plan_toml.map_err(Failure::error)?;
     let unchecked = |tls: &TlsPlan| tls.trust == ServerTrust::Unchecked;
     if job.plan.tls.as_ref().is_some_and(unchecked) {
-        // Warn once for all runs of a search or ladder.
+        // Print the warning only once, not for every run of a search or ladder.
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
@@ -284,7 +285,7 @@ pub(crate) fn measure(
         )
         .into());
     }
-    // Each process prepares its own part; here preparing only checks the plan.
+    // Each process prepares its own share. The load was prepared here only to check the plan.
     drop(load);
     let plan_file = job.dir.join(run::file::PLAN);
     measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
@@ -297,7 +298,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Returns the exit code of a run.
+/// Returns the exit code of a run, and prints a notice if no call succeeded or calls were cut off.
 pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessContext) -> Exit {
     let interrupted = process.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
@@ -315,7 +316,7 @@ pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessConte
     exit_of(interrupted, ok, is_whole, RunVerdict::of(judged))
 }
 
-/// Returns how many calls were cut off at the end of a closed loop with a fixed number of calls.
+/// Returns how many calls were cut off at the end; 0 unless the load is a closed loop with a fixed number of calls.
 fn cut_off_calls(run: &Run) -> u64 {
     if run.header.clients.is_none() || run.header.calls.is_none() {
         return 0;
@@ -325,19 +326,19 @@ fn cut_off_calls(run: &Run) -> u64 {
     cut_off.map(|error| error.count).sum()
 }
 
-/// Returns the exit code of a run with `ok` successful calls. `is_whole` says that the run did all that the plan
-/// requires.
+/// Returns the exit code of a run with `ok` successful calls. `is_whole` is true if the run made all calls that the
+/// plan requires.
 fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVerdict>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
-        // The report says why the run is incomplete.
+        // Print no reason here: the report says why the run is incomplete.
         None | Some(RunVerdict::Pass) if !is_whole => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
 }
 
-/// Runs the plan with `carry`, passing every observation to the reporters.
+/// Runs the load by calling `carry`, and passes every observation to the reporters.
 fn measure_recorded(
     job: PlannedRun<'_>,
     plan_toml: &str,
@@ -420,12 +421,12 @@ pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
     out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
-/// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`, with a number appended if that exists.
+/// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`, with a number appended if that path exists.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
     new_dir(Path::new("runs"), name)
 }
 
-/// Returns the path of a new directory in `runs`, the folder of all runs.
+/// Returns an unused path for a new directory in `runs`, the folder of all runs.
 pub(crate) fn new_dir(runs: &Path, name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let base = format!("{stamp}-{}", slug(name));

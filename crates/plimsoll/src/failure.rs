@@ -19,13 +19,13 @@ pub(crate) enum Exit {
     ObjectiveMissed,
     /// Objectives could not be judged, for example because the generator was too slow.
     Invalid,
-    /// Something failed, or not one call succeeded.
+    /// The command failed, or no call succeeded.
     Error,
     /// The command line or the plan is invalid.
     Usage,
-    /// Stopped by a signal; everything measured was written.
+    /// The command was stopped by a signal; its measurements were written.
     Interrupted,
-    /// A thread of this program or of its child processes panicked (EX_SOFTWARE of sysexits.h).
+    /// A thread of this process or of a child process panicked (EX_SOFTWARE in sysexits.h).
     Defect,
 }
 
@@ -39,7 +39,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit that another process of the same run reported by its code.
+    /// Returns the exit with this code, as reported by another process of the same run.
     pub(crate) fn from_code(code: u8) -> Exit {
         use Exit::{Defect, Done, Error, Interrupted, Invalid, ObjectiveMissed, Usage};
         let known = [Done, ObjectiveMissed, Invalid, Usage, Interrupted, Defect];
@@ -90,7 +90,7 @@ impl From<Exit> for ExitCode {
 /// Reads the file that the plan key or flag `key` names.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read; the error names `key`.
 pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     let shown = path.display();
     input::read(path).map_err(|e| Failure::error(format_args!("{key}: can't read {shown}: {e}")))
@@ -100,7 +100,7 @@ pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 pub(crate) struct Failure {
     exit: Exit,
     report: Report,
-    /// The service of the user's own that did not start.
+    /// Name of the user's service that did not start; `None` if the command failed for another reason.
     service: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Failure {
         Failure::new(Exit::Error, miette::miette!("{message}"))
     }
 
-    /// Returns an error with exit code 1, and help on what to do about it.
+    /// Returns an error with exit code 1, and a help text with what to do about it.
     pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
         Failure::with_exit_and_help(Exit::Error, message, help)
     }
@@ -130,20 +130,20 @@ impl Failure {
         Failure::with_exit_and_help(Exit::Usage, message, help)
     }
 
-    /// Returns an error with help and any exit code.
+    /// Returns an error with the given exit code and help text.
     pub(crate) fn with_exit_and_help(
         exit: Exit,
         message: impl std::fmt::Display,
         help: &str,
     ) -> Failure {
-        // Mask before layout: a secret wrapped over two lines would not be recognised.
+        // Mask secrets before the text is wrapped: a secret split over two lines would not be recognised.
         let message = message.to_string();
         let message = redaction::masked(&message);
         let help = redaction::masked(help).into_owned();
         Failure::new(exit, miette::miette!(help = help, "{message}"))
     }
 
-    /// Appends more help.
+    /// Appends `more` to the help text.
     pub(crate) fn with_help(self, more: &str) -> Failure {
         let help = match self.report.help() {
             Some(help) => format!("{help}; {more}"),
@@ -155,7 +155,7 @@ impl Failure {
         }
     }
 
-    /// Returns this failure as that of a service which did not start.
+    /// Marks this failure as caused by the service `name`, which did not start.
     pub(crate) fn of_service(self, name: &str) -> Failure {
         Failure {
             service: Some(name.to_owned()),
@@ -163,7 +163,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether the reason is that the service `name` did not start.
+    /// Returns whether the command failed because the service `name` did not start.
     pub(crate) fn is_of_service(&self, name: &str) -> bool {
         self.service.as_deref() == Some(name)
     }
@@ -191,7 +191,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Returns an error's message with those of its causes.
+/// Returns an error's message followed by the messages of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

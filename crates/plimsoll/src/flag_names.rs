@@ -1,7 +1,7 @@
 //! Maps plan keys to flags, so that errors in a plan that was typed as flags name the flags.
 //!
-//! Commands may have different flags for one key. A message names the flag of the current command, or the key if it
-//! has none. The flags are read from their clap definitions.
+//! Commands may have different flags for one key. A message names the flag of the current command, or the key if the
+//! command has no flag for it. The flags are read from their clap definitions.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, OnceLock};
@@ -14,13 +14,13 @@ use plimsoll_protocols::registry::{self, flags_of};
 /// The flags of the current command, with their dashes.
 static COMMAND_FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Sets the current command; to be called once, with the innermost subcommand.
+/// Sets the current command. Call this once, with the innermost subcommand.
 pub(crate) fn set_command(command: &Command) {
     let longs = command.get_arguments().filter_map(clap::Arg::get_long);
     let _ = COMMAND_FLAGS.set(longs.map(|long| format!("--{long}")).collect());
 }
 
-/// Returns whether the current command has `flag`; true for every flag before it is set.
+/// Returns whether the current command has `flag`; true for every flag as long as no command is set.
 fn command_has(flag: &str) -> bool {
     COMMAND_FLAGS.get().is_none_or(|flags| flags.contains(flag))
 }
@@ -45,7 +45,7 @@ pub(crate) fn filled_in(text: &str) -> String {
     fill_in_flags_with(text, command_has)
 }
 
-/// Does the same, with `has` telling which flags the command has.
+/// Replaces `{tls.ca}` by `--ca (tls.ca)` if `has` returns true for the flag, and by `tls.ca` otherwise.
 pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
     for (key, flags) in all() {
@@ -59,14 +59,14 @@ pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> Stri
     text
 }
 
-/// Returns plan keys with their flags: the common ones and those of protocols.
+/// Returns all plan keys with their flags: common keys and keys of protocols.
 pub(crate) fn all() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> =
         LazyLock::new(|| common_flags().chain(registry::flags()).collect());
     &ALL
 }
 
-/// Returns the common plan keys with their flags; a key that is a prefix of another comes after it.
+/// Returns the common plan keys with their flags. A key that is a prefix of another key comes after that key.
 fn common_flags() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));

@@ -1,8 +1,8 @@
-//! Translates command lines that name no command of Plimsoll: those of other load tools, and a bare URL.
+//! Translates command lines that name no Plimsoll command: those of other load tools, and a bare URL.
 //!
-//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows is translated, and runs, if every word of it has
-//! a counterpart. Otherwise the translation of the other words is printed, ready to paste, and nothing runs. The caller
-//! prints what a line became.
+//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows is translated, and runs if each of its words has
+//! a counterpart. Otherwise the translation of the words that have one is printed, ready to paste, and nothing runs.
+//! The caller prints the translation of a line that runs.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -15,8 +15,8 @@ use crate::commands;
 use crate::console;
 use crate::failure::Failure;
 
-/// Translates a line; `None` if it names a command of Plimsoll, or is not a known line. `words` are those after the
-/// program's name.
+/// Translates a line; `None` if it names a Plimsoll command, or is no line of a known tool. `words` does not include
+/// the program's name.
 ///
 /// # Errors
 /// When a word of another tool's line has no counterpart.
@@ -66,12 +66,12 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     }))
 }
 
-/// Returns the tip for a line that begins with one of our commands and goes on with flags of another tool: the whole
-/// line in our words. `words` are those after the program's name.
+/// Returns the tip for a line that starts with a Plimsoll command but has flags of another tool: the whole line
+/// translated. `words` does not include the program's name.
 pub(crate) fn tip(words: &[&str]) -> Option<String> {
     let (command, rest) = words.split_first()?;
     let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
-    // One flag is explained by itself, without the defaults of a tool that has it.
+    // A single flag is explained by `synonyms`: translating the line would also add that tool's defaults.
     let flags = rest
         .iter()
         .filter(|word| word.len() > 1 && word.starts_with('-'));
@@ -96,7 +96,7 @@ fn is_flag_or_url(word: &str) -> bool {
     word.starts_with('-') || word.contains("://")
 }
 
-/// Returns whether one of these words is a command of Plimsoll.
+/// Returns whether one of the words is a Plimsoll command.
 fn has_command(words: &[OsString]) -> bool {
     commands::command_of(words)
         .get_subcommands()
@@ -105,7 +105,7 @@ fn has_command(words: &[OsString]) -> bool {
         || words.iter().any(|word| word == "help")
 }
 
-/// Returns the text that is piped into this command; `None` on a terminal.
+/// Reads standard input to its end; `None` if it is a terminal, or can't be read.
 fn piped_input() -> Option<String> {
     if io::stdin().is_terminal() {
         return None;
@@ -113,8 +113,8 @@ fn piped_input() -> Option<String> {
     input::stdin_to_string().ok()
 }
 
-/// Returns the words quoted for a shell, ready to paste. Passwords, and the values of header fields that usually hold
-/// secrets, are replaced by `…`, for the user to fill in.
+/// Returns the words quoted for a shell, ready to paste. Passwords, and values of header fields that usually contain
+/// secrets, are replaced by `…`.
 pub(crate) fn shell_quoted(words: &[OsString]) -> String {
     let shown = words.iter().enumerate().map(|(at, word)| {
         let is_user = at > 0 && (words[at - 1] == "-u" || words[at - 1] == "--user");

@@ -1,7 +1,7 @@
 //! Translates command lines of other tools into Plimsoll's before they are parsed: their flag names, and whole lines.
 //!
-//! A flag with exactly the same meaning is a clap alias, defined with the flag. This module has those whose values are
-//! bare numbers or have another tool's form. A translated line is printed, so that it can be used the next time.
+//! A flag with exactly the same meaning is a clap alias, defined with the flag. This module has the flags whose values
+//! are bare numbers or are written in another tool's format. A translated line is printed for the user to reuse.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -150,7 +150,7 @@ fn translate_live_compare(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Rejects negative values, which clap would take for flags.
+/// Rejects negative values, which clap would parse as flags.
 fn check_signs(words: &[OsString]) -> Result<(), Failure> {
     for pair in words.windows(2) {
         let (Some(flag), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else {
@@ -178,15 +178,17 @@ fn starts_as_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Flags of bare numbers whose name implies a unit, with Plimsoll's flag and that unit.
+/// Other tools' flags that take a bare number in a unit implied by the flag's name: the flag, Plimsoll's flag, and the
+/// unit.
 const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
     [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
-/// Flag of a fleet, which implies progress lines per number of calls.
+/// Flag of the fleet load script for its number of clients. The script prints progress every so many calls, so its
+/// translation sets `--progress-every`.
 const FLEET_FLAG: &str = "--no-of-clients";
 
-/// Translates flags with bare numbers. `tool` is the other tool whose flags the command understands, with Plimsoll's
-/// scheme for its URLs.
+/// Translates flags with bare numbers. `tool` is the other tool whose flags the command accepts, and Plimsoll's scheme
+/// for that tool's URLs.
 fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();

@@ -1,7 +1,7 @@
-//! `plimsoll` alone on a terminal: asks for a service and a load, and makes the command line that says both.
+//! `plimsoll` without arguments on a terminal: asks for a service and a load, and builds the command line for them.
 //!
-//! The line is printed before anything runs, and is parsed like a typed one, so that the guide can do nothing that a
-//! line can't. Which services there are, and which of their calls, protocols find out ([`registry`]).
+//! The command line is printed before anything runs, and is then parsed as if it had been typed, so the guide can't do
+//! more than a command line can. The protocols find out which services and calls there are ([`registry`]).
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -17,27 +17,27 @@ use crate::environment::Environment;
 use crate::foreign_lines::shell_quoted;
 use crate::planning;
 
-/// Calls that are listed, at most; others are chosen by their names.
+/// Maximum number of calls to list. The user can choose other calls by name.
 const MAX_LISTED: usize = 20;
 
 const DEFAULT_USERS: &str = "10";
 const DEFAULT_DURATION: &str = "10s";
 const DEFAULT_PLAN_FILE: &str = "plan.toml";
 
-/// How the questions ended.
+/// The result of the guide's questions.
 pub(crate) enum GuideEnd {
     /// The words of a command line, with the program's name.
     Line(Vec<OsString>),
-    /// The user wants the help that others get.
+    /// The user asked for the help text.
     Help,
-    /// The user has left.
+    /// The user has quit.
     Leave,
 }
 
-/// A question was answered by the end of the input.
+/// The end of standard input in place of an answer, or the answer that quits the guide.
 struct InputEnded;
 
-/// Returns whether nothing is typed, and somebody can answer questions.
+/// Returns whether the command line has no arguments, and standard input, output and error are terminals.
 pub(crate) fn is_wanted(typed: &[OsString]) -> bool {
     let [input, out, messages] = [
         io::stdin().is_terminal(),
@@ -47,7 +47,7 @@ pub(crate) fn is_wanted(typed: &[OsString]) -> bool {
     typed.len() == 1 && input && out && messages
 }
 
-/// Asks what to load, and how much.
+/// Asks for the service, the call and the load.
 pub(crate) fn ask(program: OsString, environment: &Environment) -> GuideEnd {
     match questions(environment) {
         Ok(Some(words)) => {
@@ -62,7 +62,8 @@ pub(crate) fn ask(program: OsString, environment: &Environment) -> GuideEnd {
     }
 }
 
-/// Returns the words of the line; `None` if the first question is left open.
+/// Asks the questions; returns the words of the command line without the program's name, or `None` if the user enters
+/// no address.
 fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnded> {
     console::notice("What is to be loaded? (`plimsoll --help` lists everything else.)");
     let offers = loop {
@@ -116,8 +117,8 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnde
     Ok(Some(words))
 }
 
-/// Returns the services that answer at `address`, with the command for each, those of which most is known first. Where a
-/// service says what it answers, that it speaks a protocol is no offer of its own.
+/// Returns the services found at `address`, each with its command, the most detailed descriptions first. If any service
+/// describes its calls, those of which only the protocol is known are left out.
 fn offers_at(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
     let mut offers = all_offers_at(address, environment);
     offers.sort_by_key(|(_, offer)| Reverse(offer.detail));
@@ -144,7 +145,7 @@ fn all_offers_at(address: &str, environment: &Environment) -> Vec<(&'static str,
     })
 }
 
-/// Lists the calls of all services, and returns the one that is chosen with its command.
+/// Lists the calls of all services, and returns the call that the user chooses, with its command.
 fn chosen_call<'a>(
     offers: &'a [(&'static str, ServiceOffer)],
 ) -> Result<(&'static str, &'a OfferedCall), InputEnded> {
@@ -174,7 +175,7 @@ fn chosen_call<'a>(
     })
 }
 
-/// Asks for the load, and returns its flags.
+/// Asks for the load, and returns the flags that set it.
 fn load() -> Result<Vec<String>, InputEnded> {
     let question =
         format!("How much, users at once or calls a second such as 100/s [{DEFAULT_USERS}]: ");
@@ -202,7 +203,7 @@ fn load() -> Result<Vec<String>, InputEnded> {
     Ok(vec![flag, amount, "--duration".to_owned(), duration])
 }
 
-/// Asks until `read` accepts the answer.
+/// Repeats the question until `read` accepts the answer.
 fn answer_of<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, InputEnded> {
     loop {
         let text = answer(question)?;
@@ -213,7 +214,7 @@ fn answer_of<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, I
     }
 }
 
-/// Asks a question, and returns the line that is typed, without blanks at both ends.
+/// Prints a question, and returns the answer without surrounding whitespace.
 fn answer(question: &str) -> Result<String, InputEnded> {
     let mut messages = io::stderr().lock();
     let _ = write!(messages, "{question}").and_then(|()| messages.flush());

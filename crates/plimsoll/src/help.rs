@@ -1,10 +1,10 @@
-//! Shortens the help of `-h` to one screen; `--help` shows all of it.
+//! Shortens the help of `-h` to one screen; `--help` shows the full help.
 //!
-//! The short help has the flags that most command lines need, the first example, and a pointer to `--help`.
+//! The short help has the flags that most command lines need, the first example, and a reference to `--help`.
 
 use clap::Command;
 
-/// Argument ids that the short help of load commands, which have dozens of flags, keeps.
+/// Ids of the arguments that the short help of load commands shows; these commands have dozens of others.
 const COMMON_FLAGS: [&str; 5] = [
     // Flags of the call.
     "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
@@ -18,14 +18,14 @@ const COMMON_FLAGS: [&str; 5] = [
     "help version quiet",
 ];
 
-/// Argument ids that the short help of a comparison of versions has besides these.
+/// Ids of further arguments that the short help of `track` shows.
 const VERSION_FLAGS: [&str; 1] = ["plan old new build serve base candidate bisect"];
 
-/// Argument ids that the short help of a comparison of versions leaves out.
+/// Ids of the arguments that the short help of `track` leaves out.
 const RARE_VERSION_FLAGS: [&str; 1] =
     ["target objective rounds clients calls cert key insecure proto dry_run"];
 
-/// Argument ids that the short help of servers and relays leaves out.
+/// Ids of the arguments that the short help of servers and relays leaves out.
 const RARE_FLAGS: [&str; 3] = [
     "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
     "request_timeout trusted_proxy proxy_protocol max_queue queue compression redis_ca redis_cert redis_key",
@@ -40,7 +40,7 @@ fn has(list: &[&str], id: &str) -> bool {
 const FULL_HELP_HINT: &str =
     "--help prints every flag, with the variable that stands for it, and all examples.";
 
-/// Returns `command` and its subcommands with short help.
+/// Shortens the help of `command` and of its subcommands.
 pub(crate) fn short(command: Command) -> Command {
     let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
     let has_versions = command.get_arguments().any(|a| a.get_id() == "bisect");

@@ -2,9 +2,9 @@
 //! both`, which call [`execute`].
 //!
 //! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`Interleaving`]), with one run
-//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices, every rung once a
-//! round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
-//! client and server CPU are measured apart; they are stopped when the ladder ends.
+//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices; each round
+//! measures every rung once, in random order ([`slices`]). Servers that the ladder starts are child processes of this
+//! program, so that the CPU time of client and server is measured separately; they are stopped when the ladder ends.
 
 mod crypto_costs;
 mod flags;
@@ -57,22 +57,22 @@ pub(crate) use services::{ServiceCommand, ServiceComparison, ServiceTraits};
 use slices::SliceRounds;
 use testbed::Testbed;
 
-/// The kind of the `ladder` command; only its rungs are compared with each other.
+/// [`LadderRequest::kind`] of the command `ladder`. Only this command compares its rungs with each other.
 const LADDER_KIND: &str = "ladder";
 
 /// Length of a slice when neither plan nor flag sets one.
 const DEFAULT_SLICE: Duration = Duration::from_secs(2);
 
-/// A ladder or sweep as the command line requests it.
+/// A ladder or sweep, as requested on the command line.
 pub(crate) struct LadderRequest<'a> {
     /// "ladder", "sweep" or "both"; also the suffix of the run directory's name.
     pub(crate) kind: &'static str,
     pub(crate) flags: &'a LadderFlags,
     pub(crate) source: &'a PlanSource<'a>,
     pub(crate) process: &'a ProcessContext,
-    /// This shard's context; `None` when this machine makes the load alone.
+    /// This shard's context; `None` if the load is not split over several machines.
     pub(crate) shard_context: Option<&'a ShardContext>,
-    /// The services that are compared, a rung each; `None` for anything but commits.
+    /// The two services that `track` compares, one rung each; `None` for other commands.
     pub(crate) services: Option<&'a ServiceComparison>,
 }
 
@@ -100,11 +100,11 @@ impl LadderRequest<'_> {
     }
 }
 
-/// With `--dry-run` prints an outline of the rungs of `spec`; otherwise prepares them and calls `measure`. On any
-/// shard but the first, makes this shard's part of each load instead.
+/// Prepares the rungs of `spec` and calls `measure`. With `--dry-run`, prints an outline instead; on shards other than
+/// shard 0, runs this shard's share of each load.
 ///
 /// # Errors
-/// When the plan is invalid or a server does not start, and the errors of `measure`.
+/// When the plan is invalid, a server does not start, or `measure` fails.
 pub(crate) fn execute(
     spec: &Spec,
     asked: &LadderRequest<'_>,
@@ -134,7 +134,7 @@ pub(crate) fn execute(
     })
 }
 
-/// Identifies the load of a slice, so that all shards derive the same plan.
+/// Identifier of a slice's load, from which all shards derive the same plan.
 #[derive(Debug, Serialize, Deserialize)]
 struct SliceId {
     /// Index of the rung, counted from 0.
@@ -144,16 +144,16 @@ struct SliceId {
 /// A ladder that is ready to run: its directory, servers and plans.
 pub(crate) struct LadderRun<'a> {
     process: &'a ProcessContext,
-    /// The shards that share the load; `None` when this machine makes it alone.
+    /// The shards that share the load; `None` if the load is not split over several machines.
     team: Option<&'a ShardGroup<'a>>,
-    /// The outline, reduced to the rungs that can be measured on this machine.
+    /// The outline, without the rungs that can't be measured on this machine.
     outline: LadderOutline,
     pub(crate) record: LadderRecord,
     pub(crate) dir: PathBuf,
     plans: Vec<Plan>,
-    /// Whether CPU cores were kept out of idle states during the last replicate.
+    /// Whether the CPU cores were kept out of idle states during the last replicate.
     kept_awake: bool,
-    /// Whether a rung was dropped because its proxy ended during the measurement.
+    /// Whether a rung was dropped because its proxy exited during the measurement.
     has_failed_rung: bool,
     /// Loads that are measured in slices after the interleaved calls.
     parts: Vec<SliceRounds>,
@@ -166,6 +166,8 @@ pub(crate) struct LadderRun<'a> {
 }
 
 impl<'a> LadderRun<'a> {
+    /// Creates the ladder's directory and starts its servers and proxies.
+    ///
     /// # Errors
     /// When the plan is invalid, the directory can't be created, or a server does not start.
     fn prepare(
@@ -274,7 +276,7 @@ impl<'a> LadderRun<'a> {
         &self.plans
     }
 
-    /// Measures all rungs. The record is saved after every slice, so nothing measured is lost if the run ends early.
+    /// Measures all rungs. The record is saved after every slice, so no measurement is lost if the run ends early.
     ///
     /// # Errors
     /// When a slice could not be measured, or the record can't be saved.
@@ -298,7 +300,7 @@ impl<'a> LadderRun<'a> {
         outcome.and(lost)
     }
 
-    /// Moves rungs whose proxy ended during the measurement to the record's skipped rungs.
+    /// Moves rungs whose proxy exited during the measurement to the record's list of skipped rungs.
     ///
     /// # Errors
     /// When no rung is left.
@@ -347,7 +349,7 @@ impl<'a> LadderRun<'a> {
         }
     }
 
-    /// Converts a finished run into the record's slice.
+    /// Converts a finished run into a slice for the record.
     fn slice(&self, plan: &Plan, run: &Run, name: String) -> SliceResult {
         let limits = self.record.limits.as_ref();
         SliceResult {
@@ -357,7 +359,7 @@ impl<'a> LadderRun<'a> {
         }
     }
 
-    /// Returns the medians measured so far as a suffix for progress lines; empty for anything but a ladder.
+    /// Returns the medians measured so far as a suffix for progress lines; empty unless the command is `ladder`.
     fn progress_suffix(&self) -> String {
         if self.outline.kind != LADDER_KIND {
             return String::new();
@@ -371,7 +373,7 @@ impl<'a> LadderRun<'a> {
         };
         let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
         match medians.is_empty() {
-            // Without a successful call there is no median.
+            // There is no median as long as no call has succeeded.
             true => String::new(),
             false => format!("  p50 so far: {}", medians.join(", ")),
         }
@@ -401,8 +403,8 @@ impl<'a> LadderRun<'a> {
     }
 }
 
-/// Returns how many signatures a client of `plan` verifies in a full handshake: the server's, and one of its chain if
-/// the chain is checked on every connection.
+/// Returns how many signatures the client verifies in a full handshake: that of CertificateVerify, and one in the
+/// server's certificate chain if the chain is checked on every connection.
 fn verified_signatures(plan: &Plan) -> f64 {
     match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain_check)) {
         Some((ServerTrust::Pinned(_) | ServerTrust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
@@ -410,11 +412,11 @@ fn verified_signatures(plan: &Plan) -> f64 {
     }
 }
 
-/// Rejects mutual TLS without a client certificate, which would silently measure server-only TLS.
+/// Rejects rungs with mutual TLS but without a client certificate, which would silently measure server-only TLS.
 fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
     let without = rungs.iter().find(|rung| {
-        // Towards the load a proxy uses certificates that the ladder makes; those for its server are checked
-        // elsewhere.
+        // A proxy that terminates TLS presents certificates made by the ladder to the load; those for the server are
+        // checked elsewhere.
         let is_to_server = !rung.has_proxy() || rung.is_passed_through();
         rung.security == RungSecurity::Mutual
             && is_to_server

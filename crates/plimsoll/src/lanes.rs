@@ -1,5 +1,5 @@
-//! Runs a plan with lanes: one schedule, of which each lane has its share of the arrivals, its own connections and
-//! its own run directory.
+//! Runs a plan with lanes. The lanes share one schedule; each lane gets a share of the arrivals, and has its own
+//! connections and its own run directory.
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
@@ -27,7 +27,7 @@ pub(crate) struct LaneSet {
 }
 
 impl LaneSet {
-    /// Resolves the lanes of `spec`; `None` if it has none.
+    /// Resolves the lanes of `spec`; `None` if the plan has no lanes.
     ///
     /// # Errors
     /// When a lane is invalid.
@@ -69,7 +69,7 @@ impl LaneSet {
     /// Measures all lanes together and shows the results.
     ///
     /// # Errors
-    /// When a lane can't start, or results can't be saved.
+    /// When a lane can't start, or its results can't be saved.
     pub(crate) fn execute(
         &self,
         output: &OutputFlags,

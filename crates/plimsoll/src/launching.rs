@@ -1,5 +1,5 @@
-//! Generates what starts the shards of a run on a cluster: a batch script for Slurm or manifests for Kubernetes. Both
-//! are printed for the user to review and submit; with `--apply`, `kubectl` is run with the latter.
+//! Generates a batch script for Slurm, or manifests for Kubernetes, that start the shards of a run on a cluster. They
+//! are printed for the user to review and submit; with `--apply`, `kubectl` submits the manifests.
 
 mod apply;
 mod kubernetes;
@@ -18,7 +18,7 @@ pub(crate) use apply::{KubernetesJob, LAST_LINES};
 pub(crate) use kubernetes::{KubernetesManifests, PodFlags, PodRendezvous};
 pub(crate) use slurm::ScriptFlags;
 
-/// A plan that shards can run.
+/// The plan of a run on a cluster.
 pub(crate) struct LaunchPlan {
     pub(crate) path: PathBuf,
     pub(crate) spec: Spec,
@@ -28,6 +28,8 @@ pub(crate) struct LaunchPlan {
 }
 
 impl LaunchPlan {
+    /// Reads the plan file.
+    ///
     /// # Errors
     /// When the plan can't be read, or has lanes.
     pub(crate) fn read(path: &Path) -> Result<LaunchPlan, Failure> {

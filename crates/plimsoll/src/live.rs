@@ -1,7 +1,7 @@
 //! The live view: shows a running load on the whole terminal.
 //!
-//! A thread draws the board when that has changed, about once a second. It has a lower priority than the workers, and
-//! its CPU time is reported. The terminal is restored whatever ends the run: its end, a signal or a panic.
+//! A thread draws the dashboard when it has changed, about once a second. The thread has a lower priority than the
+//! workers, and its CPU time is reported. The terminal is restored however the run ends, including signals and panics.
 
 mod dashboard;
 mod draw;
@@ -32,13 +32,13 @@ use dashboard::{Dashboard, RunPhase};
 
 /// How often keys, resizes and the end of the run are polled.
 const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Niceness of the drawing thread, see nice(2).
+/// Niceness of the drawing thread (nice(2)).
 const DRAW_NICENESS: i32 = 10;
 
-/// Whether this process has switched the terminal to the live view.
+/// Whether the terminal is currently switched to the live view.
 static TERMINAL_OWNED: AtomicBool = AtomicBool::new(false);
 
-/// Owns the terminal during a run; dropping it restores the terminal.
+/// The live view, which occupies the terminal during a run; dropping it restores the terminal.
 pub(crate) struct LiveView {
     shared: Arc<LiveViewState>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ struct LiveViewState {
 
 impl LiveViewState {
     fn board(&self) -> MutexGuard<'_, Dashboard> {
-        // After a panic of another thread the figures are still valid to show.
+        // Ignore poisoning: even if a thread has panicked, the figures can still be shown.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,8 @@ impl LiveViewState {
 }
 
 impl LiveView {
-    /// Takes over the terminal for a run of `plan`. `context` says where a search or ladder stands.
+    /// Switches the terminal to the live view for a run of `plan`. `context` are lines about the progress of the search
+    /// or ladder that the run belongs to.
     ///
     /// # Errors
     /// When the terminal can't be switched.
@@ -76,7 +77,7 @@ impl LiveView {
         TERMINAL_OWNED.store(true, Ordering::SeqCst);
         console::defer_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
-            // Buffer a frame into one write, because stderr is unbuffered.
+            // Buffer each frame so that it is one write, because stderr is unbuffered.
             let out = BufWriter::with_capacity(32 * 1024, io::stderr());
             Terminal::new(CrosstermBackend::new(out))
         });
@@ -104,7 +105,7 @@ impl LiveView {
         })
     }
 
-    /// Switches to the next run of a search or ladder.
+    /// Shows the next run of a search or ladder in place of the last one.
     pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
         let cpu = self.cpu();
         self.shared
@@ -121,7 +122,7 @@ impl LiveView {
         self.shared.change(|board| board.interval(interval, cpu));
     }
 
-    /// Returns the CPU time of the view so far.
+    /// Returns the CPU time that the drawing thread has used so far.
     pub(crate) fn cpu(&self) -> Duration {
         Duration::from_nanos(self.shared.cpu_ns.load(Ordering::Relaxed))
     }
@@ -131,25 +132,25 @@ impl Drop for LiveView {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was already reported.
+            // Ignore a panic of the thread, which the panic hook has already reported.
             let _ = thread.join();
         }
         restore();
     }
 }
 
-/// Restores the terminal if it was taken over, and prints the lines held back.
+/// Restores the terminal if it shows the live view, and prints the lines held back.
 pub(crate) fn restore() {
     if !TERMINAL_OWNED.swap(false, Ordering::SeqCst) {
         return;
     }
-    // Errors mean that the terminal is gone.
+    // Ignore errors, which mean that the terminal has been closed.
     let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
     console::release();
 }
 
-/// Restores the terminal before a panic's message is printed.
+/// Installs a panic hook that restores the terminal before a panic's message is printed.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -161,7 +162,7 @@ fn restore_on_panic() {
     });
 }
 
-/// Body of the drawing thread: draws changes and handles keys.
+/// Runs the drawing thread: draws changes and handles keys until the run is over.
 fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &LiveViewState) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, DRAW_NICENESS);
@@ -189,7 +190,7 @@ fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared:
         }
         match event::read() {
             Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
-            // Key repeat must not count as a second request.
+            // Act only on the first press: key repeat must not count as a second request.
             Ok(Event::Key(key)) if is_quit(key) && !asked => {
                 asked = true;
                 interrupt();
@@ -207,7 +208,7 @@ fn is_quit(key: KeyEvent) -> bool {
         && key.modifiers.difference(KeyModifiers::SHIFT).is_empty()
 }
 
-/// Ctrl-C arrives as a key, because raw mode disables its signal.
+/// Returns whether the key is Ctrl-C, which arrives as a key because raw mode disables its signal.
 fn is_interrupt(key: KeyEvent) -> bool {
     key.kind == KeyEventKind::Press
         && key.code == KeyCode::Char('c')

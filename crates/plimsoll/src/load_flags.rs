@@ -1,6 +1,6 @@
-//! Flags of every command that makes a load. Applied to a plan, they override it.
+//! Flags of every command that runs a load. Applied to a plan, they override its keys.
 //!
-//! Most flags are plan keys and defined with them. This module has those that stand for several keys, and decides how
+//! Most flags are plan keys, and are defined there. This module has the flags that set several keys, and decides how
 //! one key affects others.
 
 use std::cmp::Ordering;
@@ -181,7 +181,7 @@ impl LoadFlags {
             typed.rate = typed.rate.filter(|_| !of_steady_runs("rate"));
             typed.warmup = typed.warmup.filter(|_| !of_steady_runs("warmup"));
         }
-        // If both an open and a closed loop are requested, the origin with precedence wins.
+        // If both an open and a closed loop are requested, the value from the origin with higher precedence wins.
         if typed.rate.is_some() && typed.clients.is_some() {
             let strength = |id| origins.strength(id);
             let closed = strength("fleet").max(strength("clients"));
@@ -208,14 +208,14 @@ impl LoadFlags {
         } else if typed.clients.is_some() {
             (load.steps, load.rate, load.arrivals) = (None, None, None);
         }
-        // A typed duration or number of calls replaces the plan's.
+        // A duration or number of calls set by flag replaces both keys of the plan.
         if typed.duration.is_some() != typed.calls.is_some() {
             (load.duration, load.calls) = (None, None);
         }
         if typed.deadline.is_some() {
             spec.call.remove_deadline();
         }
-        // A table within a list can't be applied by its keys.
+        // Steps are a list of tables, which can't be merged key by key, so handle them separately.
         let steps = typed.steps.take();
         apply_typed("load", &typed, load).map_err(problems::flag_failure)?;
         load.steps = steps.or(load.steps.take());
@@ -229,7 +229,7 @@ impl LoadFlags {
         Ok(())
     }
 
-    /// Returns whether the load has one rate, on persistent connections.
+    /// Returns whether the load has a single fixed rate and persistent connections.
     fn is_steady(&self, typed: &LoadSpec, plan: &LoadSpec) -> bool {
         let varies = |load: &LoadSpec| {
             load.clients.is_some()
@@ -244,7 +244,7 @@ impl LoadFlags {
     fn apply_tls(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
         apply_typed("tls", &self.identity, &mut typed).map_err(problems::flag_failure)?;
-        // CA, pin and `--insecure` exclude each other: the origin with precedence wins.
+        // CA, pin and `--insecure` exclude each other: the value from the origin with the highest precedence wins.
         let given = [
             ("ca", typed.ca.is_some()),
             ("pin", typed.pin.is_some()),

@@ -1,8 +1,9 @@
-//! Limits on loads that someone other than this machine's user asks for: which targets, how fast, how long, over how
-//! many connections, and whether a plan's code may run.
+//! Limits on loads that someone other than this machine's user requests: targets, rate, duration, number of
+//! connections, and whether commands and plugins in plans may run.
 //!
 //! `plimsoll mcp` passes the limits to the processes that it starts, in the variable [`LIMITS_VARIABLE`]. Every plan is
-//! checked where it is resolved (`planning::plan`), so flags, variables, lanes, rungs and trials can't avoid the check.
+//! checked when it is resolved (`planning::plan`), so flags, variables, lanes, rungs and trials can't exceed the
+//! limits.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -20,15 +21,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// The variable that holds the limits, as JSON.
+/// Environment variable with the limits, as JSON.
 pub(crate) const LIMITS_VARIABLE: &str = "PLIMSOLL_LOAD_LIMITS";
 
 /// A target that may be called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum AllowedTarget {
-    /// A host name or an address, with one port or with any.
+    /// A host name or an address; `port` is `None` if all ports are allowed.
     Host { host: String, port: Option<u16> },
-    /// A Unix socket, as plans write it: `unix:/PATH`.
+    /// A Unix socket, written as in plans: `unix:/PATH`.
     Socket(String),
 }
 
@@ -69,7 +70,7 @@ impl FromStr for AllowedTarget {
     }
 }
 
-/// Returns the host as it is compared: in lower case, without the dot that ends an absolute name.
+/// Normalises a host for comparison: in lower case, without the trailing dot of a fully qualified name.
 fn normalise(host: &str) -> String {
     let host = host.strip_suffix('.').unwrap_or(host);
     match host.parse::<IpAddr>() {
@@ -78,7 +79,7 @@ fn normalise(host: &str) -> String {
     }
 }
 
-/// Returns whether the host can only be this machine.
+/// Returns whether the host is `localhost` or a loopback address.
 fn is_loopback(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),
@@ -86,33 +87,33 @@ fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// What a load may do.
+/// Limits on a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoadLimits {
-    /// Targets that may be called; empty: any loopback address.
+    /// Targets that may be called; if empty, all loopback addresses are allowed.
     pub(crate) allowed: Vec<AllowedTarget>,
-    /// The highest rate, calls per second.
+    /// Maximum rate, calls per second.
     pub(crate) max_rate_per_s: f64,
-    /// The longest load, warm-up included.
+    /// Maximum duration of a load, including its warm-up.
     pub(crate) max_duration: Duration,
-    /// The most connections at once.
+    /// Maximum number of concurrent connections.
     pub(crate) max_connections: u32,
     /// Whether plans may run commands, load plugins and start servers.
     pub(crate) allows_plan_code: bool,
-    /// Environment variables that plans may send.
+    /// Environment variables that plans may read, and so may send to a target.
     pub(crate) variables: Vec<String>,
-    /// Folders with files that plans may read, as absolute paths without symbolic links.
+    /// Folders whose files plans may read, as absolute paths without symbolic links.
     pub(crate) folders: Vec<PathBuf>,
-    /// Whether nothing may be sent at all.
+    /// Whether sending load is forbidden.
     pub(crate) is_read_only: bool,
 }
 
 impl LoadLimits {
-    /// Returns the limits of this process; `None`: its user set none.
+    /// Returns the limits of this process, from [`LIMITS_VARIABLE`]; `None` if there are none.
     ///
     /// # Errors
-    /// When the variable can't be read: a load without its limits must not run.
+    /// When the variable can't be parsed: a load must not run without its limits.
     pub(crate) fn of_process() -> Result<Option<LoadLimits>, Failure> {
         let Some(text) = std::env::var_os(LIMITS_VARIABLE) else {
             return Ok(None);
@@ -127,8 +128,10 @@ impl LoadLimits {
         }
     }
 
+    /// Checks whether load may be sent.
+    ///
     /// # Errors
-    /// When nothing may be sent.
+    /// When sending is forbidden.
     pub(crate) fn check_traffic(&self) -> Result<(), Failure> {
         if self.is_read_only {
             return Err(Failure::usage(
@@ -139,8 +142,10 @@ impl LoadLimits {
         Ok(())
     }
 
+    /// Checks a plan against all limits.
+    ///
     /// # Errors
-    /// When the plan exceeds a limit; the error names the plan's key and the server's flag.
+    /// When the plan exceeds a limit; the error names the plan's key, and the flag of `plimsoll mcp` with the limit.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Failure> {
         self.check_target(&plan.target)?;
         if let Some((second, _)) = plan.call.second_target() {
@@ -157,8 +162,10 @@ impl LoadLimits {
         self.check_connections(&[plan])
     }
 
+    /// Checks a target.
+    ///
     /// # Errors
-    /// When the target, one of its given addresses, or the proxy in front of it is not allowed.
+    /// When the target, an address given for it (`load.resolve`), or the proxy in front of it is not allowed.
     pub(crate) fn check_target(&self, target: &Target) -> Result<(), Failure> {
         if let Some(socket) = &target.socket {
             let name = socket.to_string();
@@ -218,8 +225,10 @@ impl LoadLimits {
         )
     }
 
+    /// Checks whether commands and plugins in plans may run. `what` describes what the plan would do, for the error.
+    ///
     /// # Errors
-    /// When code of plans may not run; `what` is what the plan would do.
+    /// When plans may not run code.
     pub(crate) fn check_code(&self, what: &str) -> Result<(), Failure> {
         if self.allows_plan_code {
             return Ok(());
@@ -230,8 +239,10 @@ impl LoadLimits {
         ))
     }
 
+    /// Checks whether plans may read an environment variable, whose value could be sent to a target.
+    ///
     /// # Errors
-    /// When plans may not use the environment variable: its value could be sent to a target.
+    /// When plans may not read the variable.
     pub(crate) fn check_variable(&self, name: &str) -> Result<(), Failure> {
         if self.variables.iter().any(|allowed| allowed == name) {
             return Ok(());
@@ -244,14 +255,16 @@ impl LoadLimits {
         ))
     }
 
+    /// Checks whether plans may read a file, which the plan key `key` names.
+    ///
     /// # Errors
-    /// When the file, or what it links to, is outside of the folders that plans may read.
+    /// When the file, or the target of a symbolic link, is outside the folders that plans may read.
     pub(crate) fn check_file(&self, key: &str, path: &Path) -> Result<(), Failure> {
         let shown = path.display();
         let found = match path.canonicalize() {
             _ if path == Path::new("-") => None,
             Ok(found) => Some(found),
-            // Whoever reads it reports that it is missing.
+            // Code that reads the file later reports that it is missing.
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(_) => None,
         };
@@ -297,8 +310,10 @@ impl LoadLimits {
         self.check_length("load.duration (with load.warmup)", length)
     }
 
+    /// Checks a duration, which the plan key `key` sets.
+    ///
     /// # Errors
-    /// When `length` exceeds the longest load; `key` is what sets it.
+    /// When `length` exceeds the maximum duration.
     pub(crate) fn check_length(&self, key: &str, length: Duration) -> Result<(), Failure> {
         if length <= self.max_duration {
             return Ok(());
@@ -315,10 +330,10 @@ impl LoadLimits {
         ))
     }
 
-    /// Checks the connections of loads that run at the same time.
+    /// Checks the total number of connections of loads that run at the same time.
     ///
     /// # Errors
-    /// When they are too many together.
+    /// When the total exceeds the limit.
     pub(crate) fn check_connections(&self, plans: &[&Plan]) -> Result<(), Failure> {
         let max = self.max_connections;
         let all: f64 = plans.iter().map(|plan| most_connections(plan)).sum();
@@ -333,14 +348,16 @@ impl LoadLimits {
         ))
     }
 
-    /// Sets what a search leaves open to what is allowed.
+    /// Sets the maximum rate and the budget of a search to the limits if the plan does not set them.
     pub(crate) fn fill_in_search(&self, find: &mut FindSpec) {
         find.most.get_or_insert(Rate(self.max_rate_per_s));
         find.budget.get_or_insert(Period(self.max_duration));
     }
 
+    /// Checks the maximum rate and the budget of a search.
+    ///
     /// # Errors
-    /// When the search may try a higher rate, or take longer, than is allowed.
+    /// When the search may try a higher rate or take longer than is allowed.
     pub(crate) fn check_search(&self, goal: &SearchGoal) -> Result<(), Failure> {
         let max = Rate(self.max_rate_per_s);
         if goal.most_per_s > self.max_rate_per_s {
@@ -358,14 +375,14 @@ impl LoadLimits {
     }
 }
 
-/// Returns how many calls a user makes at most; 1 where calls arrive independently of each other.
+/// Returns the maximum number of calls that one arrival makes; 1 if each call has its own arrival.
 fn most_calls_of_user(plan: &Plan) -> f64 {
     let journey = plan.call.most_calls_of_journey();
     let calls = journey.or(plan.call.calls_in_a_row());
     f64::from(calls.unwrap_or(1).max(1))
 }
 
-/// Returns the highest rate of the plan's calls per second; `None`: nothing bounds it.
+/// Returns the maximum rate of the plan, calls per second; `None` if the rate is unbounded.
 fn peak_rate(plan: &Plan) -> Option<f64> {
     let load = &plan.load;
     let calls_each = most_calls_of_user(plan);
@@ -381,13 +398,14 @@ fn peak_rate(plan: &Plan) -> Option<f64> {
         ArrivalModel::Closed { clients, think } if !think.is_zero() => {
             Some(f64::from(clients) / think.as_secs_f64() * calls_each)
         }
-        // All calls of the load within one second stay below the limit, if they are that few.
+        // The rate of a closed loop is unbounded, but a load with a fixed number of calls can't make more than these in
+        // one second.
         ArrivalModel::Closed { .. } => load.calls.map(|calls| calls as f64 * calls_each),
     }
 }
 
-/// Returns how many connections the plan can have open at once, threads and processes included, which have at least
-/// one each.
+/// Returns the maximum number of concurrent connections of the plan. It is at least the number of threads in all
+/// processes, because each thread has a connection.
 fn most_connections(plan: &Plan) -> f64 {
     let load = &plan.load;
     let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_in_a_row().is_some();

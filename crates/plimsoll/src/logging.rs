@@ -1,8 +1,8 @@
 //! Logs to stderr: `-v`, `--trace`, `--log-format`.
 //!
-//! A server that can't reach its bus would log at every request, so each call site may write a limited number of
-//! messages per period. Suppressed messages are counted, and the count is written with the next one. With `-v` or
-//! `--trace` nothing is suppressed.
+//! A server that can't reach its bus would log on every request, so each call site may write a limited number of
+//! messages per period. Suppressed messages are counted, and the count is written before the next message of that call
+//! site. With `-v` or `--trace` no message is suppressed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::console;
 
-/// How messages are written: lines for people, or a JSON object a line.
+/// How messages are written: lines of text, or one JSON object per line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -49,7 +49,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) {
     }
 }
 
-/// Writes the number of suppressed messages not yet reported.
+/// Writes the counts of suppressed messages that have not been reported yet.
 pub(crate) fn conclude() {
     if let Some(throttle) = THROTTLE.get() {
         let left_out = throttle
@@ -63,10 +63,10 @@ pub(crate) fn conclude() {
 
 static THROTTLE: OnceLock<LogThrottle> = OnceLock::new();
 
-/// Subscriber layer that applies the process's throttle.
+/// Subscriber layer that applies [`THROTTLE`].
 struct ThrottleLayer;
 
-/// Limits the messages of each call site.
+/// Limiter of the messages of each call site.
 struct LogThrottle {
     format: LogFormat,
     clock: Clock,
@@ -80,7 +80,8 @@ struct CallsiteCount {
 }
 
 impl CallsiteCount {
-    /// Counts a message. Returns whether to write it, and how many suppressed messages of the last period to report.
+    /// Counts a message. Returns whether to write the message, and how many suppressed messages of the last period to
+    /// report.
     fn admit(&mut self, now_ns: u64) -> (bool, u64) {
         let mut left_out = 0;
         if now_ns - self.began_ns >= THROTTLE_PERIOD.as_nanos() as u64 {
@@ -118,7 +119,7 @@ impl LogThrottle {
             began_ns: now_ns,
             messages: 0,
         });
-        // Another thread may have started a later period meanwhile.
+        // Another thread may have started a period after `now_ns` was read, so never go back in time.
         place.admit(now_ns.max(place.began_ns))
     }
 

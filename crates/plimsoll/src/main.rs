@@ -79,7 +79,7 @@ fn main() -> ExitCode {
             console::failure(&failure);
             failure.exit()
         }
-        // `defects::final_exit` turns a panic into `Exit::Defect`.
+        // After a panic, `defects::final_exit` replaces this by `Exit::Defect`.
         Err(_) => Exit::Error,
     };
     logging::conclude();

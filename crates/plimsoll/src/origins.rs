@@ -1,8 +1,8 @@
-//! Records where flag values came from; a more explicit origin takes precedence.
+//! Records the origins of flag values; a more explicit origin takes precedence.
 
 use std::collections::BTreeMap;
 
-/// Precedence of an origin, the highest last.
+/// Origin of a value, in ascending order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Precedence {
     File,
@@ -20,12 +20,12 @@ impl FlagOrigins {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 
-    /// Returns the variable that set a value.
+    /// Returns the environment variable that set a value; `None` if it has another origin.
     pub(crate) fn variable(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(|(_, variable)| variable.as_str())
     }
 
-    /// Returns the variables that took effect.
+    /// Returns the environment variables whose values are in use.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0
             .values()

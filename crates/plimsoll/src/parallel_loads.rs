@@ -1,5 +1,5 @@
-//! Runs several loads of one process on one clock, each on a thread with a run directory of its own: interleaved
-//! rungs, and lanes. They start together: each waits, with its connections open, for the others.
+//! Runs several loads in one process on one clock: interleaved rungs, or lanes. Each load has its own thread and run
+//! directory. The loads start together: each opens its connections and then waits for the others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct ParallelLoad<'a> {
     pub(crate) plan: &'a Plan,
     /// The specification that the plan was resolved from.
     pub(crate) spec: &'a Spec,
-    /// The directory of its run.
+    /// The run directory.
     pub(crate) dir: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl ParallelLoad<'_> {
     }
 }
 
-/// Aborts the other loads when the thread of one fails, by an error or a panic.
+/// Guard that aborts the start of all loads if the thread that owns it fails by an error or a panic.
 struct AbandonGuard<'a> {
     barrier: &'a StartBarrier,
     is_done: bool,
@@ -72,7 +72,7 @@ impl Drop for AbandonGuard<'_> {
     }
 }
 
-/// Returns the figures so far as a suffix for progress lines; for many loads only the errors.
+/// Returns medians and errors so far as a suffix for progress lines; for many loads only the errors.
 fn figures(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
     const MAX_SHOWN_PARTS: usize = 6;
     let mut text = String::new();
@@ -97,10 +97,10 @@ fn figures(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
     text
 }
 
-/// Runs all loads from a common start time. `what` names them in progress lines.
+/// Runs all loads from a common start time. `what` is their name in progress lines.
 ///
 /// # Errors
-/// When a load could not start, its samples could not be told from another's, or its run can't be saved.
+/// When a load can't start, when profile samples of two loads can't be told apart, or when a run can't be saved.
 pub(crate) fn run(
     parts: &[ParallelLoad<'_>],
     what: &str,
@@ -140,7 +140,7 @@ pub(crate) fn run(
     let mut failures = Vec::new();
     let run = |outcome: Result<Run, Failure>| outcome.map_err(|why| failures.push(why)).ok();
     let runs = outcomes.into_iter().filter_map(run).collect();
-    // If one could not start, the others were only interrupted, so report its failure.
+    // If one load can't start, the others fail as interrupted, so report the first failure that is not an interruption.
     failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
     match failures.into_iter().next() {
         None => Ok(runs),

@@ -1,4 +1,4 @@
-//! Reads and resolves plans: plan file → spec → plan, using variables, files and message schemas of the system.
+//! Reads plan files, and resolves specs into plans with environment variables, files and the servers' message schemas.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,10 +22,10 @@ use crate::failure::Failure;
 use crate::problems::{self, PlanSource};
 use crate::protocols::server_unreachable;
 
-/// Reads a plan file (`-` is stdin); also returns its text.
+/// Reads a plan file (`-` is stdin); returns its spec and its text.
 ///
 /// # Errors
-/// When it can't be read or is not a plan; the error shows every problem in its place.
+/// When the file can't be read or is not a plan; the error shows every problem at its place in the file.
 pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin {
@@ -64,17 +64,17 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     }
 }
 
-/// Resolves `spec`.
+/// Resolves `spec` into a plan.
 ///
 /// # Errors
-/// When the plan is invalid; the error shows every problem in `source`.
+/// When the plan is invalid; the error shows every problem at its place in `source`.
 pub(crate) fn plan(
     spec: &Spec,
     environment: &Environment,
     source: &PlanSource<'_>,
 ) -> Result<Plan, Failure> {
     if let Some(limits) = &environment.limits {
-        // Some of them are not read through the context.
+        // Check the files here, too, because some are not read through `SystemContext`.
         for (key, path) in spec.data_files().into_iter().chain(spec.tls_files()) {
             limits.check_file(&key, &path)?;
         }
@@ -85,7 +85,7 @@ pub(crate) fn plan(
         return Err(refusal);
     }
     let plan = resolved.map_err(|mut found| {
-        // Without the server's answer the other problems may be wrong.
+        // If a server did not answer, report only that: other problems may be consequences of the missing answer.
         if let Some(lost) = world.query_failure.take() {
             return lost;
         }
@@ -103,7 +103,7 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// Returns `plan` if the process or the control group that it watches exists.
+/// Checks that the process or control group that the plan watches exists; returns the plan if so.
 fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     let problem = match &plan.watch {
         WatchedProcess::Pid(pid) if WatchedProcesses::pid(*pid).usage().is_none() => {
@@ -123,7 +123,7 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     Err(vec![problem])
 }
 
-/// Calls `work` with the context that resolves values of flags.
+/// Calls `work` with a context for resolving values of flags.
 pub(crate) fn with_resolve_context<T>(
     environment: &Environment,
     work: impl FnOnce(&dyn ResolveContext) -> T,
@@ -131,14 +131,14 @@ pub(crate) fn with_resolve_context<T>(
     work(&SystemContext::new(environment, &Spec::default()))
 }
 
-/// Resolves plans with the variables, files and servers of the system.
+/// A [`ResolveContext`] with the environment variables, files and servers of this machine.
 struct SystemContext<'a> {
     environment: &'a Environment,
-    /// The plan, used to query its servers.
+    /// The spec that is being resolved; its target and proxy are needed to query servers.
     spec: &'a Spec,
-    /// Failure to reach a server that had to be queried.
+    /// The error of a query to a server; `None` if all queries succeeded.
     query_failure: RefCell<Option<Failure>>,
-    /// Why the plan is refused by this process's limits.
+    /// The limit that the plan exceeds; `None` if it exceeds none.
     refusal: RefCell<Option<Failure>>,
 }
 
@@ -152,13 +152,14 @@ impl<'a> SystemContext<'a> {
         }
     }
 
-    /// Returns whether the plan's code may run; if the limits forbid it, remembers that the plan is refused.
+    /// Returns whether the plan's commands and plugins may run; if the limits forbid this, records the refusal.
     fn permits_code(&self, what: &str) -> bool {
         let limits = self.environment.limits.as_ref();
         self.accept(limits.map_or(Ok(()), |limits| limits.check_code(what)))
     }
 
-    /// Returns whether the server may be asked now. A plan that is only shown sends nothing if there are limits.
+    /// Returns whether the plan's server may be queried; if the limits forbid this, records the refusal. With limits, a
+    /// plan that is only shown may send nothing.
     fn permits_query(&self) -> bool {
         let Some(limits) = &self.environment.limits else {
             return true;
@@ -175,15 +176,17 @@ impl<'a> SystemContext<'a> {
             return true;
         };
         let entries = self.spec.load.resolve.as_deref().unwrap_or_default();
-        // Problems of these keys are reported where the plan is resolved.
+        // Ignore invalid values of `resolve` and `proxy` here: resolving the plan reports them.
         let has_addresses = spec::give_addresses(entries, &mut [&mut target]).is_ok();
         let proxy = self.spec.load.proxy.as_deref();
         target.proxy = proxy.and_then(|typed| spec::proxy(typed, self).ok());
         has_addresses && self.accept(limits.check_target(&target))
     }
 
+    /// Checks whether the plan may read a file; if the limits forbid this, records the refusal.
+    ///
     /// # Errors
-    /// When the limits keep the plan from reading this file.
+    /// When the limits forbid reading the file.
     fn permit_file(&self, path: &Path) -> io::Result<()> {
         let limits = self.environment.limits.as_ref();
         let checked = limits.map_or(Ok(()), |limits| {
@@ -228,7 +231,7 @@ impl ResolveContext for SystemContext<'_> {
     fn read(&self, path: &Path) -> io::Result<String> {
         self.permit_file(path)?;
         if path == Path::new("-") {
-            // A plan may be resolved several times, but stdin can be read only once.
+            // Keep the text, because a plan may be resolved several times, but stdin can be read only once.
             static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
             let text =
                 STDIN_TEXT.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
@@ -245,7 +248,7 @@ impl ResolveContext for SystemContext<'_> {
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         (self.permit_file(&request.file))
             .map_err(|e| format!("{}: {e}", request.file.display()))?;
-        // A plan may be resolved several times, and the file may grow in between.
+        // Keep recordings: a plan may be resolved several times, and must get the same recording if the file grows.
         static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
         let mut known = READ_RECORDINGS
             .lock()
@@ -265,7 +268,7 @@ impl ResolveContext for SystemContext<'_> {
         if !self.permits_query() {
             return;
         }
-        // Problems of the proxy are reported where the plan is resolved.
+        // Ignore an invalid `proxy` here: resolving the plan reports it.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {

@@ -1,4 +1,4 @@
-//! Ends a closed loop once its rate is known precisely enough (`load.precision`).
+//! Ends a closed-loop run once its rate is known with the requested precision (`load.precision`).
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use plimsoll_model::statistics::rate::relative_half_width;
 
 use crate::reporter::Reporter;
 
-/// Shorter intervals are remainders at a run's end, and their rate is unreliable.
+/// Minimum length of an interval whose rate is used. Shorter intervals occur at a run's end, and their rates are
+/// unreliable.
 const MIN_INTERVAL_LENGTH: Duration = Duration::from_millis(500);
 
-/// Monitors the confidence interval of a run's rate.
+/// Reporter that ends a run once the confidence interval of its rate is narrow enough.
 pub(crate) struct PrecisionMonitor {
     warmup: Vec<bool>,
     /// Requested half-width of the confidence interval, relative to the rate.
@@ -33,7 +34,7 @@ impl PrecisionMonitor {
         })
     }
 
-    /// Adds an interval; returns the reason if the run may end here.
+    /// Adds an interval; returns the reason if the run may end now.
     fn add_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         let warming = interval
             .stages
@@ -53,7 +54,7 @@ impl PrecisionMonitor {
         ))
     }
 
-    /// Returns the note on a run: why it ended, or as an error that the precision was not reached.
+    /// Returns the note for the report: why the run was ended or, as an error, that the precision was not reached.
     pub(crate) fn conclusion(&self) -> Result<String, String> {
         self.end_reason.clone().ok_or_else(|| self.not_reached())
     }

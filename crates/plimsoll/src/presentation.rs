@@ -11,7 +11,7 @@ use crate::console;
 use crate::documents::{DocumentFlags, StdoutContent, print_json};
 use crate::failure::Failure;
 
-/// Prints the tables of `run`, unless stdout is for a document.
+/// Prints the tables of `run`, unless stdout is reserved for a document.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -27,7 +27,7 @@ pub(crate) fn tables(run: &Run, options: &terminal::TerminalOptions) -> String {
     terminal::render(run, options) + &registry::below_tables(run)
 }
 
-/// Prints the plan of a dry run: as TOML below comments with its outline, or as JSON.
+/// Prints the plan of a dry run, as TOML after comments with the outline, or as JSON.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -44,8 +44,8 @@ pub(crate) fn show_plan(
     console::result(comments + &toml)
 }
 
-/// Returns options with the width and height of the terminal; with colour only if stdout is a terminal and NO_COLOR
-/// is unset or empty.
+/// Returns options with the size of the terminal. Colour is used only if stdout is a terminal, and NO_COLOR is unset or
+/// empty.
 pub(crate) fn options() -> terminal::TerminalOptions {
     let out = io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok();

@@ -1,4 +1,4 @@
-//! Shows problems of a plan to the user: in the plan's text, or by flag.
+//! Shows problems of a plan to the user: at their place in the plan's text, or with the names of flags.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -53,12 +53,12 @@ impl<'a> PlanSource<'a> {
     }
 }
 
-/// Returns the failure of a problem of a single flag.
+/// Returns the error for a problem of a single flag.
 pub(crate) fn flag_failure(problem: Problem) -> Failure {
     failure(vec![problem], &PlanSource::Flags)
 }
 
-/// Returns a failure that shows `problems`.
+/// Returns an error that shows all `problems`.
 pub(crate) fn failure(problems: Vec<Problem>, source: &PlanSource<'_>) -> Failure {
     let n = problems.len();
     let kinds = kinds(problems);
@@ -83,13 +83,14 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &PlanSource<'_>) -> Failur
     Failure::new(Exit::Usage, Report::new(ProblemList { title, problems }))
 }
 
-/// Maximum number of kinds of problems shown. With more, the plan was generated and one fix applies to many.
+/// Maximum number of kinds of problems to show. A plan with more problems was probably generated, and one fix applies
+/// to many of them.
 const MAX_SHOWN: usize = 20;
 
-/// Maximum number of lines quoted of a place in the plan.
+/// Maximum number of lines of the plan to quote for one problem.
 const MAX_QUOTED_LINES: usize = 8;
 
-/// Groups problems that differ only in numbers: the first of each kind and the number of others.
+/// Groups problems whose texts differ only in digits; returns the first problem of each group and the number of others.
 fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kinds: Vec<(Problem, usize)> = Vec::new();
@@ -107,7 +108,7 @@ fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
     kinds
 }
 
-/// Shows a problem; `alike` is the number of others of its kind.
+/// Converts a problem for display; `alike` is the number of other problems in its group.
 fn show(problem: Problem, alike: usize, source: &PlanSource<'_>) -> ProblemReport {
     let mut shown = show_one(problem, source);
     if alike > 0 {
@@ -119,7 +120,7 @@ fn show(problem: Problem, alike: usize, source: &PlanSource<'_>) -> ProblemRepor
 fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
     match source {
         PlanSource::File { name, text } => {
-            // Masking keeps lengths, so spans stay valid.
+            // Masking does not change lengths, so spans remain valid.
             let text = redaction::mask_plan(text);
             // A span shows file, line and column; without one, name the file.
             let message = match problem.span {
@@ -144,7 +145,7 @@ fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
     }
 }
 
-/// Reduces a span of many lines to its first line.
+/// Shortens a span of too many lines to its first line.
 fn shorten_span(span: Range<usize>, text: &str) -> Range<usize> {
     let place = text.get(span.clone()).unwrap_or_default();
     match place.split_once('\n') {
@@ -155,7 +156,7 @@ fn shorten_span(span: Range<usize>, text: &str) -> Range<usize> {
     }
 }
 
-/// Returns plan keys and the current command's flags for them, in the order of replacement.
+/// Returns plan keys with the current command's flags for them, in the order in which they must be replaced.
 fn flags() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
         let all = flag_names::all().iter();
@@ -166,7 +167,7 @@ fn flags() -> &'static [(String, String)] {
     &ALL
 }
 
-/// Replaces plan keys in a text by flags.
+/// Replaces plan keys in a message by flags.
 fn replace_keys(text: &str) -> String {
     let mut text = text.to_owned();
     for (key, flag) in flags() {
@@ -174,7 +175,7 @@ fn replace_keys(text: &str) -> String {
         let goes_on = key.contains('.') || key == "objective";
         while let Some(at) = text.find(&format!("`{key}.")).filter(|_| goes_on) {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
-            // An index means nothing to a user who typed flags; a field's name does.
+            // Leave out list indexes, which mean nothing to users who typed flags, but keep names of fields.
             let name = &text[at + 1 + key.len() + 1..end];
             let shown = if name.starts_with(|c: char| c.is_ascii_digit()) {
                 flag.clone()
@@ -191,7 +192,7 @@ fn replace_keys(text: &str) -> String {
     replace_assignments(text)
 }
 
-/// Replaces assignments as in a plan, `rate = "1000/s"`, by flags, `--rate 1000/s`.
+/// Replaces assignments in plan syntax (`rate = "1000/s"`) by flags (`--rate 1000/s`).
 fn replace_assignments(mut text: String) -> String {
     for (key, flag) in flags() {
         let name = key.rsplit('.').next().unwrap_or(key);

@@ -1,4 +1,4 @@
-//! Settings of the whole process.
+//! Settings and state of the whole process.
 
 use plimsoll_engine::StopFlag;
 use plimsoll_model::Plan;
@@ -27,7 +27,7 @@ pub(crate) struct ProcessContext {
     pub(crate) environment: Environment,
 }
 
-/// Installs signal handlers and returns the stop flag that they set. `loads` says that the command makes a load itself.
+/// Installs signal handlers, and returns the stop flag that they set. `loads` is true if this process runs the load.
 ///
 /// # Errors
 /// When signal handlers can't be installed.
@@ -37,17 +37,17 @@ pub(crate) fn stop_on_signals(loads: bool) -> Result<StopFlag, Failure> {
     let pulled = stop.clone();
     match loads {
         true => stopping::on_signal(move |_| pulled.request())?,
-        // A load made elsewhere does not stop with this process, so don't announce that.
+        // Don't print that the load stops, because a load that runs elsewhere does not stop with this process.
         false => stopping::on_signal_reported("", move |_| pulled.request())?,
     }
     Ok(stop)
 }
 
 impl ProcessContext {
-    /// Returns a load of `plan` that is ready to run.
+    /// Prepares the load of `plan`.
     ///
     /// # Errors
-    /// Those of [`protocols::prepare`].
+    /// As for [`protocols::prepare`].
     pub(crate) fn prepare<'a>(
         &self,
         plan: &'a Plan,

@@ -1,10 +1,11 @@
 //! Restricts the CPU features that the cryptographic library uses.
 //!
-//! AVX-512 is fast for large records and slow for small ones: after a pause its units take about 20 µs to power up,
-//! while a small record takes less than 1 µs. A relay with few calls a second pays that for every record. AWS-LC
-//! reads its CPU mask from an environment variable when it is loaded, so the process re-executes itself with it.
+//! AVX-512 is fast for large TLS records, but slow for small ones: after a pause the AVX-512 units take about 20 µs to
+//! power up, while encrypting a small record takes less than 1 µs. A relay with few calls per second has that delay for
+//! every record. AWS-LC reads its CPU mask from an environment variable when it is loaded, so the process re-executes
+//! itself with that variable set.
 
-/// Variable with AWS-LC's CPU mask.
+/// Environment variable with AWS-LC's CPU mask.
 #[cfg(target_arch = "x86_64")]
 const CPU_FLAGS_VARIABLE: &str = "OPENSSL_ia32cap";
 
@@ -12,8 +13,8 @@ const CPU_FLAGS_VARIABLE: &str = "OPENSSL_ia32cap";
 #[cfg(target_arch = "x86_64")]
 const WITHOUT_AVX512: &str = ":~0xd0230000";
 
-/// Re-executes the process once without AVX-512, if the CPU has it and the user has set no mask. Call this before
-/// anything is opened.
+/// Re-executes the process with AVX-512 hidden from AWS-LC, unless the CPU has no AVX-512 or the user has set a mask.
+/// Call this before opening any files or sockets.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn leave_wide_vectors() {
     use std::env;
@@ -32,7 +33,7 @@ pub(crate) fn leave_wide_vectors() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // `exec` returns only on failure; then continue unchanged.
+    // `exec` returns only if it fails; in that case continue with AVX-512.
     let problem = command
         .args(arguments)
         .env(CPU_FLAGS_VARIABLE, WITHOUT_AVX512)

@@ -1,11 +1,11 @@
-//! Samples the processes of a run by perf events, and writes their profile into the run directory.
+//! Samples the processes of a run with `perf`, and writes their profile into the run directory.
 //!
-//! The kernel's own tool, `perf`, samples and names functions ([why](../../../docs/decisions/0012-profiles-by-perf.md)).
-//! It is attached to every process before the first call, disabled, and enabled once it answers, so that whatever keeps
-//! it from sampling is an error before any load. The warm-up's samples are left out by their times. A sampler that ends
-//! early costs the run nothing but the rest of its profile.
+//! The kernel's own tool, `perf`, samples and symbolises ([why](../../../docs/decisions/0012-profiles-by-perf.md)). It
+//! is attached to every process before the first call and then enabled over its control pipe, so if sampling is not
+//! possible, the run fails before any load is sent. Samples of the warm-up are excluded by their timestamps. If a
+//! sampler ends early, the run continues and only the rest of the profile is missing.
 //!
-//! Invariant: no sampler outlives this program, and its raw data is deleted with the [`Profiler`].
+//! Invariant: no sampler outlives this program, and the raw data is deleted when the [`Profiler`] is dropped.
 
 mod collapse;
 mod permission;
@@ -33,44 +33,44 @@ use crate::proxies;
 use crate::reporter::Reporter;
 use permission::{KernelRules, start_failure};
 
-/// The event that is sampled: a timer that runs while a thread runs. Unlike counters of the processor it exists in
-/// every virtual machine and container.
+/// The event that is sampled: a timer that runs while a thread runs. Unlike the processor's counters, it is available
+/// in every virtual machine and container.
 const EVENT: &str = "cpu-clock";
 
-/// Most raw data of a sampler. At 99 Hz a busy core writes some 50 kB/s by frame pointers.
+/// Maximum size of a sampler's raw data. At 99 Hz with frame pointers, a busy core produces about 50 kB/s.
 const MAX_RAW_DATA: &str = "256M";
 
-/// Bytes of the stack that are copied with each sample, for unwinding by DWARF.
+/// Number of bytes of the stack copied with each sample for unwinding by DWARF.
 const COPIED_STACK_BYTES: &str = "16384";
 
-/// How long perf may take to attach to all threads.
+/// Maximum time for perf to attach to all threads.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Help where samples of several loads can't be told apart.
+/// Help text for loads whose samples can't be told apart.
 const ONE_AT_A_TIME: &str = "give each a server of its own, or measure one at a time: rungs of a ladder with --slice 2s, the calls of a lane in a run of their own";
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Number of polls for the end of a sampler, [`POLL_INTERVAL`] apart, before it is killed.
+/// Maximum number of polls for the exit of a sampler, [`POLL_INTERVAL`] apart, before it is killed.
 const MAX_END_POLLS: u32 = 1_000;
 
-/// Samples the processes of one run.
+/// Profiler of the processes of one run.
 pub(crate) struct Profiler {
     plan: ProfilePlan,
     rules: KernelRules,
     samplers: Vec<Sampler>,
     /// Length of the load's warm-up.
     warmup: Duration,
-    /// When the samples begin to count, in nanoseconds on `CLOCK_MONOTONIC`; `None` before the load begins.
+    /// End of the warm-up, ns on `CLOCK_MONOTONIC`; earlier samples are not counted. `None` before the load starts.
     counts_from_ns: Option<u64>,
-    /// The folder of the raw data.
+    /// The temporary folder with the raw data.
     folder: TempDir,
 }
 
 impl Profiler {
-    /// Attaches samplers to the processes that the plan asks for; `None` if it asks for none.
+    /// Attaches samplers to the processes that the plan wants profiled; `None` if the plan requests no profile.
     ///
     /// # Errors
-    /// When perf is missing, the processes can't be found, or the kernel refuses.
+    /// When perf is missing, the processes can't be found, or the kernel does not permit sampling them.
     pub(crate) fn start(plan: &Plan) -> Result<Option<Profiler>, Failure> {
         let Some(profile) = &plan.profile else {
             return Ok(None);
@@ -111,13 +111,13 @@ impl Profiler {
         }))
     }
 
-    /// Ends sampling and writes the profile into the run directory `dir`; nothing if the load never began. Problems are
-    /// shown and noted in the profile: the run stands without it.
+    /// Ends sampling and writes the profile into the run directory `dir`; writes nothing if the load never started.
+    /// Problems are printed and noted in the profile, and don't make the run fail.
     pub(crate) fn finish(self, dir: &Path) {
         let Some(counts_from_ns) = self.counts_from_ns else {
             return;
         };
-        // All of them stop before the work of naming functions begins.
+        // Stop all samplers before the first of them symbolises its samples, which takes long.
         let stopped = self.samplers.into_iter().map(|sampler| {
             let (end, pids, data) = (sampler.end, sampler.pids.clone(), sampler.data.clone());
             (end, pids, data, sampler.stop())
@@ -171,7 +171,7 @@ impl Reporter for Profiler {
     }
 }
 
-/// Returns the failure of a plan that is to be profiled on several machines.
+/// Returns the error for a plan that requests a profile of a run on several machines.
 pub(crate) fn several_machines() -> Failure {
     Failure::usage(
         "watch.profile (--profile): a load of several machines is not profiled",
@@ -179,10 +179,11 @@ pub(crate) fn several_machines() -> Failure {
     )
 }
 
-/// Checks that the processes which each profiled plan samples serve no other plan of the same time.
+/// Checks that samples can be attributed to one of several concurrent loads: the processes sampled for one plan must
+/// not serve another plan at the same time.
 ///
 /// # Errors
-/// When two plans have a process in common, or the client is to be sampled, which makes all loads itself.
+/// When two plans have a process in common, or when a plan wants the client sampled, because one client runs all loads.
 pub(crate) fn check_attribution<'a>(
     loads: impl IntoIterator<Item = (&'a str, &'a Plan)>,
 ) -> Result<(), Failure> {
@@ -218,7 +219,8 @@ pub(crate) fn check_attribution<'a>(
     Ok(())
 }
 
-/// Returns the processes that serve the plan, with their children and proxies; `None` if there are none.
+/// Returns the ids of the processes that serve the plan's target, with their children and proxies; `None` if no process
+/// can be found.
 fn found_server_pids(plan: &Plan) -> Option<BTreeSet<i32>> {
     let addresses = plimsoll_engine::resolve(&plan.target).ok()?;
     let watched = server_of(&plan.watch, &addresses)?;
@@ -235,7 +237,7 @@ fn found_server_pids(plan: &Plan) -> Option<BTreeSet<i32>> {
 fn server_pids(plan: &Plan, profile: &ProfilePlan) -> Result<Vec<i32>, Failure> {
     let mut pids = found_server_pids(plan).unwrap_or_default();
     if !profile.ends.contains(&ProfiledEnd::Client) {
-        // A server inside of this process would be sampled with the load that it is given.
+        // Exclude this process: samples of a server inside it could not be told from samples of the load generator.
         pids.retain(|pid| !WatchedProcesses::own().pids().contains(pid));
     }
     if pids.is_empty() {
@@ -250,7 +252,7 @@ fn server_pids(plan: &Plan, profile: &ProfilePlan) -> Result<Vec<i32>, Failure> 
     Ok(pids.into_iter().collect())
 }
 
-/// A running perf.
+/// A running `perf record`.
 struct Sampler {
     end: ProfiledEnd,
     pids: Vec<i32>,
@@ -259,7 +261,7 @@ struct Sampler {
     data: PathBuf,
     /// The file of perf's messages.
     messages: PathBuf,
-    /// Stops perf when this program ends.
+    /// Process that stops perf when this program ends.
     _watchdog: ServerProcess,
 }
 
@@ -267,7 +269,7 @@ impl Sampler {
     /// Attaches perf to the processes and enables it.
     ///
     /// # Errors
-    /// When perf can't be started, or ends, or does not answer in time.
+    /// When perf can't be started, exits, or does not answer in time.
     fn start(
         end: ProfiledEnd,
         pids: Vec<i32>,
@@ -280,7 +282,7 @@ impl Sampler {
         let list: Vec<String> = pids.iter().map(i32::to_string).collect();
         let (call_graph, buffer) = match plan.unwinding {
             StackUnwinding::FramePointers => ("fp".to_owned(), "128K"),
-            // A sample has the stack's copy in it.
+            // Use a larger buffer, because each sample contains a copy of the stack.
             StackUnwinding::Dwarf => (format!("dwarf,{COPIED_STACK_BYTES}"), "1M"),
         };
         let mut command = perf("record");
@@ -321,7 +323,7 @@ impl Sampler {
         })
     }
 
-    /// Ends sampling. Returns perf's CPU time in µs, and what is missing in the profile.
+    /// Ends sampling. Returns perf's CPU time in µs, and notes on what is missing from the profile.
     fn stop(mut self) -> (Option<u64>, Vec<String>) {
         let mut notes = Vec::new();
         let usage = WatchedProcesses::pid(self.perf.id()).usage();
@@ -351,13 +353,13 @@ impl Sampler {
     }
 }
 
-/// Waits for perf's answer that it samples; false if it ended instead, or takes too long.
+/// Waits until perf confirms that sampling is enabled; returns false if perf exits or the wait times out.
 fn is_enabled(answers: &Receiver<bool>) -> bool {
     answers.recv_timeout(ATTACH_TIMEOUT).unwrap_or(false)
 }
 
-/// Returns perf with a command of its own. Settings of the user would change what is sampled, and symbols are not
-/// fetched over the network.
+/// Returns the command that runs a subcommand of perf. The user's perf settings are not used, because they could change
+/// the sampling, and symbols are not fetched over the network.
 fn perf(subcommand: &str) -> Command {
     let mut command = Command::new("perf");
     command.arg(subcommand);
@@ -368,16 +370,16 @@ fn perf(subcommand: &str) -> Command {
     command
 }
 
-/// Names the functions of the samples from `from_ns` on, and folds their stacks into `stacks`.
+/// Symbolises the samples with timestamps from `from_ns` on, and folds their stacks into `stacks`.
 ///
 /// # Errors
-/// When perf can't read its data, or not all of it; the error is what it says.
+/// When perf can't read all of its data; the error is perf's message.
 fn read_samples(data: &Path, from_ns: u64, stacks: &mut FoldedStacks) -> Result<(), String> {
     let mut command = perf("script");
     command
         .arg("--input")
         .arg(data)
-        // Looking inlined functions up takes minutes in programs with debug information.
+        // Don't resolve inlined functions, which takes minutes for programs with debug information.
         .args([
             "--no-inline",
             "--fields",

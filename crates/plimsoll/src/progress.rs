@@ -1,4 +1,4 @@
-//! Shows progress during a run: the live view on a terminal, a line per interval elsewhere. It goes to stderr, so
+//! Shows progress during a run: the live view on a terminal, otherwise a line per interval. Progress goes to stderr, so
 //! that results can be piped.
 
 use std::io::{self, IsTerminal};
@@ -45,10 +45,10 @@ pub(crate) enum ProgressStyle {
 }
 
 impl ProgressMode {
-    /// Returns the style for this mode. `logging` says that log lines go to stderr, too.
+    /// Returns the style for this mode. `logging` is true if log lines are written to stderr, too.
     ///
     /// # Errors
-    /// When the live view is requested and not possible.
+    /// When the live view is requested but not possible.
     pub(crate) fn style(self, logging: bool) -> Result<ProgressStyle, Failure> {
         match self {
             ProgressMode::None => Ok(ProgressStyle::None),
@@ -68,7 +68,7 @@ impl ProgressMode {
     }
 }
 
-/// Returns why the live view is not possible.
+/// Returns why the live view is not possible; `None` if it is.
 fn live_view_obstacle() -> Option<&'static str> {
     let terminal = io::stderr();
     if !terminal.is_terminal() {
@@ -77,14 +77,14 @@ fn live_view_obstacle() -> Option<&'static str> {
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         return Some("the terminal does not support the live view (TERM)");
     }
-    // Changing the terminal from the background would stop the process (SIGTTOU).
+    // A background process that changes the terminal's settings would be stopped (SIGTTOU).
     if tcgetpgrp(&terminal).ok() != Some(getpgrp()) {
         return Some("this process is in the background");
     }
     None
 }
 
-/// Progress of a series of runs of one command.
+/// Progress of a command that makes several runs.
 pub(crate) struct ProgressSeries {
     style: ProgressStyle,
     live: Mutex<Option<Arc<LiveView>>>,
@@ -98,8 +98,8 @@ impl ProgressSeries {
         }
     }
 
-    /// Returns the progress of one run of the series. It is shown in the live view only, with the position in the
-    /// series (`context`).
+    /// Returns the progress of one run of the series. It is shown in the live view only; `context` are lines about the
+    /// progress of the series.
     pub(crate) fn one(&self, plan: &Plan, context: Vec<String>) -> Progress {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = match (self.style, live.as_ref()) {
@@ -120,7 +120,7 @@ impl ProgressSeries {
         Progress::with_display(shown, Some(plan), None)
     }
 
-    /// Prints a line about the series.
+    /// Prints a line about the series, unless progress is hidden.
     pub(crate) fn notice(&self, text: impl std::fmt::Display) {
         if self.style != ProgressStyle::None {
             console::notice(text);
@@ -157,10 +157,11 @@ impl LoadTotals {
 /// How the progress of one run is shown.
 enum ProgressDisplay {
     Hidden,
-    /// Shown together with other loads, by the caller that runs them.
+    /// The caller shows the totals of all concurrent loads.
     Shared(Arc<LoadTotals>),
     Lines,
-    /// The live view, started at the first observation: a run that can't start leaves the terminal untouched.
+    /// The live view, which is started at the first observation, so that a run that can't start leaves the terminal
+    /// unchanged.
     Pending,
     Live(Arc<LiveView>),
 }
@@ -168,14 +169,14 @@ enum ProgressDisplay {
 /// The progress of one run.
 pub(crate) struct Progress {
     display: ProgressDisplay,
-    /// `None` if another process coordinates the run.
+    /// The plan, for the live view; `None` if other processes run the load.
     plan: Option<Plan>,
-    /// Prints a line every this many measured calls.
+    /// Number of measured calls between two progress lines; `None` prints a line per interval.
     every: Option<u64>,
     warmup: Vec<bool>,
     calls: u64,
     errors: u64,
-    /// Start of the measured part, from the run's start.
+    /// Time from the run's start to the end of the warm-up; `None` during the warm-up.
     counting_since: Option<Duration>,
     /// CPU time of the live view before this run.
     view_cpu_before: Duration,
@@ -204,7 +205,7 @@ impl Progress {
         )
     }
 
-    /// Returns the progress of a run that other processes make: a line per interval.
+    /// Returns the progress of a run whose load other processes run: a line per interval.
     pub(crate) fn of_run(header: &RunHeader, style: ProgressStyle) -> Progress {
         let shown = match style {
             ProgressStyle::None => ProgressDisplay::Hidden,
@@ -268,7 +269,7 @@ impl Progress {
 
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
         let before = self.calls;
-        // An interval without calls belongs to the stage before it.
+        // An interval without calls counts as warm-up if the warm-up was not over before.
         let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
         for (stage, record) in &interval.stages {
@@ -290,7 +291,7 @@ impl Progress {
         }
         match &self.display {
             ProgressDisplay::Live(live) => live.interval(interval),
-            // Lines per number of calls replace lines per interval.
+            // Lines per interval are printed only if lines per number of calls were not requested.
             ProgressDisplay::Lines if self.every.is_none() => {
                 console::notice(self.line(interval, warming, ended, errors));
             }
@@ -314,7 +315,7 @@ impl Progress {
             pace(ended, interval.length),
         );
         if let Some(h) = response.histogram() {
-            // With few calls, show the percentiles that they support and the maximum.
+            // With few calls, show only the percentiles that can be computed from them, and the maximum.
             for (name, p) in [("p50", 0.5), ("p99", 0.99)] {
                 if let Some(ns) = quantile(h, p) {
                     text += &format!("  {name} {:.3} ms", ns as f64 / 1e6);
@@ -336,7 +337,8 @@ impl Progress {
         text
     }
 
-    /// Returns a line for each multiple of `every` that the calls have passed in an interval.
+    /// Returns a line for each multiple of `every` that the number of calls has passed in an interval. `before` is the
+    /// number of calls before the interval.
     ///
     /// Times within the interval are interpolated, because the load reports only whole intervals.
     fn milestones(&mut self, before: u64, interval: &IntervalRecord) -> Vec<String> {
@@ -384,7 +386,7 @@ impl Reporter for Progress {
         None
     }
 
-    /// Prints the reason, except for a run among several.
+    /// Prints the reason, unless the run belongs to a series or to concurrent loads.
     fn ending(&mut self, reason: &str) {
         if !matches!(
             self.display,
@@ -395,13 +397,13 @@ impl Reporter for Progress {
     }
 }
 
-/// Formats a number of calls as a rate, or as a count if the time was too short for one.
+/// Formats a number of calls as a rate, or as a count if the time was too short for a rate.
 fn pace(n: u64, time: Duration) -> String {
     rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
 }
 
-/// Returns a rate; `None` for less than a whole interval, such as a run's last one, because a few calls scaled up to
-/// a second would look like thousands.
+/// Formats a rate; `None` if the time is shorter than a complete interval, because scaling a few calls up to a second
+/// would give misleading rates.
 fn rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
     (time >= MIN_COMPLETE_INTERVAL)

@@ -12,7 +12,7 @@ use crate::advice;
 use crate::credentials;
 use crate::failure::{Exit, Failure};
 
-/// Prepares the load of a plan and checks all that can be checked before it starts.
+/// Prepares the load of a plan, and checks as much as possible before it starts.
 ///
 /// # Errors
 /// When the protocol can't make the calls of the plan.
@@ -28,12 +28,12 @@ pub(crate) fn prepare(asked: PrepareRequest<'_>) -> Result<PreparedLoad<'_>, Fai
     load.map_err(|unmade| prepare_failure(unmade, &|outcome| registry::advice(plan, outcome)))
 }
 
-/// Returns the failure to query a server, with help.
+/// Returns the error for a failed query to a server, with help.
 pub(crate) fn server_unreachable(unmade: PrepareError) -> Failure {
     prepare_failure(unmade, &registry::query_advice)
 }
 
-/// Returns the failure to prepare a load, with advice of its protocol.
+/// Returns the error for a load that can't be prepared, with advice from its protocol.
 fn prepare_failure(
     unmade: PrepareError,
     advice: &dyn Fn(Outcome) -> Option<&'static str>,
@@ -44,12 +44,12 @@ fn prepare_failure(
     }
 }
 
-/// What a load requires of the machine that makes it.
+/// Resources that a load requires, and how far it can be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadRequirements {
-    /// Maximum number of concurrent connections, as far as it is known beforehand.
+    /// Maximum number of concurrent connections, as far as the plan determines it.
     pub(crate) connections: u64,
-    /// Maximum number of parts that it can be divided into, each with connections and clients of its own.
+    /// Maximum number of shares that the load can be divided into, each with its own connections and clients.
     pub(crate) max_parts: u32,
 }
 
@@ -82,7 +82,7 @@ impl LoadRequirements {
         }
     }
 
-    /// Returns the requirements of `shard`'s part.
+    /// Returns the requirements of `shard`'s share of the load.
     pub(crate) fn of_shard(self, shard: Shard) -> LoadRequirements {
         LoadRequirements {
             connections: shard.part(self.connections),
@@ -91,7 +91,7 @@ impl LoadRequirements {
     }
 }
 
-/// Returns the failure of a load of `plan` that did not start, with help.
+/// Returns the error for a load of `plan` that did not start, with help.
 pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
     start_failure_with(error, &|outcome| registry::advice(plan, outcome))
 }

@@ -1,9 +1,9 @@
-//! Proxies that a ladder can put between the load and a server: how each is found and configured, and what it can
-//! carry. A proxy is a file in `crates/plimsoll/proxies` and a line of [`SHIPPED`], or a file in a folder of the
-//! user's; no code knows one by name.
+//! Proxies that a ladder can put between the load and a server: how each is found and configured, and which protocols
+//! it supports. A proxy is defined by a file in `crates/plimsoll/proxies` that [`SHIPPED`] lists, or by a file in the
+//! user's folder; code does not refer to specific proxies by name.
 //!
-//! All proxies are configured in the same way: the same number of workers, persistent upstream connections, no
-//! buffering, limits above any load. [`process`] starts and stops them.
+//! All proxies are configured alike: the same number of workers, persistent upstream connections, no buffering, and
+//! limits higher than any load needs. [`process`] starts and stops them.
 
 mod definition;
 pub(crate) mod process;
@@ -33,7 +33,7 @@ const SHIPPED: [(&str, &str); 7] = [
     ("sidecar", include_str!("../proxies/sidecar.toml")),
 ];
 
-/// The proxies that a ladder may use.
+/// The proxies that ladders can use.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyCatalog(Vec<Arc<Proxy>>);
 
@@ -41,7 +41,7 @@ pub(crate) struct ProxyCatalog(Vec<Arc<Proxy>>);
 #[derive(Clone, Debug)]
 pub(crate) struct InstalledProxy {
     pub(crate) proxy: Arc<Proxy>,
-    /// The program.
+    /// Path of the executable.
     pub(crate) program: PathBuf,
     pub(crate) version: ProxyVersion,
 }
@@ -50,54 +50,54 @@ pub(crate) struct InstalledProxy {
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRoute {
     pub(crate) wire: WireFormat,
-    /// The address that the load, or the proxy before this one, connects to.
+    /// The address that the load or the previous proxy connects to.
     pub(crate) listen: SocketAddr,
-    /// The address of the server or of the next proxy.
+    /// The address of the next proxy or of the server.
     pub(crate) upstream: SocketAddr,
-    /// `None` for plaintext from the load.
+    /// TLS of connections from the load or the previous proxy; `None` for plaintext.
     pub(crate) listen_tls: Option<ListenTls>,
-    /// `None` for plaintext to the server.
+    /// TLS of connections to the next proxy or the server; `None` for plaintext.
     pub(crate) upstream_tls: Option<UpstreamTls>,
     /// Number of worker threads or processes.
     pub(crate) workers: u32,
-    /// Absolute path of the folder for its files.
+    /// Absolute path of the folder for the proxy's files.
     pub(crate) dir: PathBuf,
 }
 
-/// A certificate and its key, as files.
+/// Paths of a certificate and its private key.
 #[derive(Clone, Debug)]
 pub(crate) struct IdentityFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Path of a file with both.
+    /// Path of a file with certificate and key.
     pub(crate) both: PathBuf,
 }
 
-/// TLS towards the load.
+/// TLS settings for connections from the load or from the previous proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenTls {
     pub(crate) identity: IdentityFiles,
-    /// CA of client certificates, which are then required.
+    /// CA of client certificates; `None` if clients need no certificate.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// TLS towards the server.
+/// TLS settings for connections to the next proxy or to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamTls {
     /// CA of server certificates; `None` disables verification.
     pub(crate) ca: Option<PathBuf>,
-    /// Client certificate for the server.
+    /// Client certificate to present to the server; `None` for none.
     pub(crate) identity: Option<IdentityFiles>,
     /// Expected name in the server's certificate.
     pub(crate) server_name: String,
 }
 
 impl ProxyCatalog {
-    /// Returns the proxies that come with Plimsoll, and those that `folder` defines, which replace others of the same
-    /// name.
+    /// Returns the proxies that come with Plimsoll, and those that `folder` defines. The latter replace proxies of the
+    /// same name.
     ///
     /// # Errors
-    /// When the folder or one of its files can't be read, or a file is not a definition; names the file.
+    /// When the folder or one of its files can't be read, or a file is not a definition; the error names the file.
     pub(crate) fn load(folder: Option<&Path>) -> Result<ProxyCatalog, Failure> {
         let shipped = SHIPPED.map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
         let mut proxies = shipped.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -164,16 +164,16 @@ pub(crate) fn shipped_names() -> impl Iterator<Item = &'static str> {
     SHIPPED.into_iter().map(|(name, _)| name)
 }
 
-/// Registers the names of the proxies that come with Plimsoll for plans.
+/// Registers the names of the proxies that come with Plimsoll, so that plans can use them.
 pub(crate) fn register() {
     register_proxies(shipped_names());
 }
 
 impl InstalledProxy {
-    /// Returns why it can't serve a route; `None` if it can.
+    /// Returns why the proxy can't serve a route; `None` if it can.
     ///
     /// # Errors
-    /// When the template that says so is wrong; names its line.
+    /// When the template that gives the reason is invalid; the error names its line.
     pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
         let proxy = &self.proxy;
         if !proxy.carries(route.wire) {
@@ -189,23 +189,23 @@ impl InstalledProxy {
         Ok((!said.is_empty()).then(|| said.to_owned()))
     }
 
-    /// Returns the text of its configuration file.
+    /// Returns the text of the proxy's configuration file.
     ///
     /// # Errors
-    /// When the template is wrong; names its line.
+    /// When the template is invalid; the error names its line.
     pub(crate) fn configuration(&self, route: &ProxyRoute) -> Result<String, String> {
         self.render("config", &self.proxy.config, route)
     }
 
-    /// Returns the path of its configuration in the route's folder.
+    /// Returns the path of the configuration file in the route's folder.
     pub(crate) fn configuration_file(&self, route: &ProxyRoute) -> PathBuf {
         route.dir.join(&self.proxy.config_file)
     }
 
-    /// Returns the command that runs it in the foreground.
+    /// Returns the command that runs the proxy in the foreground.
     ///
     /// # Errors
-    /// When the template of an argument is wrong; names it.
+    /// When the template of an argument is invalid; the error names the argument.
     pub(crate) fn command(&self, route: &ProxyRoute) -> Result<Command, String> {
         let mut command = Command::new(&self.program);
         for argument in &self.proxy.arguments {

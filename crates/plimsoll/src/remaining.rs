@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Clock;
 
-/// Longest estimate that is shown, seconds; longer ones are mostly noise.
+/// Longest estimate to show, seconds; longer estimates are too uncertain.
 const MAX_ESTIMATE_S: f64 = 86_400.0;
 
 /// Formats seconds: `7 s`, `3:05`, `2:03:05`.
@@ -26,7 +26,7 @@ pub(crate) fn estimate(seconds: f64) -> String {
     }
 }
 
-/// Estimates the remaining time of rounds that take about equally long.
+/// Estimator of the remaining time of rounds that take about equally long.
 pub(crate) struct RemainingTime {
     clock: Clock,
     all: u32,
@@ -41,7 +41,8 @@ impl RemainingTime {
         }
     }
 
-    /// Returns the estimate after `done` rounds with a leading comma; empty if it is unknown or none is left.
+    /// Returns the estimate after `done` rounds, with a leading comma; empty if the estimate is unknown, or no round is
+    /// left.
     pub(crate) fn after(&self, done: u32) -> String {
         let elapsed = Duration::from_nanos(self.clock.now().0);
         seconds_left(elapsed, done, self.all)
@@ -49,7 +50,8 @@ impl RemainingTime {
     }
 }
 
-/// Returns the seconds that the remaining rounds take, if `done` of `all` took `elapsed`.
+/// Returns the seconds that the remaining rounds will take if `done` of `all` rounds took `elapsed`; `None` if that is
+/// unknown or too uncertain.
 fn seconds_left(elapsed: Duration, done: u32, all: u32) -> Option<f64> {
     let rest = all.checked_sub(done).filter(|rest| *rest > 0)?;
     (done > 0).then(|| elapsed.as_secs_f64() / f64::from(done) * f64::from(rest))

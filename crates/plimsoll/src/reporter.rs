@@ -1,12 +1,12 @@
-//! Defines [`Reporter`]s, which read the observations of a run: they produce everything that is shown, written or sent
-//! of it. `execution` lists the reporters of a run.
+//! Defines the trait [`Reporter`]. The reporters of a run get its observations, and show, write or export them.
+//! `execution` lists the reporters of a run.
 
 use plimsoll_engine::{Observation, StopFlag};
 use plimsoll_model::run::IntervalRecord;
 
 /// Consumes the observations of one run.
 pub(crate) trait Reporter {
-    /// Handles an observation; returns a reason if the run is to end here.
+    /// Handles an observation; returns a reason if the run must end now.
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         match event {
             Observation::Interval(interval, _) => self.interval(interval),
@@ -14,12 +14,12 @@ pub(crate) trait Reporter {
         }
     }
 
-    /// Handles an interval; for reporters that need nothing else.
+    /// Handles an interval; returns a reason if the run must end now. For reporters that need intervals only.
     fn interval(&mut self, _interval: &IntervalRecord) -> Option<String> {
         None
     }
 
-    /// Called when one of the reporters ends the run.
+    /// Handles the end of the run by one of the reporters, for the given reason.
     fn ending(&mut self, _reason: &str) {}
 }
 
@@ -29,7 +29,7 @@ impl<R: Reporter> Reporter for Option<R> {
     }
 }
 
-/// Passes an observation to all reporters in order, and requests a stop for each that ends the run.
+/// Passes an observation to all reporters in order, and requests a stop for each reporter that ends the run.
 pub(crate) fn report(
     event: &Observation<'_>,
     reporters: &mut [&mut dyn Reporter],

@@ -1,4 +1,4 @@
-//! Finds the measurements below a folder.
+//! Finds measurements (runs, lanes, searches and ladders) in a folder and its subfolders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use plimsoll_model::{input, ladder, lanes, search};
 /// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 4;
 
-/// Returns the record file that makes a directory a search, ladder, lanes or run.
+/// Returns the record file that marks a directory as a search, ladder, lanes or run; `None` if there is none.
 pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
     [
         search::FILE_NAME,
@@ -22,8 +22,8 @@ pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
     .find(|file| input::is_entry(file))
 }
 
-/// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
-/// measurement are left out.
+/// Returns `dir` if it contains a measurement, otherwise all subfolders that do. Subfolders of a measurement, such as
+/// the runs of a search, are left out.
 pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
     fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if record_file(dir).is_some() {

@@ -1,7 +1,8 @@
-//! Refuses flags of several letters that were typed with one dash, as Go's tools have them.
+//! Rejects long flags that were typed with a single dash, as in Go programs.
 //!
-//! Here such a word is a flag of one letter with the rest as its value: `-rate=50` would be a rate of `ate=50`, and
-//! `-disable-keepalive` a body. [`crate::arguments`] asks before it parses a line.
+//! clap would parse such a word as a one-letter flag with an attached value: `-rate=50` as `-r` with the value
+//! `ate=50`, and `-disable-keepalive` as `-d` with a body. [`crate::arguments`] calls this module before it parses a
+//! line.
 
 use std::ffi::OsString;
 
@@ -12,8 +13,7 @@ use crate::failure::Failure;
 use crate::foreign_lines;
 use crate::synonyms::{candidates, counterpart, innermost};
 
-/// Returns the failure of a flag of several letters that was typed with one dash, as Go's tools have them: here it would
-/// be a flag of one letter with the rest as its value.
+/// Returns the error for the first long flag that was typed with a single dash; `None` if there is none.
 pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = innermost(command, &words);
@@ -32,7 +32,7 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
     })?;
     let flag = mistyped.split('=').next().unwrap_or(mistyped);
     let help = foreign_lines::tip(words.get(1..).unwrap_or_default()).unwrap_or_else(|| {
-        // A value may be secret, and is not shown.
+        // Leave out the flag's value, which may be a secret.
         let ours = counterpart(command, flag, &[]);
         format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))
     });

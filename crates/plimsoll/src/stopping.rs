@@ -1,6 +1,6 @@
-//! Handles signals. The first SIGINT or SIGTERM requests a graceful stop, the second an immediate one, the third
-//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that the write fails instead. For a process that another one
-//! started, the end of its standard input is a stop request as well.
+//! Handles signals. The first SIGINT or SIGTERM requests a graceful stop, the second an immediate stop, and the third
+//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that the write fails with an error instead. In child processes
+//! of this program, the end of standard input is a stop request, too.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,26 +20,26 @@ use crate::failure::{Exit, Failure};
 use crate::live;
 use crate::threads;
 
-/// How a process is asked to stop.
+/// How a process must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownMode {
     Graceful,
     Immediate,
 }
 
-/// Variable of a process whose standard input is a pipe from its parent.
+/// Environment variable that makes a process stop when its standard input, a pipe from its parent, ends.
 pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
 
-/// Makes a child stop when this process ends, even by SIGKILL, because that closes the child's standard input. The
-/// input has to stay open until then.
+/// Makes a child stop when this process ends, even by SIGKILL, which closes the child's standard input. The caller must
+/// keep the input open until the child may stop.
 pub(crate) fn stop_with_parent(child: &mut Command) -> &mut Command {
     child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of killing the process by SIGXFSZ.
-/// Child programs start with the default action again.
+/// Makes writes beyond the file size limit (`ulimit -f`) fail with an error, instead of SIGXFSZ killing the process.
+/// Child programs start with the default action of the signal.
 pub(crate) fn survive_file_size_limit() {
-    // Without a handler, the signal keeps its default action.
+    // If the handler can't be installed, the signal keeps its default action.
     if let Err(e) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
         tracing::debug!("can't handle SIGXFSZ: {e}");
     }
@@ -48,7 +48,7 @@ pub(crate) fn survive_file_size_limit() {
 /// Calls `renew` for every SIGHUP, on a separate thread.
 ///
 /// # Errors
-/// When the system refuses the handler.
+/// When the handler can't be installed.
 pub(crate) fn on_hangup(mut renew: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
     let mut signals = Signals::new([SIGHUP]).map_err(failed)?;
@@ -60,11 +60,11 @@ fn deliver(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
     wished(wish);
 }
 
-/// Calls `wished` for the first two signals, on a separate thread. If the process stops with its input, the end of
-/// the input counts as a first signal.
+/// Calls `wished` on a separate thread for the first two signals. With [`END_WITH_INPUT`], the end of standard input
+/// counts as a first signal.
 ///
 /// # Errors
-/// When the system refuses the handlers.
+/// When the handlers can't be installed.
 pub(crate) fn on_signal(wished: impl FnMut(ShutdownMode) + Send + 'static) -> Result<(), Failure> {
     on_signal_reported(STOPPING_NOTICE, wished)
 }
@@ -73,13 +73,14 @@ pub(crate) fn on_signal(wished: impl FnMut(ShutdownMode) + Send + 'static) -> Re
 pub(crate) const STOPPING_NOTICE: &str =
     "stopping: waiting for calls in flight (once more: stop at once)";
 
-/// Future that completes when a server is to stop.
+/// Future that completes when a server must stop.
 pub(crate) type StopFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs `serve` on `workers` threads until a signal, at which `report` is printed; a second signal ends the process.
+/// Runs `serve` on `workers` threads until it returns. The first signal prints `report` and completes the future that
+/// `serve` gets; the second signal ends the process.
 ///
 /// # Errors
-/// Those of `serve`, and when handlers or threads can't be created.
+/// When `serve` fails, or handlers or threads can't be created.
 pub(crate) fn until_stopped<T>(
     workers: Option<usize>,
     report: &'static str,
@@ -99,15 +100,16 @@ pub(crate) fn until_stopped<T>(
     defects::end_with_runtime();
     let runtime = runtime(workers).map_err(Failure::error)?;
     let served = runtime.block_on(serve(stopped));
-    // Blocking work on other threads, such as rendering a page, can't be cancelled, so wait for a limited time.
+    // Wait only for a limited time, because blocking work on other threads, such as rendering a page, can't be
+    // cancelled.
     runtime.shutdown_timeout(SHUTDOWN_GRACE);
     served
 }
 
-/// Like [`on_signal`], printing `report`, if it is not empty, at the first signal.
+/// Calls `wished` like [`on_signal`], but prints `report` at the first signal, unless it is empty.
 ///
 /// # Errors
-/// Those of [`on_signal`].
+/// As for [`on_signal`].
 pub(crate) fn on_signal_reported(
     report: &'static str,
     mut wished: impl FnMut(ShutdownMode) + Send + 'static,
@@ -123,7 +125,7 @@ pub(crate) fn on_signal_reported(
     if std::env::var_os(END_WITH_INPUT).as_deref() == Some(OsStr::new("true")) {
         let wished = Arc::clone(&wished);
         threads::start("input", move || {
-            // A read error counts as the end of the input.
+            // Treat a read error as the end of the input.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             deliver(&wished, ShutdownMode::Graceful);
         })?;

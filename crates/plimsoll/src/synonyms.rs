@@ -1,4 +1,4 @@
-//! Explains unknown flags by their meaning in other tools, and names the flag that does the same here.
+//! Explains unknown flags that other tools have, and suggests Plimsoll's flag with the same meaning.
 //!
 //! clap suggests a flag of similar spelling (`--cert` for `--cacert`); this table suggests the flag with the same
 //! meaning. It is used in errors only. A name that has the same meaning in all other tools can be an alias where the
@@ -15,8 +15,8 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use crate::flag_names;
 use crate::foreign_lines;
 
-/// Flags of other tools without dashes, and their counterparts, of which the first applies whose flags the command has.
-/// `{N}` stands for the typed value or, without one, for this very word.
+/// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first one that the command has is
+/// suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if there is none.
 type Synonym = (&'static [&'static str], &'static [&'static str]);
 
 /// Synonyms by subject: the load, the request, links, results.
@@ -105,7 +105,7 @@ const SYNONYMS: &[Synonym] = &[
         ],
         &["--warmup {TIME}"],
     ),
-    // Other tools expect a number of calls here.
+    // The value of these flags is a number of calls, which can't be converted to a time.
     (&["skip-first", "skipFirst"], &["--warmup 5s"]),
     (
         &[
@@ -570,11 +570,11 @@ const SYNONYMS: &[Synonym] = &[
     (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
 ];
 
-/// Flags of Plimsoll without a value, and what each means in other tools with a number: `-q 100` is a rate there.
+/// Flags of Plimsoll without a value whose names take a number in other tools, with that flag's counterpart.
 const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
-/// Flags of other tools that mean nothing here, with the reason.
+/// Flags of other tools without a counterpart in Plimsoll, with the reason.
 const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
     (
         &["retry", "retries", "max-retries", "retry-delay"],
@@ -593,7 +593,7 @@ const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
     ),
 ];
 
-/// Adds the counterpart of an unknown flag to its error. `command` is the command tree, `typed` the whole line.
+/// Adds the counterpart of an unknown flag to clap's error. `command` is the root command, `typed` the whole line.
 pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
@@ -622,7 +622,7 @@ pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Er
     with_tip(error, command, tip)
 }
 
-/// Replaces what clap suggests.
+/// Replaces clap's suggestion by `tip`, and shows the usage of `command`.
 fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
     error.remove(ContextKind::SuggestedArg);
     error.insert(
@@ -634,7 +634,7 @@ fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
     error
 }
 
-/// Returns the innermost command that was typed.
+/// Returns the innermost subcommand that the words name, or `command` itself.
 pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
@@ -657,7 +657,7 @@ pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
     known.flat_map(|(_, ours)| ours.iter().copied())
 }
 
-/// Returns whether `command` has the flags that a text names.
+/// Returns whether `command` has every flag that appears in `text`.
 fn has_all(command: &Command, text: &str) -> bool {
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts
@@ -679,7 +679,7 @@ fn has_all(command: &Command, text: &str) -> bool {
     short.is_none_or(has_short) && flag_names::named_in(text).all(has_long)
 }
 
-/// Returns the value of a flag in a line: attached, or the next word.
+/// Returns the value of a flag in a command line: attached (`-n5`, `--n=5`), or the next word.
 fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     let at = words.iter().position(|word| word.starts_with(flag))?;
     let attached = words[at][flag.len()..].trim_start_matches('=');
@@ -690,7 +690,7 @@ fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     next.filter(|next| !next.starts_with('-') && !next.contains("://"))
 }
 
-/// Replaces the placeholder of a text, if any, by the value. A value that has a unit keeps it.
+/// Replaces the placeholder in `text`, if there is one, by the value. Numbers without a unit get the placeholder's.
 fn fill_in(text: &str, value: Option<&str>) -> String {
     let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
         return text.to_owned();
@@ -718,7 +718,7 @@ fn fill_in(text: &str, value: Option<&str>) -> String {
     format!("{}{value}{unit}{rest}", &text[..begin])
 }
 
-/// Returns a switch of Plimsoll that was typed with a number, and the counterpart of both.
+/// Finds a flag of [`NUMBERED_SWITCHES`] followed by a number; returns the two words and their counterpart.
 fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)> {
     words.windows(2).find_map(|pair| {
         let (flag, ours) = NUMBERED_SWITCHES

@@ -1,8 +1,8 @@
 //! Exports metrics during a run (`--telemetry`), and spans after it ([`spans`]).
 //!
 //! A thread with lower priority than the workers answers scrapes (OpenMetrics text) or posts metrics (OTLP over HTTP)
-//! after every interval. The load never waits for that thread: figures are cumulative, so the next post includes
-//! intervals that a slow receiver missed.
+//! after every interval. The load never waits for that thread: figures are cumulative, so if a slow receiver misses
+//! intervals, the next post includes them.
 
 mod collector;
 pub(crate) mod spans;
@@ -30,37 +30,37 @@ use crate::reporter::Reporter;
 use crate::threads;
 use collector::{METRICS_SIGNAL, OtlpCollector};
 
-/// Niceness of the export thread, see nice(2).
+/// Niceness of the export thread (nice(2)).
 const EXPORT_NICENESS: i32 = 10;
-/// How long the end of a command waits for the post in flight and the final one together.
+/// Maximum time that the end of a command waits for the post in flight and the final post together.
 const FINAL_POST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of exported runs: the latest of a long search or ladder.
+/// Maximum number of exported runs; in a long search or ladder only the latest are exported.
 const MAX_RUNS: usize = 64;
 
-/// Metrics of runs by name, with the run's number within the command.
+/// Metrics of runs by name, each with the run's number within the command.
 type ReportedRuns = Arc<Mutex<BTreeMap<String, (u64, RunningTotals)>>>;
 
 /// The telemetry of one command.
 #[derive(Debug)]
 struct Telemetry {
     runs: ReportedRuns,
-    /// Counts intervals; closing it ends the thread.
+    /// Number of intervals so far, which wakes the thread when it changes; dropping the sender ends the thread.
     interval_count: Option<watch::Sender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The telemetry of this process, if requested.
+/// The telemetry of this process; `None` if it was not requested.
 static TELEMETRY: Mutex<Option<Telemetry>> = Mutex::new(None);
 
 fn lock_telemetry() -> MutexGuard<'static, Option<Telemetry>> {
     TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Exports the runs of this process from here on. `wanted` is an address to listen on for scrapes, or the URL of a
-/// collector, which gets `headers`.
+/// Starts the export of this process's runs. `wanted` is an address to listen on for scrapes, or the URL of a
+/// collector, which is sent `headers`.
 ///
 /// # Errors
-/// When it is neither, or the address is taken.
+/// When `wanted` is neither, or the address is in use.
 pub(crate) fn start(
     wanted: &str,
     headers: &[String],
@@ -71,7 +71,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Exports the metrics of one run, if telemetry was requested.
+/// Reporter that exports the metrics of one run if telemetry was requested.
 pub(crate) struct RunTelemetry<'a>(&'a Plan);
 
 impl RunTelemetry<'_> {
@@ -91,7 +91,7 @@ impl Reporter for RunTelemetry<'_> {
     }
 }
 
-/// Exports the final figures and ends the thread.
+/// Exports the final figures and ends the export thread.
 pub(crate) fn end() {
     let last = lock_telemetry().take();
     drop(last);
@@ -104,6 +104,8 @@ enum TelemetrySink {
 }
 
 impl Telemetry {
+    /// Starts the export thread.
+    ///
     /// # Errors
     /// When the thread can't be started.
     fn start(wanted: TelemetrySink) -> Result<Telemetry, Failure> {
@@ -148,7 +150,7 @@ impl Drop for Telemetry {
     fn drop(&mut self) {
         self.interval_count = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was already reported.
+            // Ignore a panic of the thread, which the panic hook has already reported.
             let _ = thread.join();
         }
     }
@@ -191,7 +193,7 @@ impl TelemetrySink {
     }
 }
 
-/// Body of the export thread.
+/// Runs the export thread until the command ends.
 fn export(wanted: TelemetrySink, runs: &ReportedRuns, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, EXPORT_NICENESS);
@@ -236,7 +238,7 @@ fn page(runs: &ReportedRuns, path: &str) -> Response<String> {
     response
 }
 
-/// Posts metrics after every interval until the command ends, and then once more, within the final timeout.
+/// Posts metrics after every interval until the command ends, and then once more within [`FINAL_POST_TIMEOUT`].
 async fn post(
     collector: &OtlpCollector,
     runs: &ReportedRuns,
@@ -271,7 +273,7 @@ async fn post_all(
             let all = runs.values().map(|(_, run)| run);
             MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };
-        // Report the first failure only.
+        // Print only the first failure of all posts.
         let posted = collector.post(&client, &metrics).await;
         let refusal = posted.map_or_else(Some, |partial| Some(partial?.reason));
         if let Some(why) = refusal

@@ -4,6 +4,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::failure::Failure;
 
+/// Starts a thread with a name.
+///
 /// # Errors
 /// When the thread can't be started.
 pub(crate) fn start(

@@ -1,4 +1,4 @@
-//! Compares two versions of a service, for `plimsoll track`: finds the commits, builds each in a work tree of its own,
+//! Compares two versions of a service, for `plimsoll track`: finds the commits, builds each in a separate work tree,
 //! and measures their servers side by side as a ladder of two rungs.
 
 mod bisection;

@@ -1,4 +1,4 @@
-//! Rejects unknown variables: a misspelt name is an error instead of a flag that is silently ignored.
+//! Rejects unknown environment variables, so that a misspelt name is an error and not silently ignored.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,16 @@ use crate::stopping::END_WITH_INPUT;
 
 const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
-/// Variables that belong to no flag.
+/// Known variables that don't set a flag.
 const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", END_WITH_INPUT, LIMITS_VARIABLE];
 
-/// Prefix of variables with secret metadata values of plans.
+/// Prefix of variables with secret values of metadata in plans.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
 
+/// Checks all variables whose names start with `PLIMSOLL_`.
+///
 /// # Errors
-/// When a variable `PLIMSOLL_…` belongs to no flag of any command.
+/// When a variable sets no flag of any command.
 pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
         name.starts_with(VARIABLE_PREFIX)
@@ -60,8 +62,8 @@ fn collect(command: &Command, known: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns whether Kubernetes may have set this variable: it sets some for every service in every container, and
-/// those of a service named `plimsoll` or `plimsoll-…` start like Plimsoll's own.
+/// Returns whether Kubernetes may have set this variable. Kubernetes sets variables for every service in every
+/// container; those for a service named `plimsoll` or `plimsoll-…` start with `PLIMSOLL_`, too.
 fn is_set_by_kubernetes(name: &str) -> bool {
     name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_")
 }

@@ -1,7 +1,7 @@
 //! The text of `--version`, from variables that `build.rs` sets.
 
-/// Version, build and libraries. The libraries are those of the lock file, which `cargo install` uses only with
-/// `--locked`.
+/// Version, build and library versions. The library versions are those in the lock file, which `cargo install` uses
+/// only with `--locked`.
 pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
@@ -14,7 +14,7 @@ pub(crate) const LONG_VERSION: &str = concat!(
     env!("VERSION_LIBRARIES"),
 );
 
-/// Returns the TLS library of client and servers and its cryptographic backend, with versions.
+/// Returns names and versions of the TLS library, which client and servers use, and of its cryptographic backend.
 pub(crate) fn tls() -> String {
     let libraries = env!("VERSION_LIBRARIES").split(", ");
     let mut named = libraries.filter(|l| l.starts_with("rustls ") || l.starts_with("aws-lc-rs "));

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::descriptors::descriptor_limit;
 
-/// The resource that is missing. Its message says what to do about it.
+/// The local resource that is missing. The error message says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalResourceError {
     /// File descriptors of this process.
@@ -28,13 +28,13 @@ pub enum LocalResourceError {
          net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
     )]
     Ports,
-    /// Ports, or a source address of the family: the system reports both with one error.
+    /// Either ports or a source address of the target's family: the system reports both with the same error.
     #[error(
         "this machine ran out of ports for the address pair, or has no address of its family: widen \
          net.ipv4.ip_local_port_range, or give it an address"
     )]
     PortsOrAddress,
-    /// A source address from which the other address can be reached.
+    /// A source address from which the target's address can be reached.
     #[error(
         "this machine has no source address for the connection: give it one of the same family (IPv6 may be turned off)"
     )]
@@ -51,10 +51,10 @@ pub enum LocalResourceError {
     /// A further thread of this process, for resolving names.
     #[error("this process can't start more threads: raise `ulimit -u`")]
     Threads,
-    /// Anything else that failed before the socket was connected.
+    /// Any other failure before the socket was connected.
     #[error("this machine refused a socket for the connection: {0}: check its security policy")]
     Socket(Errno),
-    /// Permission of this machine's security policy.
+    /// Permission, which this machine's security policy denies.
     #[error(
         "this machine does not permit the connection: check its security policy and its routes"
     )]
@@ -97,7 +97,7 @@ impl LocalResourceError {
         }
     }
 
-    /// Refines the error of a connection to `to` as far as the cause can be determined.
+    /// Replaces the error of a connection to `to` with a more precise one if the cause can be determined.
     pub fn refine_connect_error(error: io::Error, to: SocketAddr) -> io::Error {
         let shortage = match Errno::from_io_error(&error) {
             Some(Errno::ADDRNOTAVAIL) => LocalResourceError::probe_address(to),
@@ -108,8 +108,8 @@ impl LocalResourceError {
         shortage.to_io_error(&error)
     }
 
-    /// Does the same as [`LocalResourceError::refine_connect_error`], for an error that was returned before anything
-    /// was sent.
+    /// Does the same as [`LocalResourceError::refine_connect_error`] for an error that the system returned before it
+    /// sent anything.
     pub(super) fn refine_immediate_error(error: io::Error, to: SocketAddr) -> io::Error {
         match Errno::from_io_error(&error) {
             Some(Errno::ACCESS) => LocalResourceError::Permission.to_io_error(&error),
@@ -117,7 +117,7 @@ impl LocalResourceError {
         }
     }
 
-    /// Refines the error of binding to `source` with a port that the system chooses.
+    /// Replaces the error of binding to `source`, with a port chosen by the system, with a more precise one.
     pub(super) fn refine_bind_error(error: io::Error, source: IpAddr) -> io::Error {
         match Errno::from_io_error(&error) {
             Some(Errno::ADDRNOTAVAIL) => LocalResourceError::Source(source).to_io_error(&error),
@@ -125,8 +125,8 @@ impl LocalResourceError {
         }
     }
 
-    /// Determines whether a port or a source address is missing, by connecting a datagram socket: it has
-    /// ports of its own, uses the same addresses, and sends nothing.
+    /// Determines whether ports or a source address are missing, by connecting a datagram socket: UDP has its own port
+    /// range, uses the same addresses, and sends nothing on connect.
     fn probe_address(to: SocketAddr) -> LocalResourceError {
         let asked = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), None);
         match asked.and_then(|socket| socket.connect(&to.into())) {
@@ -138,9 +138,9 @@ impl LocalResourceError {
         }
     }
 
-    /// Returns the same as [`LocalResourceError::of`], for errors of libraries that resolve names themselves.
+    /// Does the same as [`LocalResourceError::of`] for errors of libraries that resolve names themselves.
     pub fn of_library_error(error: &io::Error) -> Option<LocalResourceError> {
-        // Such an error has no errno, so the standard library's message is compared.
+        // The library's error has no errno, so its message is compared with the standard library's.
         let text = "failed to lookup address information";
         LocalResourceError::of(error).or_else(|| {
             let is_of_look_up = error.to_string().starts_with(text);
@@ -150,8 +150,8 @@ impl LocalResourceError {
         })
     }
 
-    /// Refines the error of a lookup. A resolver that cannot open a file reports existing names as missing,
-    /// so its result is ignored while this process has no free descriptor.
+    /// Replaces the error of a lookup with a more precise one. A resolver that cannot open a file reports existing
+    /// names as missing, so its result is ignored while this process has no free descriptor.
     pub(super) fn refine_lookup_error(error: io::Error) -> io::Error {
         match LocalResourceError::of(&error).or_else(LocalResourceError::probe_descriptors) {
             Some(shortage) => shortage.to_io_error(&error),
@@ -165,7 +165,7 @@ impl LocalResourceError {
         opened.err().as_ref().and_then(LocalResourceError::of)
     }
 
-    /// Refines the error of a socket that was not connected yet, which is always local.
+    /// Replaces the error of a socket that was not connected yet with a more precise one; it is always a local error.
     pub(crate) fn refine_socket_error(error: io::Error) -> io::Error {
         match (LocalResourceError::of(&error), Errno::from_io_error(&error)) {
             (None, Some(errno)) => LocalResourceError::Socket(errno).to_io_error(&error),
@@ -178,7 +178,7 @@ impl LocalResourceError {
         LocalResourceError::Threads.to_io_error(error)
     }
 
-    /// Wraps this shortage into an error of the original kind.
+    /// Wraps this shortage into an I/O error of the same kind as `was`.
     fn to_io_error(self, was: &io::Error) -> io::Error {
         io::Error::new(was.kind(), self)
     }

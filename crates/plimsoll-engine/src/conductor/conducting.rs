@@ -1,4 +1,4 @@
-//! The conductor itself: starts the load on all workers at once, and merges the intervals that they hand over.
+//! The [`Conductor`]: starts the load on all workers at once, and merges the intervals that they send.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Conductor<'a, 'o> {
     pub(super) machine: MachineMeter,
     pub(super) idle_memory: Option<IdleMemorySampler>,
     pub(super) shard: Shard,
-    /// Other loads run in this process, so the process's CPU time is not this load's.
+    /// Whether other loads run in this process, so that the process's CPU time is not this load's alone.
     pub(super) shares_process: bool,
     pub(super) token_counter: Option<TokenCounter>,
     pub(super) intervals: IntervalMerger,
@@ -40,7 +40,7 @@ pub(super) struct Conductor<'a, 'o> {
 }
 
 impl Drop for Conductor<'_, '_> {
-    /// Stops the workers if the observer panics, since nothing else would.
+    /// Stops the workers if the observer panics, since the panic alone would not stop them.
     fn drop(&mut self) {
         if thread::panicking() {
             end_at_once(&self.shared.stop);
@@ -175,7 +175,8 @@ impl Conductor<'_, '_> {
         let all = self.negotiated.take().into_iter().chain(from.negotiated);
         self.negotiated = all.reduce(NegotiatedTls::with);
         let (recorded, requests) = IntervalRecord::recorded(&from.recorded);
-        // The run format stores microseconds: rounded here, so that figures from memory and from files are equal.
+        // The run format stores microseconds. Rounding here makes figures equal whether they come from memory or from
+        // files.
         let end = Duration::from_micros(from.end_ns / 1000);
         let length = Duration::from_nanos(from.length_ns).min(end);
         let record = IntervalRecord {
@@ -208,7 +209,7 @@ impl Conductor<'_, '_> {
         (worker / self.shard.of) as usize
     }
 
-    /// Passes on the intervals that all workers have completed.
+    /// Reports the intervals that all workers have completed to the observer.
     fn emit(&mut self) {
         while let Some((mut record, requests)) = self.intervals.next(None) {
             self.read_memory();

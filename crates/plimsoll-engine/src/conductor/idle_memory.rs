@@ -10,7 +10,7 @@ use plimsoll_model::run::{MemoryPhase, MemoryReading};
 use crate::memory;
 use crate::resources::WatchedProcesses;
 
-/// Delay before the memory of idle connections is read: the server may still be setting up the last of them.
+/// Delay before the memory of idle connections is read, because the server may still be setting up the last ones.
 const SETTLING_TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct IdleMemorySampler {
@@ -21,7 +21,7 @@ pub(super) struct IdleMemorySampler {
 }
 
 impl IdleMemorySampler {
-    /// Makes a sampler and reads the memory without any connection.
+    /// Creates a sampler and takes the first reading, without any connection.
     pub(super) fn before(
         client: &WatchedProcesses,
         server: Option<&WatchedProcesses>,
@@ -40,7 +40,8 @@ impl IdleMemorySampler {
         thread::sleep(SETTLING_TIME);
     }
 
-    /// Reads the memory with open connections. The reading is dropped if the number of connections changed meanwhile.
+    /// Reads the memory with open connections. Discards the reading if the number of connections has changed in the
+    /// meantime.
     pub(super) fn read(&mut self, open: impl Fn() -> u64) {
         let connections = open();
         let reading = self.reading(MemoryPhase::Held, connections);

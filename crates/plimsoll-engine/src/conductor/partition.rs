@@ -1,5 +1,5 @@
 //! Division of a plan among processes and their workers: pure arithmetic, except for the number of cores and
-//! descriptors that this process may use.
+//! descriptors available to this process.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::error::EngineError;
 use crate::event_loop::WorkerShare;
 use crate::script::MAX_LINKS;
 
-/// Returns how many connections the calls of `plan` have open at once, as far as that is known beforehand.
+/// Returns how many connections the calls of `plan` have open at the same time; 0 if that is not known beforehand.
 pub fn connections_at_once(plan: &Plan) -> u64 {
     match plan.load.reuse {
         ConnectionReuse::Always => u64::from(plan.load.connections),
@@ -21,7 +21,8 @@ pub fn connections_at_once(plan: &Plan) -> u64 {
     }
 }
 
-/// Returns how many connections the scripts of a plan's users have open at once, as far as that is known beforehand.
+/// Returns how many connections the scripts of a plan's users have open at the same time; 0 if that is not known
+/// beforehand.
 pub fn connections_of_scripts(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
     clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
@@ -33,7 +34,7 @@ pub(super) struct RunShape {
     pub(super) max_workers: u32,
     /// Number of calls that a script makes; they are started together and counted one by one.
     pub(super) calls_per_script: u64,
-    /// Connections that this process makes before the load.
+    /// Connections that this process opens before the load.
     pub(super) wanted: u64,
     pub(super) trace: bool,
     /// Whether connections are mostly idle, so that their memory is measured.
@@ -53,11 +54,11 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
     if let Some(workers) = plan.load.workers {
         return u32::from(workers).clamp(1, most);
     }
-    // With a divided limit, one worker could be at its limit while another has capacity.
+    // If the limit were divided among workers, one of them could reach its part while another has capacity.
     if plan.load.in_flight_limit.is_some() {
         return 1;
     }
-    // All calls of a short batch are sent by one worker, whose CPU time is then that of the batch.
+    // A single worker sends all calls of a short batch, so that its CPU time is that of the batch.
     if (plan.load.batches).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {
         return 1;
     }
@@ -101,7 +102,7 @@ pub(super) fn shares(
         .collect()
 }
 
-/// Descriptors that a process needs in addition to its connections.
+/// Descriptors that a process needs in addition to those of its connections.
 const RESERVED_PROCESS_DESCRIPTORS: u64 = 64;
 
 /// Returns how many connections this process may have under its limit of open descriptors.

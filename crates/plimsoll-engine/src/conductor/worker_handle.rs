@@ -24,7 +24,7 @@ pub(super) struct SharedRunState {
 
 pub(super) enum WorkerMessage {
     Established(ConnectSummary),
-    /// An interval, with the CPU time that the worker's thread used in it, in nanoseconds.
+    /// A completed interval, and the CPU time in nanoseconds that the worker's thread used in it.
     Interval(Box<WorkerInterval>, u64),
     Failed(io::Error),
     /// The worker with this number panicked.

@@ -1,4 +1,4 @@
-//! The interface between the event loop and the user of its connections.
+//! The interface between the event loop and its client, the code that uses its connections.
 //!
 //! There are two implementations: drivers ([`crate::worker`]: one connection carries many calls) and scripts
 //! ([`crate::script::worker`]: one simulated user has several connections). The loop is generic over its
@@ -14,46 +14,46 @@ use crate::loss::ConnectionLoss;
 use crate::network::{ResolveResult, SocketReady, SocketToken};
 use crate::tls::TlsClient;
 
-/// The state that a client keeps, and its fixed properties.
+/// The state and fixed properties of a client.
 pub trait LoopClient {
     /// State that the client stores with each connection.
     type ConnectionData;
-    /// Identifies the purpose of a requested connection.
+    /// An identifier of the purpose of a requested connection.
     type ConnectRequest: Copy;
-    /// Whether warm-up calls count towards the plan's number of calls.
+    /// Whether warm-up calls count towards the number of calls that the plan sets.
     const WARMUP_COUNTS: bool;
-    /// Whether the loop runs one more iteration when everything has ended, to count late answers.
+    /// Whether the loop runs one more iteration after everything has ended, to count late answers.
     const AWAITS_LATE_ANSWERS: bool;
 
-    /// Returns the TLS settings for connections to a target, by its number; `None` for plaintext.
+    /// Returns the TLS settings for connections to the target with this number; `None` for plaintext.
     fn tls(&self, target: usize) -> Option<&TlsClient>;
 
-    /// Returns the trace ids that requests carry, if they carry any.
+    /// Returns the trace ids that requests carry, if any.
     fn trace_ids(&self) -> Option<TraceIds>;
 
     /// Returns the number of calls in flight.
     fn in_flight(&self) -> u64;
 
-    /// Returns the number of due calls whose own connection is being made.
+    /// Returns the number of due calls for which a connection is being established.
     fn connecting(&self) -> u64 {
         0
     }
 
-    /// Returns whether bytes wait to be written.
+    /// Returns whether there are bytes to be written.
     fn is_dirty(&self) -> bool {
         false
     }
 
-    /// Returns whether the plan's drain time bounds calls that are in flight at the load's end; otherwise
-    /// they end by themselves.
+    /// Returns whether the plan's drain time limits calls that are in flight at the load's end; otherwise they end on
+    /// their own.
     fn is_bounded_by_drain(&self, share: &WorkerShare) -> bool;
 }
 
-/// Whether a requested connection can be started.
+/// The decision whether a requested connection can be started.
 pub enum ConnectDecision {
     /// Start it now.
     Start,
-    /// Keep it, and all requests behind it, in the queue.
+    /// Keep the request and all later ones in the queue.
     Defer,
     /// Drop the request: the connection is no longer needed.
     Drop,
@@ -68,7 +68,7 @@ pub trait LoopHandler<W> {
     /// Serves a ready socket whose TCP connection is established.
     fn serve(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady);
 
-    /// Called when a TCP connection is established; the TLS handshake, if any, has begun.
+    /// Called when a TCP connection is established; the TLS handshake, if there is one, has begun.
     fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time);
 
     /// Called when a connection was lost or could not be established.
@@ -80,7 +80,7 @@ pub trait LoopHandler<W> {
         now: Time,
     );
 
-    /// Returns why a connected peer has not become ready before the connect timeout; used in the error message.
+    /// Returns the reason why a connected peer has not become ready before the connect timeout, for the error message.
     fn pending_reason(&self, _index: u32) -> Option<&'static str> {
         None
     }
@@ -110,8 +110,8 @@ pub trait LoopHandler<W> {
     /// Handles expired timers, including those of the loop's connections and connection races.
     fn expire(&mut self, control: &mut impl WorkerControl, now: Time);
 
-    /// Called when the load's time was up at `end`: nothing new is started, and calls without an end of their
-    /// own are ended.
+    /// Called when the load has ended, at `end`: no new call is started, and calls that would not end on their own are
+    /// ended.
     fn load_ended(&mut self, _control: &mut impl WorkerControl, _end: Time, _now: Time) {}
 
     /// Open loop: starts a call that is due, or puts it into the backlog.
@@ -132,7 +132,7 @@ pub trait LoopHandler<W> {
     /// Called when all due calls have been started: flushes pending connects and writes.
     fn flush(&mut self, control: &mut impl WorkerControl);
 
-    /// Returns whether nothing is in flight.
+    /// Returns whether no call is in flight or waiting.
     fn is_idle(&self) -> bool;
 
     /// Ends the run: counts unfinished calls with `outcome` and closes all connections.

@@ -1,5 +1,5 @@
-//! Establishing and removing connections: started at the plan's rate, raced if a name has several addresses,
-//! and given up after the connect timeout. Both clients of the event loop use this.
+//! Establishment and removal of connections. Connections are started at the plan's rate, raced if a name has several
+//! addresses, and abandoned after the connect timeout. Both clients of the event loop use this module.
 
 use plimsoll_model::measure::Count;
 use plimsoll_model::{Outcome, Time};
@@ -83,8 +83,8 @@ where
         }
     }
 
-    /// Connects to the target's only address, or starts a race to several. `number` counts connections over
-    /// all workers and processes.
+    /// Connects to the target's only address, or starts a race between several. `number` is unique across all workers
+    /// and processes.
     pub(crate) fn connect(
         &mut self,
         control: &mut impl WorkerControl,
@@ -112,10 +112,10 @@ where
         }
     }
 
-    /// Prefetches connections that are served soon, so that they are cached by then.
+    /// Prefetches connections that will be served soon, so that they are in the cache by then.
     #[inline]
     pub(super) fn prefetch_ready(&self, soon: &[SocketReady]) {
-        /// How many sockets in advance a connection is prefetched.
+        /// Number of sockets by which prefetching is ahead of serving.
         const PREFETCH_DISTANCE: usize = 4;
         if let Some(next) = soon.get(PREFETCH_DISTANCE) {
             self.prefetch_connection(next.token.0 as u32);
@@ -148,7 +148,7 @@ where
                 return;
             }
             self.finish_connect(control, index);
-            // A server that speaks first or closes at once may already have done so, and sockets report that
+            // A server that sends first or closes at once may already have done so, and the poller reports each event
             // only once.
             let spoke = ready.readable || ready.hangup;
             if !spoke || self.find_live(ready.token).is_none() {
@@ -226,7 +226,7 @@ where
         }
     }
 
-    /// Records a failed connection for the addresses that were tried, which may exclude them.
+    /// Records a failed connection at the addresses that were tried, which may exclude these addresses.
     pub(crate) fn record_connect_failure(
         &mut self,
         index: u32,
@@ -244,7 +244,7 @@ where
         );
         let addresses = &mut self.addresses[usize::from(target)];
         addresses.failed(place, why, stage, now, &mut self.recorder);
-        // Attempts that were still running count as timed out.
+        // Attempts that were still running are counted as timed out.
         self.time_out_race(token, now);
     }
 
@@ -297,7 +297,7 @@ where
         Some(connection)
     }
 
-    /// Closes the socket of a connection, and counts its bytes if the load asks for that.
+    /// Closes the socket of a connection, and counts its bytes if the load requires it.
     pub(crate) fn close_socket(&mut self, socket: Option<N::Socket>) {
         let Some(socket) = socket else { return };
         if self.share.load.count_bytes

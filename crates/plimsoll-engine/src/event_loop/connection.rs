@@ -1,9 +1,9 @@
 //! One connection of a worker: its socket, its TLS session and its state. Both clients of the event loop use
 //! [`Connection`].
 //!
-//! Buffers belong to the worker; a connection stores only unsent bytes, and none when it is idle. Replies to
-//! a peer that does not read are bounded: beyond [`MAX_REPLY_BYTES`] bytes the socket is not read until they have
-//! been sent.
+//! Buffers belong to the worker. A connection stores only unsent bytes, so it stores nothing when it is idle. Replies
+//! to a peer that does not read are bounded: above [`MAX_REPLY_BYTES`], the socket is not read until they have been
+//! sent.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::loss::ConnectionLoss;
 use crate::network::{Network, SocketToken, SocketWriter};
 use crate::tls::{SessionError, TlsClient, TlsSession};
 
-/// Maximum bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) before
+/// Maximum number of bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) above which
 /// reading is paused. One more read may exceed it.
 pub(crate) const MAX_REPLY_BYTES: u32 = 64 << 10;
 
@@ -30,7 +30,7 @@ pub(crate) enum ConnectionState {
     /// The transport is established; the protocol's greeting has not been answered.
     Greeting,
     Open,
-    /// Takes no new calls and is closed when its last call has ended.
+    /// Accepts no new calls and is closed when its last call has ended.
     Draining,
 }
 
@@ -49,30 +49,30 @@ impl ConnectionState {
     }
 }
 
-/// Whether a request is sent as TLS early data (0-RTT, RFC 8446 §2.3).
+/// The use of TLS early data for a connection's first request (0-RTT, RFC 8446 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlyDataState {
     Unused,
-    /// Early data is used; the number of bytes of the outbox that have been sealed as such.
+    /// Early data is used; contains the number of bytes of the outbox that have been sealed as early data.
     Sent(u32),
     Accepted,
-    /// The server rejected the early data, so it was sent again after the handshake.
+    /// The server rejected the early data, so the request was sent again after the handshake.
     Rejected,
 }
 
-/// Fields that every call needs come first, in as few cache lines as possible: with thousands of connections
-/// none of them is cached when it is served. Fields used only while connecting come last.
+/// One connection. Fields that every call needs come first, in as few cache lines as possible: with thousands of
+/// connections, none of them is cached when a connection is served. Fields used only while connecting come last.
 #[repr(C)]
 pub(crate) struct Connection<O, S> {
     pub(crate) generation: u32,
-    /// Index of its address among those of its target; [`NO_ADDRESS`] before one is chosen.
+    /// Index of the connection's address among those of its target; [`NO_ADDRESS`] before one is chosen.
     pub(crate) address_index: u32,
     pub(crate) socket: Option<S>,
-    /// Upper bound of the unsent bytes that are replies to what the peer sent.
+    /// Upper bound of the number of unsent bytes that reply to the peer's messages.
     reply_bytes: u32,
     /// `None` over plain TCP.
     pub(crate) tls: Option<Box<TlsSession>>,
-    /// Bytes of the protocol that have not been written (or sealed) yet.
+    /// Bytes of the protocol that have not been written to the socket, or sealed by TLS, yet.
     pub(crate) out: Vec<u8>,
     written: usize,
     trace: Option<Box<ConnectionTrace>>,
@@ -81,10 +81,10 @@ pub(crate) struct Connection<O, S> {
     /// The target's number in the network.
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
-    /// Reading is paused because too many reply bytes are unsent.
+    /// Whether reading is paused because too many reply bytes are unsent.
     read_paused: bool,
-    /// The errno of the failed write; 0 if no write failed, or its error had no errno. The kernel reports it only
-    /// once: later reads return end of stream.
+    /// The errno of the failed write; 0 if no write failed, or if the error had no errno. The kernel reports an error
+    /// only once: later reads return end of stream.
     write_errno: u16,
     /// The client's state for this connection.
     pub(crate) data: O,
@@ -95,7 +95,7 @@ pub(crate) struct Connection<O, S> {
 /// State for tracing a connection's bytes.
 struct ConnectionTrace {
     tracer: Box<dyn Tracer>,
-    /// Bytes of the outbox that have been traced.
+    /// Number of bytes of the outbox that have been traced.
     sent: usize,
 }
 
@@ -139,7 +139,7 @@ impl<O, S> Connection<O, S> {
         self.state = ConnectionState::Connecting;
     }
 
-    /// Records that TCP is established and begins the TLS handshake, if there is one.
+    /// Records that the TCP connection is established and begins the TLS handshake, if there is one.
     pub(crate) fn connected(&mut self, tls: Option<TlsSession>, now: Time) {
         self.phases.connect_ns = self.lap(now);
         if let Some(session) = tls {
@@ -153,28 +153,28 @@ impl<O, S> Connection<O, S> {
         Duration::from_nanos(now.since(self.phase_began))
     }
 
-    /// Returns the number of unsent bytes. Bytes inside the TLS library are not counted: it accepts no more
-    /// while it holds any.
+    /// Returns the number of unsent bytes, except for those inside the TLS library, which accepts no more while it has
+    /// any.
     pub(crate) fn unsent(&self) -> usize {
         let sealed = self.tls.as_ref().map_or(0, |session| session.unsent());
         self.out.len() - self.written + sealed
     }
 
-    /// Returns true once when reading may resume after a pause: unread bytes may be pending that no event
-    /// will report again.
+    /// Returns true once when reading may resume after a pause. There may be unread bytes that no further event will
+    /// report.
     pub(crate) fn take_resumed(&mut self) -> bool {
         self.read_paused
             && self.reply_bytes <= MAX_REPLY_BYTES / 2
             && std::mem::take(&mut self.read_paused)
     }
 
-    /// Counts `bytes` more of the outbox as replies.
+    /// Counts another `bytes` bytes of the outbox as replies.
     #[inline]
     pub(crate) fn add_reply_bytes(&mut self, bytes: usize) {
         self.reply_bytes = self.reply_bytes.saturating_add(bytes as u32);
     }
 
-    /// Counts everything unsent as replies; after a write error nothing is counted.
+    /// Counts all unsent bytes as replies; after a write error, none.
     pub(crate) fn count_all_as_replies(&mut self) {
         self.reply_bytes = 0;
         if !self.write_failed {
@@ -197,7 +197,7 @@ impl<O, S> Connection<O, S> {
         Some(network.read(socket, buffer))
     }
 
-    /// Writes the pending bytes, in one system call where the socket accepts them all.
+    /// Writes the pending bytes, in one system call if the socket accepts them all.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if self.trace.is_some() {
@@ -206,7 +206,7 @@ impl<O, S> Connection<O, S> {
             self.write(network)
         }
         if self.write_failed {
-            // Unsendable replies no longer pause reading: the peer's last bytes may say why.
+            // Replies that cannot be sent must not pause reading: the peer's last bytes may explain the failure.
             self.reply_bytes = 0;
         } else if self.reply_bytes > 0 {
             self.reply_bytes = self
@@ -243,10 +243,11 @@ impl<O, S> Connection<O, S> {
                     (self.state, self.early_data)
                 {
                     let more = session.seal_early(&self.out[sealed as usize..]);
-                    // Bounded by the ticket's max_early_data_size, a u32 (RFC 8446 §4.6.1).
+                    // The cast is lossless: the length is bounded by the ticket's max_early_data_size, a u32 (RFC 8446
+                    // §4.6.1).
                     self.early_data = EarlyDataState::Sent(sealed + more as u32);
                 }
-                // Sealing more while the socket is full would only move the unsent bytes.
+                // While the socket is full, sealing would only move the unsent bytes to another buffer.
                 let ready = self.state != ConnectionState::Handshaking && session.has_room();
                 if ready && !self.out.is_empty() {
                     session.seal(&self.out);
@@ -267,7 +268,7 @@ impl<O, S> Connection<O, S> {
         };
         match flushed {
             Ok(()) => {
-                // During a TLS handshake the outbox waits for the keys.
+                // During a TLS handshake the outbox is kept until the keys are available.
                 if self.state != ConnectionState::Handshaking {
                     self.out.clear();
                     self.written = 0;
@@ -285,13 +286,13 @@ impl<O, S> Connection<O, S> {
         self.write_errno = u16::try_from(errno).unwrap_or(0);
     }
 
-    /// Returns the write error, except for EPIPE, whose cause is found by reading.
+    /// Returns the write error; `None` for EPIPE, since reading reveals its cause.
     pub(crate) fn write_error(&self) -> Option<io::Error> {
         let errno = i32::from(self.write_errno);
         (errno != 0 && errno != libc::EPIPE).then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// Returns the loss of a connection that cannot be written to and whose received bytes give no reason.
+    /// Returns the failure of a connection that cannot be written to, if no received bytes explain it.
     pub(crate) fn write_loss(&self) -> ConnectionLoss {
         let Some(error) = self.write_error() else {
             return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");
@@ -305,8 +306,8 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Drops the written prefix of an outbox that never becomes empty. Done only past half, so that each byte
-    /// is moved at most once on average.
+    /// Drops the written prefix of an outbox that never becomes empty. This happens only when more than half is
+    /// written, so that each byte is moved at most once on average.
     fn forget_written(&mut self) {
         if self.written > self.out.len() / 2 {
             self.out.drain(..self.written);
@@ -314,8 +315,8 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Sends the pending bytes and, over TLS, close_notify (RFC 8446 §6.1), as far as the socket accepts them
-    /// without blocking.
+    /// Sends the pending bytes and, over TLS, close_notify (RFC 8446 §6.1), as far as the socket accepts them without
+    /// blocking.
     pub(crate) fn close_gracefully<N: Network<Socket = S>>(&mut self, network: &mut N) {
         self.flush(network);
         if let (
@@ -341,7 +342,7 @@ impl<O, S> Connection<O, S> {
         self.trace = Some(Box::new(ConnectionTrace { tracer, sent: 0 }));
     }
 
-    /// Traces what the driver has added to the outbox since the last call, and writes.
+    /// Traces the bytes that the driver has added to the outbox since the last call, and writes.
     #[cold]
     fn write_traced<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if let (Some(traced), false) = (&mut self.trace, self.write_failed) {
@@ -377,7 +378,7 @@ impl ConnectionTrace {
     }
 }
 
-/// Returns the loss of a connection whose TLS session failed with `fault`.
+/// Returns the failure of a connection whose TLS session failed with `fault`.
 pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> ConnectionLoss {
     let known = tls.map(|tls| tls.explained(fault).into());
     known.unwrap_or_else(|| ConnectionLoss::new(Outcome::TlsFailed, fault.to_string()))

@@ -4,7 +4,7 @@ use plimsoll_model::Outcome;
 
 use crate::error::EngineError;
 
-/// Counts of connections made before the load, and the first failure.
+/// Counts of connections established before the load, and the first failure.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectSummary {
     /// Connections that were established.
@@ -20,7 +20,7 @@ pub struct ConnectSummary {
 impl ConnectSummary {
     /// Adds the result of another worker or shard.
     pub fn add(&mut self, other: ConnectSummary) {
-        // Saturating: another shard's numbers are not trusted.
+        // Saturating, because another shard's numbers are not trusted.
         self.open = self.open.saturating_add(other.open);
         self.failed = self.failed.saturating_add(other.failed);
         self.failure = self.failure.take().or(other.failure);
@@ -30,7 +30,7 @@ impl ConnectSummary {
     /// Checks that the load can begin.
     ///
     /// # Errors
-    /// If connections were `wanted` to `url` before the load and none was established.
+    /// Returns an error if connections to `url` were wanted before the load and none was established.
     pub fn check(&self, url: &str, wanted: u64) -> Result<(), EngineError> {
         if wanted == 0 || self.open > 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! When a run's intervals end, and how much of each the loop spent waiting.
+//! The boundaries of a run's intervals, and the time that the loop spent waiting in each.
 
 use plimsoll_model::Time;
 use plimsoll_model::record::RecordedInterval;
@@ -15,7 +15,7 @@ pub(crate) struct IntervalClock {
     end: Time,
     began: Time,
     waited_ns: u64,
-    /// Calls in flight according to the intervals handed over: due minus ended and not started.
+    /// Calls in flight according to the intervals that were sent: due calls minus those that ended or were not started.
     unsettled: i64,
 }
 
@@ -35,7 +35,7 @@ impl IntervalClock {
     /// Counts a wait of `ns` nanoseconds after which `found` sockets were ready.
     #[inline]
     pub(crate) fn waited(&mut self, ns: u64, found: usize) {
-        /// A real sleep takes longer than this. Sockets found sooner were ready already, so the poll counts as work.
+        /// Minimum duration of a real sleep. Sockets found sooner were already ready, so the poll counts as work.
         const MIN_SLEEP_NS: u64 = 4_000;
         if found == 0 || ns > MIN_SLEEP_NS {
             self.waited_ns += ns;
@@ -47,8 +47,8 @@ impl IntervalClock {
         self.end
     }
 
-    /// Ends the interval of `worker` with the data `recorded` in it, and begins the next. Calls in flight are
-    /// derived from the records alone, so that they are right even after a panic.
+    /// Ends the interval of `worker`, which recorded `recorded`, and begins the next. The number of calls in flight is
+    /// derived from the records alone, so that it is right even after a panic.
     pub(crate) fn next(
         &mut self,
         worker: u32,
@@ -75,7 +75,7 @@ impl IntervalClock {
         };
         self.waited_ns = 0;
         self.began = now;
-        // A stall can span several interval ends; the interval is then longer.
+        // After a stall across several interval boundaries, the interval is longer.
         let index = over.end_ns / INTERVAL_NS;
         self.index = u32::try_from(index).unwrap_or(u32::MAX).max(self.index + 1);
         self.end = self

@@ -1,9 +1,8 @@
-//! Decides which calls are due: the open loop follows the schedule, the closed loop its clients.
+//! Decides which calls are due: an open loop follows the schedule, a closed loop its clients.
 //!
-//! An arrival is noticed when the loop first sees that it is due; the time from due to noticed is the
-//! generator's own lateness ("pacing"). The call starts when a connection has capacity; the time from due to
-//! started is the send delay ("lag"). The two differ when calls wait for a connection, which is not the
-//! generator's fault.
+//! An arrival is noticed when the loop first sees that it is due; the time until then is the generator's own delay
+//! ("pacing"). The call starts when a connection has capacity; the time until then is the send delay ("lag"). The two
+//! differ if calls wait for a connection, which is not the generator's fault.
 
 mod backlog;
 
@@ -23,7 +22,7 @@ use super::turns::ClosedLoopBatches;
 use crate::network::Network;
 use crate::resources::BatchMeter;
 
-/// How long calls in flight may continue after an interrupt.
+/// Maximum time that calls in flight may continue after an interrupt.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +30,12 @@ pub(crate) enum LoadPhase {
     /// Connections are being established; there is no load yet.
     Connecting,
     Loading,
-    /// No call is started any more; those in flight are awaited.
+    /// No call is started any more; the loop waits for those in flight.
     Draining,
     Ended,
 }
 
-/// Where calls come from: the schedule (open loop) or clients (closed loop).
+/// The source of calls: the schedule (open loop) or clients (closed loop).
 #[expect(clippy::large_enum_variant, reason = "there is one a worker")]
 pub(crate) enum CallSource {
     Open(OpenLoop),
@@ -48,16 +47,16 @@ pub(crate) struct OpenLoop {
     arrivals: ArrivalIter,
     /// The next arrival; `None` before the load, and after its last arrival.
     next: Option<Arrival>,
-    /// Calls that were due and could not start.
+    /// Calls that were due and could not start yet.
     backlog: Option<Backlog>,
-    /// End of the schedule: the run lasts until here although the last arrival is earlier.
+    /// End of the schedule: the run lasts until then, although the last arrival is earlier.
     end: Time,
-    /// Calls are released together at multiples of this time; if it is 0, each is released when it is due.
-    /// Nanoseconds.
+    /// Interval in nanoseconds at whose multiples due calls are released together; if it is 0, each call is released
+    /// when it is due.
     tick_ns: u64,
     /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
-    /// The CPU meter, where several loads alternate in batches and CPU is read for each.
+    /// The CPU meter, if several loads alternate in batches and CPU time is measured for each batch.
     pub(crate) batch_meter: Option<BatchMeter>,
 }
 
@@ -67,12 +66,12 @@ pub(crate) struct ClosedLoop {
     calls_issued: u64,
     /// Clients without a persistent connection that are ready to start a call.
     pub(crate) ready_clients: u32,
-    /// When further clients, which pause between two calls, become ready.
+    /// Clients that pause between two calls, with the time at which each becomes ready.
     pausing: TimerQueue<()>,
     stage_end: Time,
-    /// Clients with persistent connections are to start, at the beginning of the load or of a batch.
+    /// Whether clients with persistent connections must start, at the beginning of the load or of a batch.
     pub(crate) starts_persistent: bool,
-    /// Another load's batch is running, so no call is started.
+    /// Whether another load's batch is running, so that no call may start.
     is_paused: bool,
     pub(crate) batches: Option<Box<ClosedLoopBatches>>,
 }
@@ -119,8 +118,8 @@ impl CallSource {
         }
     }
 
-    /// Records that a connection became free `ns` nanoseconds after the target's answer arrived: queued calls
-    /// waited that much longer because of the generator.
+    /// Records that a connection became free `ns` nanoseconds after the target's answer arrived: the generator made
+    /// queued calls wait that much longer.
     #[inline]
     pub(crate) fn add_lateness(&mut self, ns: u64) {
         if let CallSource::Open(open) = self
@@ -130,7 +129,7 @@ impl CallSource {
         }
     }
 
-    /// Takes the backlog out to be changed; [`CallSource::put_back`] must follow.
+    /// Takes the backlog out for modification; [`CallSource::put_back`] must follow.
     pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
         match self {
             CallSource::Open(open) => open.backlog.take(),
@@ -177,17 +176,17 @@ impl CallSource {
 }
 
 impl OpenLoop {
-    /// Returns the time up to which due calls are released at `now`: the last tick, where calls are released together.
+    /// Returns the time until which due calls are released at `now`: the last tick if calls are released together.
     fn released_until(&self, start: Time, now: Time) -> Time {
         match self.tick_ns {
             0 => now,
-            // The last calls do not wait for a tick after the load's end.
+            // After the load's end, the last calls need not wait for a tick.
             _ if now >= self.ticks_end => now,
             tick => Time(now.0 - now.since(start) % tick),
         }
     }
 
-    /// Returns when the call that is due at `at` (from the load's start) is released.
+    /// Returns when a call that is due `at` nanoseconds after the load's start is released.
     fn release_time(&self, start: Time, at: u64) -> Time {
         let due = start.plus_nanos(at);
         match self.tick_ns {
@@ -198,8 +197,8 @@ impl OpenLoop {
         }
     }
 
-    /// Takes the next arrival of a load that began at `start`. Where the number of calls leaves out all further ones, the
-    /// load ends when the first of them would have been due, however long the stage was planned.
+    /// Moves to the next arrival of a load that began at `start`. If the number of calls cuts the schedule short, the
+    /// load ends when the first omitted call would have been due, however long the stage was planned.
     #[inline]
     fn advance(&mut self, start: Time) {
         self.next = self.arrivals.next();
@@ -349,7 +348,8 @@ where
         while closed.pausing.due(now).is_some() {
             closed.ready_clients += 1;
         }
-        // An immediate failure makes the client idle again, so only those idle now are started.
+        // A call that fails immediately makes its client ready again, so only the clients that are ready now are
+        // started.
         for _ in 0..closed.ready_clients {
             let Some(number) = self.take_call() else {
                 break;
@@ -361,8 +361,8 @@ where
         }
     }
 
-    /// Closed loop: takes one of the remaining calls, where their number is limited. Returns its number in
-    /// the run, or `None` if no call may start now.
+    /// Closed loop: takes one of the remaining calls, if their number is limited. Returns the call's number in the run,
+    /// or `None` if no call may start now.
     #[inline]
     pub(crate) fn take_call(&mut self) -> Option<u64> {
         if self.phase != LoadPhase::Loading {
@@ -395,7 +395,7 @@ where
         }
     }
 
-    /// Returns when the loop must act next without an arrival or a socket event: a stage or a batch ends, or a
+    /// Returns when the loop must next act without an arrival or a socket event: when a stage or batch ends, or a
     /// client's pause is over.
     pub(super) fn next_issue_time(&self) -> Time {
         let is_loading = self.phase == LoadPhase::Loading;

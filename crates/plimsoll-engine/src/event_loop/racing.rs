@@ -1,8 +1,8 @@
-//! Connecting to a name with several addresses: the attempts race (RFC 8305, "Happy Eyeballs", §5). The event
-//! loop's connecting code calls this.
+//! Connection attempts to a name with several addresses, which race (RFC 8305, "Happy Eyeballs", §5). The event loop's
+//! connecting code calls this.
 //!
-//! The next address is tried 250 ms after the previous one, or at once when that fails. The first established
-//! attempt wins and the others are closed. A connection to a single address bypasses this module.
+//! The next address is tried 250 ms after the previous one, or at once when the previous attempt fails. The first
+//! established attempt wins and the others are closed. A connection to a single address bypasses this module.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -16,19 +16,19 @@ use super::control::WorkerControl;
 use crate::addresses::classify_connect;
 use crate::network::{Network, SocketReady, SocketToken};
 
-/// RFC 8305 §8: the recommended Connection Attempt Delay.
+/// The recommended Connection Attempt Delay (RFC 8305 §8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Set in the tokens of race attempts and never in those of connections.
+/// Bit that is set in the tokens of race attempts and never in those of connections.
 const ATTEMPT_BIT: u64 = 1 << 63;
 
 /// All races of a worker.
 pub(crate) struct ConnectRaces<S> {
-    /// Races by the token of the connection that they are for.
+    /// Races, by the token of the connection that they establish.
     races: HashMap<SocketToken, ConnectRace<S>>,
-    /// The connection's token by that of its attempt.
+    /// The token of the connection to which an attempt belongs, by the attempt's token.
     attempts: HashMap<SocketToken, SocketToken>,
-    /// When the next attempt of each connection starts; sorted, because the delay is constant.
+    /// Times at which the next attempt of each connection starts, in order, because the delay is constant.
     timers: VecDeque<(Time, SocketToken)>,
     next_attempt: u64,
 }
@@ -37,7 +37,7 @@ struct ConnectRace<S> {
     target: u8,
     untried: VecDeque<u32>,
     running: Vec<RaceAttempt<S>>,
-    /// When the next attempt starts; timers for other times are obsolete.
+    /// The time at which the next attempt starts; timers for other times are obsolete.
     next_attempt_at: Time,
 }
 
@@ -75,7 +75,7 @@ impl<S> ConnectRaces<S> {
         None
     }
 
-    /// Closes all attempts for a connection.
+    /// Ends the race for a connection and closes all its attempts.
     pub(crate) fn abandon<N: Network<Socket = S>>(
         &mut self,
         connection: SocketToken,
@@ -104,7 +104,7 @@ impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
     Self: LoopHandler<C::ConnectRequest>,
 {
-    /// Starts a race for `connection` to the addresses whose indices are in `route`.
+    /// Starts a race for `connection` between the addresses whose indices are in `route`.
     pub(super) fn begin_race(
         &mut self,
         control: &mut impl WorkerControl,
@@ -149,7 +149,7 @@ where
             let token = SocketToken(ATTEMPT_BIT | races.next_attempt);
             match addresses.connect(place, token, &mut self.network) {
                 Ok(socket) => {
-                    // Tokens are not reused: an event of an earlier attempt may still be pending.
+                    // Tokens are not reused, because an event of an earlier attempt may still be pending.
                     races.next_attempt = (races.next_attempt + 1) & (ATTEMPT_BIT - 1) >> 1;
                     races.attempts.insert(token, connection);
                     race.running.push(RaceAttempt {
@@ -180,7 +180,7 @@ where
         }
     }
 
-    /// Serves a socket that belongs to a race attempt, or ignores one whose connection is gone.
+    /// Serves a socket that belongs to a race attempt; ignores it if its connection no longer exists.
     #[cold]
     pub(super) fn serve_attempt(&mut self, control: &mut impl WorkerControl, ready: SocketReady) {
         if !ready.writable {
@@ -206,7 +206,7 @@ where
             self.network.close(attempt.socket);
             return self.start_next_attempt(control, connection, Some((attempt.place, e)), now);
         }
-        // Attempts that started earlier and are not up count as timed out.
+        // Attempts that started earlier and are not established count as timed out.
         for slow in &race.running[..at] {
             let why = Outcome::ConnectTimeout;
             addresses.failed(slow.place, why, self.stage, now, &mut self.recorder);

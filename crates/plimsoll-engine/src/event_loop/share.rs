@@ -1,4 +1,4 @@
-//! The part of a load that one worker runs.
+//! The share of a load that one worker runs.
 
 use std::sync::Arc;
 
@@ -6,37 +6,37 @@ use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard};
 use plimsoll_model::record::CallSampler;
 use plimsoll_model::schedule::Schedule;
 
-/// Connections that may be establishing at once, over all workers of a run: fewer than any listen backlog,
-/// since a dropped SYN costs a second.
+/// Maximum number of connections that may be in the process of being established, over all workers of a run. It is
+/// lower than any listen backlog, since a dropped SYN costs a second.
 const MAX_CONNECTING: usize = 256;
 
-/// Minimum of these connections for a single worker, however many workers there are.
+/// Minimum share of [`MAX_CONNECTING`] that a single worker gets, however many workers there are.
 const MIN_CONNECTING: usize = 8;
 
-/// One worker's part of a run.
+/// One worker's share of a run.
 #[derive(Clone, Debug)]
 pub struct WorkerShare {
     /// This worker's index among all workers of all shards.
     pub index: u32,
-    /// Number of workers of all shards together.
+    /// Total number of workers of all shards.
     pub of: u32,
-    /// Persistent connections of this worker.
+    /// Number of this worker's persistent connections.
     pub connections: u32,
-    /// Closed loop: clients of this worker.
+    /// Closed loop: number of this worker's clients.
     pub clients: u32,
-    /// Calls of this worker that may be in flight, if the plan limits them; otherwise 0.
+    /// Maximum number of this worker's calls in flight, if the plan limits them; otherwise 0.
     pub in_flight: u32,
-    /// Closed loop: calls of this worker without warm-up; `None` if their number is not limited.
+    /// Closed loop: number of this worker's calls, not counting warm-up; `None` if it is not limited.
     pub calls: Option<u64>,
-    /// The plan's load, of which this is a part.
+    /// The load of the whole plan.
     pub load: Arc<LoadPlan>,
-    /// All arrivals; this worker takes every [`WorkerShare::of`]th.
+    /// The arrivals of all workers; this worker takes every [`WorkerShare::of`]th.
     pub schedule: Schedule,
-    /// Whether calls are also recorded one by one.
+    /// Whether calls are also recorded individually.
     pub keep_requests: bool,
-    /// Chooses the calls that are kept for spans; `None`: only the slowest are.
+    /// Chooses the calls that are kept for spans; with `None`, only the slowest calls are kept.
     pub sampler: Option<CallSampler>,
-    /// The wall-clock time at [`Time::ZERO`](plimsoll_model::Time::ZERO), nanoseconds since 1970; 0 where time is
+    /// The wall-clock time at [`Time::ZERO`](plimsoll_model::Time::ZERO), in nanoseconds since 1970; 0 if time is
     /// simulated.
     pub unix_zero_ns: u64,
     /// Whether the bytes of connections are traced to the log.
@@ -44,7 +44,7 @@ pub struct WorkerShare {
 }
 
 impl WorkerShare {
-    /// Returns the part of `load` that belongs to the worker at `place`.
+    /// Returns the share of `load` that belongs to the worker at `place`.
     pub fn at(place: Shard, load: Arc<LoadPlan>, seed: u64) -> WorkerShare {
         WorkerShare {
             index: place.index,
@@ -63,13 +63,14 @@ impl WorkerShare {
         }
     }
 
-    /// Returns whether the generator's own delay can be told apart: calls have due times and connections are kept.
+    /// Returns whether the generator's own delay can be measured separately: calls must have due times, and connections
+    /// must be kept.
     pub(crate) fn measures_lateness(&self) -> bool {
         matches!(self.load.arrivals, ArrivalModel::Open(_))
             && self.load.reuse != ConnectionReuse::Never
     }
 
-    /// Returns how many connections of this worker may be establishing at once.
+    /// Returns how many connections this worker may be establishing at the same time.
     pub(crate) fn max_connecting(&self) -> usize {
         (MAX_CONNECTING / self.of.max(1) as usize).max(MIN_CONNECTING)
     }

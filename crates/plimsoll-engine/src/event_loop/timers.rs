@@ -6,7 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use plimsoll_model::Time;
 
-/// Timers in the order of their times, each with a payload.
+/// Timers ordered by their times, each with a payload.
 pub(crate) struct TimerQueue<T>(BinaryHeap<Reverse<(Time, T)>>);
 
 impl<T: Ord> TimerQueue<T> {

@@ -1,5 +1,5 @@
-//! Alternating batches of a closed loop: its clients call for a fixed time while the other loads of the
-//! ladder are silent.
+//! Alternating batches of a closed loop: its clients send calls for a fixed time while the other loads of the ladder
+//! are paused.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use plimsoll_model::schedule::{Arrival, ArrivalIter};
 use super::share::WorkerShare;
 use crate::resources::BatchMeter;
 
-/// The batches of a closed loop: between them no call is started.
+/// The batches of a closed loop; no call is started between them.
 pub(crate) struct ClosedLoopBatches {
     beginnings: ArrivalIter,
     /// The next batch; `None` after the last.
@@ -20,7 +20,7 @@ pub(crate) struct ClosedLoopBatches {
     slot: Duration,
     /// End of the current batch: no call is started after it.
     pub(super) batch_end: Time,
-    /// When all calls of the last batch had ended; `None` while some may be in flight.
+    /// The time at which all calls of the last batch had ended; `None` while some may be in flight.
     ended_at: Option<Time>,
     /// The number of the batch that began last.
     number: u64,
@@ -52,7 +52,7 @@ impl ClosedLoopBatches {
         (self.next).map_or(Time::NEVER, |next| start.plus_nanos(next.at))
     }
 
-    /// Records that all calls of the batch have ended, by `now` at the latest.
+    /// Records that all calls of the current batch have ended, at `now` or earlier.
     pub(super) fn has_ended(&mut self, now: Time) {
         self.ended_at.get_or_insert(now);
     }

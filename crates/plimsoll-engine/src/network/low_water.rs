@@ -1,8 +1,8 @@
 //! `SO_RCVLOWAT` (socket(7)): makes a socket readable only when a number of bytes has arrived.
 //!
-//! In bulk transfers wake-ups cost more than encryption: a worker that is woken for every segment spends most
-//! of its CPU on that. Callers must know that the bytes will arrive, such as the rest of a body of known
-//! length; end of stream always wakes the worker.
+//! In bulk transfers, wake-ups cost more than encryption: a worker that is woken for every segment spends most of its
+//! CPU time on wake-ups. Callers must know that the bytes will arrive, such as the rest of a body of known length. End
+//! of stream always wakes the worker.
 
 #![expect(
     unsafe_code,
@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Returns the errors of setsockopt(2).
 pub(super) fn set(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     let value = c_int::try_from(bytes).unwrap_or(c_int::MAX).max(1);
-    // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to a
-    // `c_int` on this stack, and the length given is its size. The kernel only reads it.
+    // SAFETY: the descriptor is borrowed, and therefore open, for the whole call; the pointer is to a `c_int` on this
+    // stack, and `c_int`'s size is passed as the length. The kernel only reads it.
     let status = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,8 +1,8 @@
-//! The operating system's sockets under epoll, with waits that are exact to a microsecond.
+//! The operating system's sockets under epoll, with waits that are accurate to a microsecond.
 //!
-//! `epoll_pwait2` sleeps until a window before the arrival; then the loop polls without sleeping until it is
-//! due, so that answers in the window are seen at once. The window follows the measured oversleep of this
-//! machine, up to the plan's `spin`. mio is not used because epoll's plain timeout has millisecond
+//! `epoll_pwait2` sleeps until shortly before the next arrival; in the remaining window, the loop polls without
+//! sleeping, so that answers in the window are seen at once. The length of the window follows the measured oversleep of
+//! this machine, up to the plan's `spin`. mio is not used because the timeout of plain epoll has millisecond
 //! resolution.
 
 use std::io::{self, IoSlice, Write};
@@ -47,18 +47,18 @@ pub struct OsNetwork {
     next_source: usize,
     window: SpinWindow,
     resolvers: Vec<Resolver>,
-    /// The tunnel to each target, by its number; `None` where no proxy is used.
+    /// The proxy tunnel to each target, by the target's number; `None` if no proxy is used.
     tunnel_routes: Vec<Option<Arc<Tunnel>>>,
     tunnels: PendingTunnels,
     stamps: Option<ReceiveTimestamps>,
 }
 
 impl OsNetwork {
-    /// Makes a network for one thread; `targets` are resolved by [`Network::resolve`], and `first_source` is
-    /// the index of the first source address.
+    /// Creates a network for one thread; `targets` are resolved by [`Network::resolve`], and `first_source` is the
+    /// index of the first source address.
     ///
     /// # Errors
-    /// If the process has no free descriptor.
+    /// Returns an error if the process has no free descriptor.
     pub fn new(
         clock: Clock,
         targets: &[&Target],
@@ -90,15 +90,15 @@ impl OsNetwork {
         self.poller.waker()
     }
 
-    /// Minimises the timer slack of this thread. The default of 50 µs is most of the error of a sleep.
+    /// Minimises the timer slack of this thread, since the default of 50 µs causes most of the error of a sleep.
     pub fn sharpen_timers() {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
-    /// Watches a socket that was accepted elsewhere like one that was connected here.
+    /// Watches a socket that was accepted elsewhere, in the same way as one that was connected here.
     ///
     /// # Errors
-    /// If the kernel cannot watch more sockets.
+    /// Returns an error if the kernel cannot watch more sockets.
     pub fn adopt(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
         if self.stamps.is_some() {
             stamps::enable(socket);
@@ -106,13 +106,13 @@ impl OsNetwork {
         self.poller.add(socket, token, Interest::Changes)
     }
 
-    /// Returns the next source address of the family of `to`; `None` if the system chooses.
+    /// Returns the next source address with the address family of `to`; `None` if the system chooses.
     fn source(&mut self, to: SocketAddr) -> Option<IpAddr> {
         let sources = &self.options.sources;
         let of_family = (0..sources.len())
             .map(|i| self.next_source.wrapping_add(i) % sources.len())
             .find(|i| sources[*i].is_ipv4() == to.is_ipv4());
-        // If no source address has the family, the failed bind explains the problem.
+        // If no source address has this family, binding fails with an error that explains the problem.
         let at = of_family.or((!sources.is_empty()).then_some(0))?;
         self.next_source = at + 1;
         Some(sources[at])
@@ -189,7 +189,7 @@ impl Network for OsNetwork {
         if let Some(stamps) = &mut self.stamps {
             return stamps.read(socket, buffer, self.clock);
         }
-        // Calls the system directly: the C library's `recv` is a cancellation point, which costs time.
+        // This bypasses the C library, whose `recv` is a cancellation point, which costs time.
         let (_, received) = net::recv(&*socket, buffer, RecvFlags::empty())?;
         Ok(received)
     }
@@ -204,7 +204,7 @@ impl Network for OsNetwork {
     }
 
     fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
-        // A failure only causes more wake-ups.
+        // An error is harmless: it only causes more wake-ups.
         let _ = low_water::set(socket, bytes);
     }
 
@@ -255,7 +255,7 @@ impl Network for OsNetwork {
                 self.window.learn(woke.0 - target);
             }
         }
-        // The rest is too short for a sleep: poll without blocking until the time is reached.
+        // The remaining time is too short for a sleep: poll without blocking until it is over.
         loop {
             if !self.window.is_enabled() || self.clock.now() >= wake.at {
                 if left == 0 {
@@ -279,7 +279,7 @@ impl Network for OsNetwork {
     }
 }
 
-/// How long before an arrival to stop sleeping, learned from the measured oversleep.
+/// The time before an arrival at which sleeping stops, learned from the measured oversleep.
 #[derive(Clone, Copy, Debug)]
 struct SpinWindow {
     max_ns: u64,
@@ -300,15 +300,15 @@ impl SpinWindow {
         self.max_ns > 0
     }
 
-    /// Returns the nanoseconds of busy wait for an arrival in `left` nanoseconds: at most half of them, so
-    /// that a fast schedule does not become a permanent busy loop.
+    /// Returns the length of the busy wait, in nanoseconds, for an arrival in `left` nanoseconds: at most half of that
+    /// time, so that a fast schedule does not become a permanent busy loop.
     fn for_gap(&self, left: u64) -> u64 {
         let learned = self.mean_ns + 3.0 * self.deviation_ns;
         (learned as u64).min(self.max_ns).min(left / 2)
     }
 
     fn learn(&mut self, nanos: u64) {
-        // Ignore preemptions: learning from them would cost CPU and gain nothing.
+        // Preemptions are ignored: allowing for them would cost CPU time without any benefit.
         if nanos < 500_000 {
             let error = nanos as f64 - self.mean_ns;
             self.mean_ns += 0.05 * error;

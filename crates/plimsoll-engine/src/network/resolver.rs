@@ -1,8 +1,8 @@
-//! Resolves host names to addresses outside of the worker's thread.
+//! Resolves host names to addresses outside the worker's thread.
 //!
-//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker ([why not a DNS
-//! library](../../../../docs/decisions/0005-names-as-the-system-resolves-them.md)). Addresses that are known
-//! beforehand are returned at once, without a thread.
+//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker ([why this does not use a DNS
+//! library](../../../../docs/decisions/0005-names-as-the-system-resolves-them.md)). Addresses that are known beforehand
+//! are returned at once, without a thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +44,7 @@ impl Resolver {
         let name = LookupName {
             host: target.host.clone(),
             port: target.port,
-            // Only the address families matter here.
+            // The addresses serve only to tell which families are available, so one of each family is enough.
             sources: [IpAddr::is_ipv4, IpAddr::is_ipv6]
                 .iter()
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
@@ -74,7 +74,7 @@ impl Resolver {
         };
         match thread {
             Ok(thread) => {
-                // Cannot fail: the thread lives as long as this resolver.
+                // The thread lives as long as this resolver, so sending cannot fail.
                 let _ = thread.requests.send((token, lookup));
                 self.thread = Some(thread);
             }
@@ -85,7 +85,8 @@ impl Resolver {
         }
     }
 
-    /// Returns whether a result is available for which no thread wakes the worker.
+    /// Returns whether a result is available that did not come from the thread, and for which the worker is therefore
+    /// not woken.
     pub(crate) fn has_answer(&self) -> bool {
         !self.immediate.is_empty()
     }
@@ -136,7 +137,7 @@ fn find(name: &LookupName) -> ResolveResult {
 /// Returns all addresses of a target, in the order in which connections are spread over them.
 ///
 /// # Errors
-/// If its name does not resolve.
+/// Returns an error if the target's name does not resolve.
 pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let target = &target.reached();
     let addresses = match known(target) {
@@ -146,7 +147,7 @@ pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     Ok(addresses.into())
 }
 
-/// Returns the addresses that need no lookup.
+/// Returns the target's addresses if they are known without a lookup.
 fn known(target: &Target) -> Option<Vec<Address>> {
     let with_port = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, target.port));
     if let Some(socket) = &target.socket {
@@ -171,9 +172,9 @@ fn look_up_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
     Ok(mixed.map(Address::Tcp).collect())
 }
 
-/// Interleaves the address families (RFC 8305 §4), beginning with the one that the system prefers. Within a
-/// family addresses are sorted: name servers rotate their answers, and processes that share a load must agree
-/// on which connection uses which address.
+/// Interleaves the address families (RFC 8305 §4), beginning with the one that the system prefers. Within a family,
+/// addresses are sorted: name servers rotate their answers, and processes that share a load must agree on which
+/// connection uses which address.
 fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_ipv6 = found.first().is_some_and(SocketAddr::is_ipv6);
     found.sort();
@@ -192,7 +193,7 @@ fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// Removes addresses of a family without a source address, unless none would be left.
+/// Removes addresses whose family has no source address, unless that would remove all.
 fn reachable(found: Vec<Address>, sources: &[IpAddr]) -> Vec<Address> {
     let has_source = |to: &Address| {
         let is_of = |from: &IpAddr| to.ip().is_none_or(|to| from.is_ipv4() == to.is_ipv4());

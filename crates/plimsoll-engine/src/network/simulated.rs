@@ -1,11 +1,11 @@
-//! A simulated network with a clock of its own: the same seed gives the same run, byte for byte. The
-//! simulation tests use it.
+//! A simulated network with its own clock: the same seed produces the same run, byte for byte. The simulation tests use
+//! it.
 //!
 //! Time advances only in [`Network::wait`]. Bytes between the worker and a [`SimulatedServer`] arrive in order, with
-//! the latency and in the pieces that its [`NetworkConditions`] prescribes, and are subject to its faults: refused and
+//! the latency and segmentation that [`NetworkConditions`] prescribes, and are subject to its faults: refused and
 //! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
-//! Long because the network, its clock and the events of its connections are one state machine.
+//! Long because the network, its clock and the events of its connections form one state machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -28,7 +28,7 @@ mod conditions;
 
 pub use conditions::NetworkConditions;
 
-/// Identifies a connection to the server.
+/// An identifier of a connection, for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SimulatedPeer(pub u64);
 
@@ -44,9 +44,9 @@ pub enum ServerAction {
         /// The tag that is passed back.
         tag: u64,
     },
-    /// Stop reading: what the client sends stays in transit.
+    /// Stop reading: bytes that the client sends remain in transit.
     StopReading,
-    /// Resume reading, beginning with what arrived in the meantime.
+    /// Resume reading, beginning with the bytes that arrived in the meantime.
     Read,
     /// Close the connection in an orderly way.
     Close,
@@ -75,13 +75,13 @@ pub trait SimulatedServer {
         _actions: &mut Vec<ServerAction>,
     ) {
     }
-    /// Called when the client has read `bytes` bytes of the server's.
+    /// Called when the client has read `bytes` bytes that the server sent.
     fn taken(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
     /// Called when the client has closed the connection.
     fn closed(&mut self, _peer: SimulatedPeer, _now: Time) {}
 }
 
-/// Lets a test keep ownership of the server that a network uses.
+/// An implementation for references, so that a test can keep ownership of the server.
 impl<T: SimulatedServer> SimulatedServer for &mut T {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         (**self).opened(peer, now, actions);
@@ -116,17 +116,17 @@ struct SimulatedConnection {
     inbox: VecDeque<u8>,
     /// Arrival times of the inbox's bytes, each with the number of bytes, oldest first.
     arrivals: VecDeque<(Time, usize)>,
-    /// Bytes that make the socket readable; 0 means 1.
+    /// Number of bytes from which on the socket is readable; 0 has the same effect as 1.
     low_water: usize,
-    /// Bytes that were written and have not reached the server.
+    /// Number of bytes that were written and have not reached the server.
     outbound: usize,
     write_blocked: bool,
-    /// Data that arrived while the server does not read; `None` while it reads.
+    /// Data that arrived while the server was not reading; `None` while it reads.
     unread: Option<Vec<Vec<u8>>>,
     refused: bool,
     ended: bool,
     reset: bool,
-    /// Arrival time of the last piece in each direction, which keeps the pieces in order.
+    /// Arrival times of the last segments in the two directions, which keep later segments in order.
     last_up: Time,
     last_down: Time,
 }
@@ -158,18 +158,18 @@ pub struct SimulatedNetwork<S> {
     resolving: VecDeque<SocketToken>,
     /// Arrival time of the last bytes that were read.
     arrived: Option<Time>,
-    /// Consecutive iterations without any event, sent bytes or wait.
+    /// Number of consecutive iterations without an event, sent bytes or a wait.
     idle_iterations: u32,
 }
 
-/// More idle iterations than this count as a busy loop. The limit is high because calls that are cancelled at once,
-/// on a connection that accepts no bytes, take many iterations until its unsent bytes reach their limit.
+/// Number of idle iterations above which the loop counts as busy-looping. It is high because calls that are cancelled
+/// at once, on a connection that accepts no bytes, take many iterations until its unsent bytes reach their limit.
 const MAX_IDLE_ITERATIONS: u32 = 20_000;
 
 impl<S: SimulatedServer> SimulatedNetwork<S> {
-    /// Makes a network whose only host is `server`.
+    /// Creates a network whose only host is `server`.
     pub fn new(server: S, mut weather: NetworkConditions) -> SimulatedNetwork<S> {
-        // The latest pause comes first, so that the earliest is popped first.
+        // Pauses are popped from the end, so the earliest must come last.
         weather.pauses.sort_by_key(|(at, _)| Reverse(*at));
         SimulatedNetwork {
             server,
@@ -222,7 +222,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             .push(Reverse((at, self.sequence, connection, what)));
     }
 
-    /// Cuts bytes into pieces and schedules their arrival in order.
+    /// Splits bytes into segments and schedules their arrivals in order.
     fn transmit(&mut self, connection: u64, bytes: &[u8], up: bool) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -366,7 +366,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         if !signal.readable && !signal.writable {
             return;
         }
-        // One wait reports each socket once, as epoll_wait(2) does.
+        // Each wait reports a socket at most once, like epoll_wait(2).
         match ready.iter_mut().find(|known| known.token == signal.token) {
             None => ready.push(signal),
             Some(known) => {
@@ -523,7 +523,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
 
     fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
         ready.clear();
-        // An iteration of the loop takes some time too; time that never advances would hang it.
+        // Even an iteration without a wait takes some time; if time did not advance, the loop could hang.
         self.now = self.now.plus_nanos(100);
         if !self.resolving.is_empty() {
             return Ok(());

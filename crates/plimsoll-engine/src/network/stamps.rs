@@ -1,7 +1,7 @@
 //! The kernel's receive timestamps (`SO_TIMESTAMPNS`, socket(7)): when bytes reached this host.
 //!
-//! A worker that was busy or preempted reads late and cannot tell by how much. The kernel stamps each segment
-//! on arrival and returns the stamp of the last one with the bytes.
+//! A worker that was busy or preempted reads bytes late and cannot tell by how much. The kernel timestamps each segment
+//! on arrival and returns the timestamp of the last segment together with the bytes.
 
 use std::io::{self, IoSliceMut};
 use std::net::TcpStream;
@@ -14,15 +14,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::Clock;
 
-/// Reads bytes together with their receive timestamps.
+/// A reader that obtains bytes together with their receive timestamps.
 pub(super) struct ReceiveTimestamps {
-    /// When the last bytes of the last read reached this host; `None` if the kernel gave no timestamp.
+    /// The time at which the last bytes of the last read reached this host; `None` if the kernel provided no timestamp.
     pub(super) last_arrival: Option<Time>,
     /// Buffer for the control message with the timestamp.
     control: Vec<u8>,
 }
 
-/// Enables timestamps for a socket. Where that fails, bytes have none.
+/// Enables timestamps for a socket. If that fails, its bytes have no timestamps.
 pub(super) fn enable(socket: &TcpStream) {
     let _ = setsockopt(socket, ReceiveTimestampns, &true);
 }
@@ -57,8 +57,8 @@ impl ReceiveTimestamps {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        // Timestamps are wall-clock times, which may be adjusted, so only their age is used. A thread that is
-        // preempted between the two clock reads overestimates the age and never underestimates it.
+        // Timestamps are wall-clock times, which may be adjusted, so only their age is used. If a thread is preempted
+        // between the two clock reads, the age is overestimated, but it is never underestimated.
         let now = clock.now();
         let wall = clock_gettime(ClockId::Realtime);
         self.last_arrival = stamp.and_then(|stamp| {

@@ -1,5 +1,5 @@
-//! Bytes that a connection has carried, as counted by the kernel (`TCP_INFO`, tcp(7)): with TLS, framing and
-//! handshakes, without TCP and IP headers.
+//! Number of bytes that a connection has carried, as counted by the kernel (`TCP_INFO`, tcp(7)): including TLS, framing
+//! and handshakes, without TCP and IP headers.
 
 #![expect(
     unsafe_code,
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::ByteCounts;
 
-/// Offsets of the counters in `struct tcp_info` (linux/tcp.h), since Linux 4.19. The structure only grows at its end.
+/// Offsets of the counters in `struct tcp_info` (linux/tcp.h) since Linux 4.19. Newer kernels only append fields.
 const BYTES_RECEIVED_OFFSET: usize = 128;
 const BYTES_SENT_OFFSET: usize = 200;
 const BYTES_RETRANSMITTED_OFFSET: usize = 208;
@@ -20,8 +20,8 @@ const TCP_INFO_LENGTH: usize = 216;
 pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
     let mut info = [0_u8; TCP_INFO_LENGTH];
     let mut length = TCP_INFO_LENGTH as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to an
-    // array on this stack, and the length given is its size, beyond which the kernel writes nothing.
+    // SAFETY: the descriptor is borrowed, and therefore open, for the whole call; the pointer is to an array on this
+    // stack, and its size is passed as the length, beyond which the kernel writes nothing.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,7 +1,8 @@
-//! Connections through proxies whose handshake is in progress, hidden from the worker until it is complete.
+//! Connections through proxies whose proxy handshake is in progress; they are hidden from the worker until it is
+//! complete.
 //!
-//! Invariant: a socket is reported as established only once the proxy has connected it to its target, with
-//! all bytes of the target still unread.
+//! Invariant: a socket is reported as established only after the proxy has connected it to the target, and before any
+//! byte from the target has been read.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -18,14 +19,14 @@ use crate::tunnel::{MAX_ANSWER, ProxyHandshake, Tunnel, proxy_error};
 pub(super) struct PendingTunnels(Vec<PendingTunnel>);
 
 struct PendingTunnel {
-    /// The worker's own descriptor.
+    /// The descriptor that the worker uses.
     socket: RawFd,
     token: SocketToken,
     state: TunnelState,
 }
 
 enum TunnelState {
-    /// TCP is connecting; holds a duplicate descriptor of the socket.
+    /// The TCP connection to the proxy is being established; contains a duplicate descriptor of the socket.
     Connecting(TcpStream, Arc<Tunnel>),
     Handshaking(TcpStream, ProxyHandshake),
     Failed(io::Error),
@@ -39,7 +40,7 @@ impl PendingTunnels {
     /// Adds a socket that has begun to connect to a proxy.
     ///
     /// # Errors
-    /// If the process has no free descriptor.
+    /// Returns an error if the process has no free descriptor.
     pub(super) fn begin(
         &mut self,
         socket: &TcpStream,
@@ -73,7 +74,7 @@ impl PendingTunnels {
         }
     }
 
-    /// Returns the proxy that was asked to connect this socket and has not answered.
+    /// Returns the proxy that has received the connect request for this socket and not answered it.
     pub(super) fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
@@ -83,7 +84,7 @@ impl PendingTunnels {
         }
     }
 
-    /// Processes an event; returns the event that the worker must see, or `None` while the handshake continues.
+    /// Processes an event and returns the one to report to the worker; `None` while the handshake continues.
     pub(super) fn ready(&mut self, ready: SocketReady) -> Option<SocketReady> {
         let place = self
             .0
@@ -115,7 +116,7 @@ impl PendingTunnels {
 }
 
 impl TunnelState {
-    /// Advances the handshake; returns whether the connection belongs to the target now.
+    /// Advances the handshake; returns whether the connection to the target is established.
     fn advance(&mut self, ready: SocketReady) -> io::Result<bool> {
         if let TunnelState::Connecting(socket, tunnel) = self {
             if !ready.writable {
@@ -126,7 +127,7 @@ impl TunnelState {
             }
             let mut asked = Vec::new();
             let handshake = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
-            // Cannot block: a new socket accepts some kilobytes at once.
+            // This does not block: the send buffer of a new socket has room for some kilobytes.
             socket.write_all(&asked)?;
             *self = TunnelState::Handshaking(socket.try_clone()?, handshake);
         }
@@ -147,7 +148,7 @@ impl TunnelState {
             let mut answer = Vec::new();
             let (taken, is_open) = handshake.advance(&seen[..length], &mut answer)?;
             if taken > 0 {
-                // Cannot block: the bytes were peeked at above.
+                // This does not block: these bytes were peeked at above.
                 net::recv(&*socket, &mut seen[..taken], RecvFlags::empty())?;
             }
             if !answer.is_empty() {

@@ -1,4 +1,4 @@
-//! Which processes are measured together: those of a server, with their children, or of a control group.
+//! The set of processes that are measured together: those of a server, with their children, or of a control group.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,16 +23,16 @@ pub struct WatchedProcesses {
     membership: Membership,
 }
 
-/// Which processes belong to the watched ones.
+/// The rule that determines which processes belong to the set.
 #[derive(Clone, Debug)]
 enum Membership {
-    /// Only those that were found at first belong to them.
+    /// Only the processes found initially.
     Fixed,
-    /// All descendants of the first ones belong to them.
+    /// The initial processes and all their descendants.
     Descendants,
-    /// Descendants of the first ones that hold one of these sockets belong to them.
+    /// The initial processes and those of their descendants that have one of these sockets open, by inode number.
     Listeners(HashSet<u64>),
-    /// All processes of a group belong to them, and its usage counts in place of theirs.
+    /// All processes of a control group, whose usage as a whole counts instead of theirs.
     Group(Cgroup),
 }
 
@@ -41,8 +41,8 @@ impl WatchedProcesses {
         WatchedProcesses { pids, membership }
     }
 
-    /// Returns the processes of a control group, whose own CPU time and memory count, with those of processes that have
-    /// ended or are yet to begin.
+    /// Returns the processes of a control group. CPU time and memory are those of the group, which include processes
+    /// that have ended or will be started later.
     pub fn in_group(group: Cgroup) -> WatchedProcesses {
         WatchedProcesses {
             pids: group.pids(),
@@ -50,7 +50,7 @@ impl WatchedProcesses {
         }
     }
 
-    /// Returns this process, without its descendants.
+    /// Returns the set of this process without its descendants.
     pub fn own() -> WatchedProcesses {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         WatchedProcesses::of(vec![own], Membership::Fixed)
@@ -83,8 +83,8 @@ impl WatchedProcesses {
         watched
     }
 
-    /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that
-    /// this user may inspect. Workers that they fork later belong to them.
+    /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that this user
+    /// may inspect. Workers that these processes fork later belong to the set.
     pub fn listening_on(addresses: &[Address]) -> Option<WatchedProcesses> {
         let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
@@ -106,8 +106,8 @@ impl WatchedProcesses {
         (!pids.is_empty()).then(|| WatchedProcesses::of(pids, membership))
     }
 
-    /// Adds processes that watched ones have started since, and forgets those that have ended, unless all have. Returns
-    /// whether that changed anything.
+    /// Adds processes that watched processes have started since, and removes those that have ended, unless all have.
+    /// Returns whether that changed the set.
     pub fn refresh(&mut self) -> bool {
         let sockets = match &self.membership {
             Membership::Fixed | Membership::Group(_) => return false,
@@ -128,7 +128,7 @@ impl WatchedProcesses {
             }
             next += 1;
         }
-        // This takes no descriptor, of which there may be none left.
+        // This check needs no free descriptor; there may be none left.
         pids.retain(|pid| Path::new(&format!("/proc/{pid}")).exists());
         if pids.is_empty() || pids == self.pids {
             return false;
@@ -143,18 +143,18 @@ impl WatchedProcesses {
         self.pids = pids.to_vec();
     }
 
-    /// Returns the process ids, whether or not they still run.
+    /// Returns the process ids, including those of processes that have ended.
     pub fn pids(&self) -> &[i32] {
         &self.pids
     }
 
-    /// Returns the sum of their usage; `None` if none of them exists any more.
+    /// Returns the total usage of the processes; `None` if none of them exists any more.
     pub fn usage(&self) -> Option<ProcessResources> {
         let each = self.usage_of_each().into_iter();
         each.map(|(_, used)| used).reduce(ProcessResources::plus)
     }
 
-    /// Returns the usage of each process that exists, with its id. A group has a single one, with the id 0.
+    /// Returns the usage of each process that exists, with its id. A control group has a single entry, with the id 0.
     pub(super) fn usage_of_each(&self) -> Vec<(i32, ProcessResources)> {
         match &self.membership {
             Membership::Group(group) => {
@@ -179,15 +179,15 @@ fn children(parent: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Returns what a group has used. Descriptors and threads are those of its present processes, and so is memory where the
-/// kernel does not account for it by group.
+/// Returns the usage of a control group. Descriptors and threads are those of its current processes, and so is the
+/// memory if the kernel does not account for it by group.
 fn usage_of_group(group: &Cgroup) -> Option<ProcessResources> {
     let used = group.usage()?;
     let present = group.pids().into_iter().filter_map(usage_of);
     let present = present.reduce(ProcessResources::plus).unwrap_or_default();
     Some(ProcessResources {
         cpu_ns: used.cpu_us * 1000,
-        // Only their ratio is used.
+        // The unit does not matter, since only the ratio of the two is used.
         user_ticks: used.user_us,
         system_ticks: used.system_us,
         rss_bytes: used.memory_bytes.unwrap_or(present.rss_bytes),
@@ -195,7 +195,7 @@ fn usage_of_group(group: &Cgroup) -> Option<ProcessResources> {
     })
 }
 
-/// Returns the server processes that the plan asks to measure, if they can be found.
+/// Returns the server processes that the plan selects for measurement, if they can be found.
 pub fn server_of(watch: &WatchedProcess, target: &[Address]) -> Option<WatchedProcesses> {
     match *watch {
         WatchedProcess::TargetPort => WatchedProcesses::listening_on(target),
@@ -242,15 +242,15 @@ fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     let local = procfs::net::unix()
         .into_iter()
         .flatten()
-        // Accepted sockets have their listener's name too, but are connected.
+        // Accepted sockets have the name of their listener, but the state of a connected socket.
         .filter(|entry| matches!(entry.state, UnixState::UNCONNECTED))
         .filter(|entry| entry.path.as_ref().is_some_and(|path| unix.contains(path)))
         .map(|entry| entry.inode);
     networked.chain(local).collect()
 }
 
-/// Returns the names under which the kernel may list a socket: it keeps the path that the server used, which
-/// may differ from ours.
+/// Returns the names under which the kernel may list a socket: it lists the path that the server used, which may differ
+/// from ours.
 fn possible_names(socket: &UnixSocket) -> Vec<PathBuf> {
     match socket {
         UnixSocket::Abstract(name) => vec![format!("@{name}").into()],
@@ -265,8 +265,8 @@ fn possible_names(socket: &UnixSocket) -> Vec<PathBuf> {
     }
 }
 
-/// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be read and
-/// are skipped. Each descriptor takes only one `readlink`, since a busy machine has tens of thousands.
+/// Returns whether a process has one of the sockets open. Processes of other users cannot be read and are skipped. Each
+/// descriptor takes only one `readlink`, because a busy machine has tens of thousands of descriptors.
 fn holds_any_socket(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
     let Ok(entries) = fs::read_dir(descriptors) else {
         return false;

@@ -1,4 +1,4 @@
-//! The interface of scripts: one simulated user, and the context of each call to it.
+//! The interface of scripts: one simulated user, and the context that is passed to it.
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
@@ -18,9 +18,9 @@ pub struct LinkId(pub u8);
 /// The position of a script in its run.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptOrigin {
-    /// The script's position in the run's schedule, from which everything that varies is derived.
+    /// The script's position in the run's schedule, from which everything that varies between scripts is derived.
     pub number: u64,
-    /// How late the script was started, in nanoseconds; 0 in a closed loop.
+    /// The delay with which the script was started, in nanoseconds; 0 in a closed loop.
     pub late_ns: u64,
 }
 
@@ -33,7 +33,7 @@ pub trait Script: Send {
     /// nanoseconds.
     fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
 
-    /// Processes bytes from the peer; they may be split anywhere.
+    /// Processes bytes from the peer, which may be split at any position.
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>);
 
     /// Called when a connection was lost or could not be established; it is already closed.
@@ -49,27 +49,27 @@ pub trait Script: Send {
     /// Called when the time set with [`ScriptContext::wake_at`] is reached.
     fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>);
 
-    /// Ends a call in flight with `outcome` at the end of the run; nothing is called afterwards.
+    /// Ends a call in flight with `outcome` at the end of the run; no other function is called afterwards.
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>);
 }
 
-/// Makes the scripts of a run, and holds everything that they share.
+/// A factory of a run's scripts, with the state that they share.
 pub trait ScriptFactory: Send + Sync + 'static {
     /// The script of one user.
     type Script: Script;
 
-    /// Makes a script for the user that starts now.
+    /// Creates a script for the user that starts now.
     fn script(&self, origin: ScriptOrigin) -> Self::Script;
 
     /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; MAX_LINKS];
 
-    /// Returns the TLS settings of a link, always the same ones; `None` for plaintext.
+    /// Returns the TLS settings of a link, which never change; `None` for plaintext.
     fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
         None
     }
 
-    /// Returns the number of calls of a script that does not fail.
+    /// Returns the number of calls that a script makes if it does not fail.
     fn calls(&self) -> u32;
 
     /// Returns the same as [`crate::driver::Protocol::trace_ids`].
@@ -87,16 +87,17 @@ pub(crate) enum ScriptAction {
     Close(LinkId),
 }
 
-/// The request of a script's call, as traces name it.
+/// The properties of a call's request by which traces identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTrace {
-    /// The number from which its trace ids were derived, if it carries several calls; `None`: the call's own number.
+    /// The number from which the request's trace ids were derived, if it carries several calls; `None` if they were
+    /// derived from the call's own number.
     pub shared: Option<u64>,
-    /// The number of the journey's step; `None`: the call belongs to no journey.
+    /// The index of the journey's step; `None` if the call belongs to no journey.
     pub step: Option<usize>,
 }
 
-/// The context in which a script is called: its means to send, connect and record.
+/// The context in which a script is called, with which it sends, connects and records.
 pub struct ScriptContext<'a> {
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) stage: u8,
@@ -120,18 +121,18 @@ impl ScriptContext<'_> {
         self.actions.push(ScriptAction::Connect(link));
     }
 
-    /// Closes a connection after sending what was appended to [`ScriptContext::out`], as far as that does not block.
-    /// No further events of the connection follow.
+    /// Closes a connection after sending the bytes that were appended to [`ScriptContext::out`], as far as that does
+    /// not block. No further events of the connection follow.
     pub fn close(&mut self, link: LinkId) {
         self.actions.push(ScriptAction::Close(link));
     }
 
-    /// Returns the link's outgoing bytes, which are only appended to.
+    /// Returns the buffer of the link's outgoing bytes; scripts only append to it.
     pub fn out(&mut self, link: LinkId) -> &mut Vec<u8> {
         &mut self.outboxes[usize::from(link.0)]
     }
 
-    /// Sets when [`Script::expire`] is called, replacing the previous time. [`Time::NEVER`] disables it.
+    /// Sets the time at which [`Script::expire`] is called, replacing the previous one. [`Time::NEVER`] disables it.
     pub fn wake_at(&mut self, at: Time) {
         self.wake = Some(at);
     }
@@ -153,9 +154,9 @@ impl ScriptContext<'_> {
         self.recorder.stage(self.stage).due += 1;
     }
 
-    /// Records a call that ended on a link; the stage is filled in here. `counts` and `times` are stored with
-    /// the call where calls are recorded one by one, and are not added to the run's measures. `traced_as` is
-    /// what the trace ids of its request were derived from; `None` if it was not sent.
+    /// Records a call that ended on a link, in the current stage. `counts` and `times` are stored with the call if
+    /// calls are recorded individually, and are not added to the run's measures. `traced_as` describes how the trace
+    /// ids of its request were derived; `None` if the request was not sent.
     pub fn call(
         &mut self,
         link: LinkId,
@@ -180,7 +181,8 @@ impl ScriptContext<'_> {
         (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
-    /// Counts a call of a journey's step as due, in addition to [`ScriptContext::due`]. `names`: those of all steps.
+    /// Counts a call of a journey's step as due, in addition to [`ScriptContext::due`]. `names` contains the names of
+    /// all steps.
     pub fn step_due(&mut self, step: usize, names: &[String]) {
         self.recorder.step_due(self.stage, step, names);
     }
@@ -198,13 +200,13 @@ impl ScriptContext<'_> {
         }
     }
 
-    /// Records a time other than that of calls, in nanoseconds.
+    /// Records a time, in nanoseconds, other than those of calls.
     #[inline]
     pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
         self.recorder.time(self.stage, measure, ns);
     }
 
-    /// Records a user whose journey of so many `calls` succeeded, `ns` nanoseconds after the user was due.
+    /// Records a user whose journey of `calls` calls succeeded, `ns` nanoseconds after the user was due.
     pub fn journey(&mut self, ns: u64, calls: u64) {
         self.recorder.journey(self.stage, ns, calls);
     }
@@ -214,7 +216,7 @@ impl ScriptContext<'_> {
         self.recorder.detail(outcome, text);
     }
 
-    /// Ends the script; `ok` tells whether it succeeded.
+    /// Ends the script; `ok` says whether it succeeded.
     pub fn end(&mut self, ok: bool) {
         self.ended = Some(ok);
     }

@@ -1,6 +1,6 @@
-//! What a user does: the interface between users and the protocols that say which calls they make.
+//! The behaviour of users: the interface between users and the protocols that determine their calls.
 //!
-//! [`super::user`] calls a scenario before each call, after each good answer, and after each call's end.
+//! [`super::user`] calls a scenario before each call, after each successful answer, and after the end of each call.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use plimsoll_model::{Outcome, Time};
 use super::LinkId;
 use crate::driver::Protocol;
 
-/// Defines the sequence of a user's calls.
+/// The definition of the sequence of a user's calls.
 pub trait Scenario: Send + Sync + 'static {
     /// The protocol of the calls.
     type Protocol: Protocol;
-    /// State that a user keeps from call to call.
+    /// State that a user keeps between calls.
     type Memory: Default + Send;
 
-    /// Returns the protocol, which makes a driver for each connection.
+    /// Returns the protocol, which creates a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
 
-    /// Makes a driver for a new connection of the user.
+    /// Creates a driver for a new connection of the user.
     fn driver(
         &self,
         _link: LinkId,
@@ -33,10 +33,11 @@ pub trait Scenario: Send + Sync + 'static {
         LinkId(0)
     }
 
-    /// Returns the number of calls of a user, at least 1; the greatest where users differ.
+    /// Returns the number of calls of a user, at least 1; the maximum if users differ.
     fn calls(&self) -> u32;
 
-    /// Returns the names of a journey's steps, each of which is recorded on its own; empty where calls are no steps.
+    /// Returns the names of a journey's steps, which are recorded separately; empty if calls are not steps of a
+    /// journey.
     fn step_names(&self) -> &[String] {
         &[]
     }
@@ -49,10 +50,10 @@ pub trait Scenario: Send + Sync + 'static {
         0
     }
 
-    /// Checks an answer that is good for the driver, and keeps what later calls need of it.
+    /// Checks an answer that the driver considers successful, and stores the parts that later calls need.
     ///
     /// # Errors
-    /// The outcome of the call, and its text, where the answer lacks something.
+    /// Returns the call's outcome and an error message if the check fails.
     fn check_answer(
         &self,
         _memory: &mut Self::Memory,
@@ -62,7 +63,7 @@ pub trait Scenario: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Decides what follows a call that has ended.
+    /// Decides what the user does after a call that has ended.
     fn after_call(&self, ended: EndedCall, _memory: &mut Self::Memory) -> NextCall {
         if !ended.outcome.is_ok() {
             return NextCall::Abort;
@@ -73,17 +74,17 @@ pub trait Scenario: Send + Sync + 'static {
         NextCall::After(self.pause_before(ended.calls_made))
     }
 
-    /// Returns the pause between the end of the previous call and the due time of `call`, which counts from 0
-    /// and is never 0 here.
+    /// Returns the pause between the end of the previous call and the due time of `call`, an index that is never 0
+    /// here.
     fn pause_before(&self, call: u32) -> Duration;
 
-    /// Returns whether a lost connection is replaced for the next call. Otherwise its loss fails the user.
+    /// Returns whether a lost connection is replaced for the next call. Otherwise, losing it makes the user fail.
     fn replaces_connections(&self) -> bool;
 
     /// Prepares the driver for the user's `call`.
     ///
     /// # Errors
-    /// The outcome of the call, and its text, where it can't be sent.
+    /// Returns the call's outcome and an error message if the call cannot be sent.
     fn prepare(
         &self,
         call: UserCall,
@@ -107,27 +108,27 @@ pub struct UserCall {
     pub is_retry: bool,
 }
 
-/// A call that has ended, as [`Scenario::after_call`] sees it.
+/// A call that has ended, as passed to [`Scenario::after_call`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedCall {
     /// The call's outcome.
     pub outcome: Outcome,
-    /// How many calls the user has made, this one included.
+    /// The number of calls that the user has made, including this one.
     pub calls_made: u32,
-    /// The user's position in the run's schedule, from which everything random is derived.
+    /// The user's position in the run's schedule, which seeds everything random.
     pub number: u64,
 }
 
-/// What a user does after one of its calls has ended.
+/// The user's action after one of its calls has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextCall {
-    /// It makes another call, which is due after this pause.
+    /// The user makes another call, which is due after this pause.
     After(Duration),
-    /// It has made all of its calls.
+    /// The user has made all of its calls.
     Finish {
         /// Whether the user succeeded.
         is_ok: bool,
     },
-    /// It ends, and the calls that it would still have made are recorded as broken off.
+    /// The user ends, and its remaining calls are recorded as broken off.
     Abort,
 }

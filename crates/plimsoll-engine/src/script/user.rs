@@ -1,15 +1,15 @@
 //! Users: scripts that make one call after another, each over one of their connections, with pauses in between.
 //!
-//! A [`Scenario`] defines a user's calls, and which connection each needs; everything that is specific to a protocol's
-//! connection is its driver, which is the same as for independent calls. The first call is due when its user is, and each further one a
-//! pause after the previous one's end. The time to make a connection counts towards the call that needed it.
-//! A call that fails ends its user, because the following calls would have depended on it, unless the scenario decides
-//! otherwise, as journeys do ([`Scenario::after_call`]).
+//! A [`Scenario`] defines a user's calls, and which connection each call needs. Everything specific to a protocol is in
+//! its driver, which is the same as for independent calls. The first call is due at the user's arrival, and each
+//! further call is due a pause after the end of the previous one. The time to establish a connection counts towards the
+//! call that needs it. A call that fails ends its user, because the following calls depend on it, unless the scenario
+//! decides otherwise, as journeys do ([`Scenario::after_call`]).
 //!
 //! Invariant: every call that was due is recorded once.
 //!
-//! Long because everything that may happen to a call or its connection is handled here, in one
-//! state machine.
+//! Long because everything that may happen to a call or its connection is handled here, in one state
+//! machine.
 
 mod factory;
 
@@ -44,13 +44,13 @@ impl<D> Default for UserLink<D> {
     }
 }
 
-/// A user's current call, which waits or is in flight.
+/// A user's current call, which is waiting or in flight.
 #[derive(Clone, Debug)]
 struct CurrentCall {
     due: Time,
-    /// When the call was first sent; [`Time::NEVER`] before that.
+    /// The time at which the call was first sent; [`Time::NEVER`] before that.
     sent: Time,
-    /// Whether the call waits for a connection, to be sent or retried.
+    /// Whether the call is waiting for a connection in order to be sent or retried.
     is_waiting: bool,
     is_retry: bool,
     deadline: Time,
@@ -76,19 +76,19 @@ impl CurrentCall {
 pub struct User<C: Scenario> {
     shared: Arc<UserSettings<C>>,
     origin: ScriptOrigin,
-    /// When the user was due.
+    /// The time at which the user was due.
     due: Time,
-    /// The connection of the current call, or of the last one between two calls.
+    /// The connection of the current call; between two calls, that of the last one.
     link: LinkId,
     links: [UserLink<<C::Protocol as Protocol>::Driver>; MAX_LINKS],
     memory: C::Memory,
-    /// Number of calls that have been due.
+    /// Number of calls that have become due.
     calls_begun: u32,
     call: Option<CurrentCall>,
-    /// When the next call is due.
+    /// The time at which the next call is due.
     next_at: Time,
-    /// The next call would be due, but the connection, and so the user, is still reading the remainder of the
-    /// last answer.
+    /// Whether the next call is due but must wait, because the connection is still reading the remainder of the last
+    /// answer.
     waits_for_remainder: bool,
     has_failed: bool,
     events: Vec<Event>,
@@ -113,7 +113,8 @@ impl<C: Scenario> User<C> {
         self.count_due(context);
         let link = self.shared.scenario.link(&self.memory);
         if link != self.link {
-            // A connection that was requested for a call that has failed since is not needed any more.
+            // A connection that was requested for a previous call, which has failed in the meantime, is no longer
+            // needed.
             let before = self.link;
             if std::mem::take(&mut self.link_mut(before).is_connecting) {
                 context.close(before);
@@ -138,7 +139,7 @@ impl<C: Scenario> User<C> {
         }
     }
 
-    /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
+    /// Returns whether the connection has no capacity because it is reading the remainder of the last answer.
     fn is_reading_remainder(&self) -> bool {
         let driver = self.driver();
         driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
@@ -149,7 +150,7 @@ impl<C: Scenario> User<C> {
         self.origin.number * u64::from(self.shared.scenario.calls()) + in_user
     }
 
-    /// Sends the waiting call, or requests the connection that it needs.
+    /// Sends the waiting call, or requests a connection for it.
     fn advance(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if self.waits_for_remainder && !self.is_reading_remainder() {
             self.waits_for_remainder = false;
@@ -247,7 +248,7 @@ impl<C: Scenario> User<C> {
                 (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => context.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => context.detail(outcome, &text),
-                // The call has been cancelled.
+                // Events of a cancelled call are ignored.
                 (_, None) => {}
             }
         }
@@ -284,7 +285,7 @@ impl<C: Scenario> User<C> {
         self.follow(done.outcome, now, context);
     }
 
-    /// Does what the scenario has follow a call that has ended and is recorded.
+    /// Performs the action that the scenario chooses after a call that has ended and been recorded.
     fn follow(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let ended = EndedCall {
             outcome,
@@ -305,7 +306,7 @@ impl<C: Scenario> User<C> {
     /// Records the current call.
     fn record(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
         let Some(call) = self.call.take() else { return };
-        // A call that was never sent waited until now.
+        // A call that was never sent was waiting until now.
         let sent = call.sent.min(now);
         let (due, goodput) = (call.due, &self.shared.goodput);
         let measured = (done.outcome.is_ok())
@@ -340,7 +341,7 @@ impl<C: Scenario> User<C> {
         context.call(self.link, sample, counts, times, traced_as);
     }
 
-    /// Ends the current call without the driver.
+    /// Ends the current call with an outcome that does not come from the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let exchanged = match (self.driver(), &self.call) {
             (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL),
@@ -367,7 +368,7 @@ impl<C: Scenario> User<C> {
         self.finish(now, context);
     }
 
-    /// Ends the user because the load is over, before its last call.
+    /// Ends the user before its last call because the load is over.
     fn stop(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if self.has_failed || self.shared.scenario.step_names().is_empty() {
             return self.finish(now, context);
@@ -411,11 +412,12 @@ impl<C: Scenario> User<C> {
         if context.ended.is_some() {
             return;
         }
-        // Calls use another connection now, and this one is made anew when one needs it.
+        // Calls now use another connection. The lost one is replaced when a call needs it.
         if link != self.link {
             return self.set_timer(context);
         }
-        // A waiting call was not sent over the lost connection, and between two calls none is in flight.
+        // No call was in flight on the lost connection: a waiting call had not been sent over it, or the user was
+        // between two calls.
         if self.shared.scenario.replaces_connections() {
             return self.advance(now, context);
         }
@@ -429,8 +431,8 @@ impl<C: Scenario> User<C> {
 }
 
 impl<C: Scenario> User<C> {
-    /// Handles a connection that never became ready, which fails the call that needs it. It is not replaced: a server
-    /// that accepts connections without greeting would be asked again endlessly.
+    /// Handles a connection that never became ready, which fails the call that needs it. The connection is not
+    /// replaced, because a server that accepts connections without greeting would receive new ones endlessly.
     fn on_connection_failed(
         &mut self,
         link: LinkId,
@@ -438,7 +440,7 @@ impl<C: Scenario> User<C> {
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        // The call may have ended before, by its deadline, or use another connection by now.
+        // The call may already have ended by its deadline, or may use another connection by now.
         let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
         if !is_needed {
             return self.on_connection_gone(link, outcome, now, context);
@@ -532,8 +534,8 @@ where
         if context.ended.is_some() {
             return;
         }
-        // A server may close an idle connection; if that happened before the waiting call was sent, another
-        // connection is made.
+        // A server may close an idle connection; if it did so before the waiting call was sent, another connection is
+        // established.
         if was_up {
             return self.on_connection_gone(link, outcome, now, context);
         }

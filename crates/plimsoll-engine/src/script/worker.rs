@@ -1,8 +1,8 @@
 //! Scripts as clients of the event loop: simulated users with several connections each.
 //!
-//! A user that arrives, or repeats in a closed loop, gets a script; [`links`] moves the bytes of its
-//! connections. The conductor makes one [`ScriptWorker`] per thread. Invariant: every call that a script
-//! reported as due is recorded once, since a script that is aborted at the end of the run must end its call.
+//! A user that arrives, or starts again in a closed loop, gets a script; [`links`] transfers the bytes of its
+//! connections. The conductor creates one [`ScriptWorker`] per thread. Invariant: every call that a script has reported
+//! as due is recorded exactly once; a script that is aborted at the end of the run must end its call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,29 +31,29 @@ mod links;
 
 use links::LinkOwner;
 
-/// Size of the read buffer. Small, because a peer may fill it with thousands of tiny messages, which delays
-/// all other users.
+/// Size of the read buffer in bytes. It is small because a peer may fill it with thousands of tiny messages, whose
+/// processing delays all other users.
 const READ_BUFFER: usize = 16 << 10;
 
 /// Minimum pause of a user whose script failed.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The event loop of users.
+/// An event loop whose clients are users that follow scripts.
 pub type ScriptWorker<C, N> = EventLoop<ScriptClient<C>, N>;
 
 struct ScriptSlot<C> {
-    /// The script's number over all workers and processes.
+    /// The script's number, unique across all workers and processes.
     number: u64,
     script: C,
     /// The indices of the script's connections in the loop's table.
     links: [Option<u32>; MAX_LINKS],
-    /// The address indices last used by links that have no connection now.
+    /// The address indices last used by links that currently have no connection.
     last_addresses: [u32; MAX_LINKS],
     timer: Time,
     stage: u8,
 }
 
-/// The client state of an event loop of scripts.
+/// The client state of an event loop that runs scripts.
 pub struct ScriptClient<C: ScriptFactory> {
     scripts: Arc<C>,
     slots: GenerationalSlab<ScriptSlot<C::Script>>,
@@ -66,7 +66,7 @@ pub struct ScriptClient<C: ScriptFactory> {
     in_flight: u64,
 }
 
-/// Requests a connection for a link of a script.
+/// A request for a connection of a link of a script.
 #[derive(Clone, Copy)]
 pub struct LinkRequest {
     slot: u64,
@@ -74,7 +74,7 @@ pub struct LinkRequest {
 }
 
 impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
-    /// Makes a worker whose users follow `scripts`. It makes connections only when scripts request them.
+    /// Creates a worker whose users follow `scripts`. Connections are established only when scripts request them.
     pub fn new(mut share: WorkerShare, network: N, scripts: Arc<C>) -> Self {
         let calls = u64::from(scripts.calls().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
@@ -110,7 +110,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         });
     }
 
-    /// Passes an event to a script with `tell`, and carries out the actions that it requests.
+    /// Passes an event to a script with `tell`, and performs the actions that it requests.
     fn dispatch(
         &mut self,
         control: &mut impl WorkerControl,
@@ -135,7 +135,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             recorder: &mut self.recorder,
             stage: slot.stage,
             is_interrupted: self.interrupted,
-            // In an open loop, sessions that arrived are completed; closed-loop clients stop.
+            // In an open loop, sessions that have arrived are completed; in a closed loop, clients stop.
             is_stopping: self.interrupted
                 || self.phase != LoadPhase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
@@ -229,7 +229,7 @@ impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
         self.in_flight
     }
 
-    /// Scripts end by themselves if each call has a deadline. Otherwise the drain time is the bound.
+    /// Scripts end on their own if each call has a deadline. Otherwise, the drain time limits them.
     fn is_bounded_by_drain(&self, share: &WorkerShare) -> bool {
         let is_closed = matches!(share.load.arrivals, ArrivalsPlan::Closed { .. });
         is_closed && share.calls.is_none() || share.load.deadline.is_none()
@@ -280,7 +280,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         }
     }
 
-    /// Starts a lookup of the link's name if necessary. Older addresses are used while it is in progress.
+    /// Starts a lookup of the link's name if necessary. Previously resolved addresses are used while it is in progress.
     fn decide_connect(
         &mut self,
         control: &mut impl WorkerControl,

@@ -1,8 +1,8 @@
-//! What handshakes negotiated, counted over all connections.
+//! The parameters that handshakes negotiated, counted over all connections.
 //!
 //! A worker keeps a [`HandshakeTally`], a short list, since a run has only a few kinds of handshakes, and converts it
-//! to text once, at the end. The library does not report the peer's signature scheme: the certificate
-//! verifiers note it in a thread-local, and the code that passed bytes to the library takes the note.
+//! to text once, at the end. The library does not report the peer's signature scheme: the certificate verifiers store
+//! it in a thread-local variable, and the code that passed bytes to the library takes it from there.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,41 +20,41 @@ thread_local! {
     static NOTED_SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
-/// Notes that a peer proved possession of its key with `scheme`.
+/// Stores, for this thread, that a peer proved possession of its key with `scheme`.
 pub(super) fn note_signature(scheme: SignatureScheme) {
     NOTED_SIGNATURE.set(Some(scheme));
 }
 
-/// Takes the note about the handshake that was just processed on this thread.
+/// Takes the signature scheme of the handshake that was just processed on this thread.
 pub(super) fn noted_signature() -> Option<SignatureScheme> {
     NOTED_SIGNATURE.take()
 }
 
-/// What one handshake negotiated.
+/// The parameters that one handshake negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// The TLS version; `None` until it is negotiated, as with the next two fields.
+    /// The TLS version; `None` until it is negotiated. The same applies to the next two fields.
     pub version: Option<ProtocolVersion>,
     /// The cipher suite.
     pub suite: Option<CipherSuite>,
-    /// The group of the key exchange; `None` also where a resumed session has none.
+    /// The group of the key exchange; also `None` for a resumed session without a key exchange.
     pub group: Option<NamedGroup>,
-    /// The scheme by which the peer proved that it holds its certificate's key.
+    /// The scheme with which the peer proved possession of its certificate's key.
     pub signature: Option<SignatureScheme>,
     /// The certificate chain that the peer presented in this handshake.
     pub chain: Option<ChainSummary>,
-    /// The session was resumed from a ticket, without certificates (RFC 8446 §2.2).
+    /// Whether the session was resumed from a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
-    /// The server sent a HelloRetryRequest (§4.1.4).
+    /// Whether the server sent a HelloRetryRequest (§4.1.4).
     pub retried: bool,
-    /// The server accepted early data (§2.3).
+    /// Whether the server accepted early data (§2.3).
     pub early_data: bool,
     /// The protocol that the server chose by ALPN, if it had a choice.
     pub chosen: Option<&'static str>,
 }
 
 impl Agreement {
-    /// Returns what the library reports after the handshake.
+    /// Returns the parameters that the library reports after the handshake.
     pub fn of(common: &CommonState) -> Agreement {
         let kind = common.handshake_kind();
         let resumed = kind == Some(HandshakeKind::Resumed);
@@ -65,7 +65,7 @@ impl Agreement {
                 .negotiated_key_exchange_group()
                 .map(|group| group.name()),
             signature: None,
-            // A resumed session reports the chain of the original one, since none was sent.
+            // For a resumed session, the library reports the chain of the original session, since none was sent.
             chain: common
                 .peer_certificates()
                 .filter(|_| !resumed)
@@ -85,12 +85,12 @@ pub struct ChainSummary {
     pub key: KeyKind,
     /// Number of certificates.
     pub certificates: u32,
-    /// Bytes of all certificates (DER).
+    /// Total size of all certificates (DER) in bytes.
     pub bytes: u32,
 }
 
 impl ChainSummary {
-    /// Returns the properties; `None` without certificates.
+    /// Returns the properties of a chain; `None` if it is empty.
     pub fn of(certificates: &[CertificateDer<'_>]) -> Option<ChainSummary> {
         let bytes: usize = certificates.iter().map(|c| c.len()).sum();
         Some(ChainSummary {
@@ -104,14 +104,14 @@ impl ChainSummary {
 /// The kind of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// An RSA key, with the bits of its modulus.
+    /// An RSA key with this modulus length in bits.
     Rsa(u32),
     /// A key of another algorithm, named as in `plimsoll certs --algorithm`; `other` if it has no name there.
     Named(&'static str),
 }
 
 impl KeyKind {
-    /// Returns the kind of a certificate's (DER) key, by its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
+    /// Returns the kind of the key of a certificate (DER), from its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
     pub fn of(certificate: &[u8]) -> KeyKind {
         KeyKind::read(certificate).unwrap_or(KeyKind::Named("other"))
     }
@@ -142,7 +142,7 @@ impl KeyKind {
                 }
             }
             [0x2b, 0x65, 0x70] => "ed25519",
-            // RFC 9881.
+            // The object identifiers of ML-DSA (RFC 9881).
             [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 17] => "ml-dsa-44",
             [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 18] => "ml-dsa-65",
             [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 19] => "ml-dsa-87",
@@ -177,8 +177,8 @@ impl HandshakeTally {
         }
     }
 
-    /// Returns what was negotiated so far, with the given certificate exceptions, and restarts; `None` if
-    /// there was no handshake.
+    /// Returns the handshakes counted so far, together with the given certificate exceptions, and resets the tally;
+    /// `None` if there was no handshake.
     pub fn take(&mut self, certificate: Vec<CertificateAcceptance>) -> Option<NegotiatedTls> {
         let counted = std::mem::take(&mut self.0);
         let handshakes = counted.iter().map(|(one, count)| handshakes(one, *count));
@@ -191,7 +191,7 @@ impl HandshakeTally {
             renewed: 0,
             handshakes: handshakes.collect(),
         };
-        // Adding an empty record sorts the handshakes.
+        // `with` also sorts the handshakes.
         Some(negotiated.with(NegotiatedTls::default()))
     }
 }
@@ -207,7 +207,7 @@ impl SharedHandshakeTally {
         tally.add(agreement);
     }
 
-    /// Returns what was negotiated so far, the most frequent first, and restarts.
+    /// Returns the handshakes counted so far, the most frequent first, and resets the tally.
     pub fn take(&self) -> Vec<NegotiatedHandshakes> {
         let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = tally.take(Vec::new());
@@ -215,7 +215,7 @@ impl SharedHandshakeTally {
     }
 }
 
-/// Returns a suite's name in the TLS registry; the library's names of TLS 1.3 suites differ.
+/// Returns a suite's name in the IANA TLS registry; the library's names of TLS 1.3 suites differ.
 pub(super) fn suite_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
@@ -228,7 +228,7 @@ fn handshakes(agreed: &Agreement, count: u64) -> NegotiatedHandshakes {
         suite: agreed.suite.map_or_else(unknown, suite_name),
         group: agreed.group.map(group_name),
         signature: agreed.signature.map(|scheme| match scheme {
-            // These names are those of the TLS registry.
+            // For these schemes, the names in the IANA TLS registry differ from the library's.
             SignatureScheme::ML_DSA_44 => "mldsa44".to_owned(),
             SignatureScheme::ML_DSA_65 => "mldsa65".to_owned(),
             SignatureScheme::ML_DSA_87 => "mldsa87".to_owned(),
@@ -250,7 +250,7 @@ fn handshakes(agreed: &Agreement, count: u64) -> NegotiatedHandshakes {
     }
 }
 
-/// Returns the group's name in the TLS registry, or the library's name for unknown ones.
+/// Returns the group's name in the IANA TLS registry, or the library's name for unknown groups.
 fn group_name(group: NamedGroup) -> String {
     let code = u16::from(group);
     let known = KeyExchangeGroup::ALL

@@ -1,5 +1,5 @@
-//! One end of a TLS connection that uses the library's buffered connection, because the plan requests the library's
-//! records, or because it is a server that supports TLS 1.2. [`super::session`] calls this.
+//! One end of a TLS connection that uses the library's buffered connection, either because the plan requests the
+//! library's record layer, or because the end is a server that supports TLS 1.2. [`super::session`] calls this.
 
 use std::io::{BufRead, Write};
 
@@ -36,7 +36,7 @@ pub(super) struct BufferedSession<E: TlsEnd> {
 
 impl<E: TlsEnd> BufferedSession<E> {
     pub(super) fn new(mut connection: E::Buffered) -> BufferedSession<E> {
-        // Without a limit, all frames that are written together become one record.
+        // Without a limit on the buffer, all frames that are written together form one record.
         connection.set_buffer_limit(None);
         BufferedSession {
             connection,
@@ -49,7 +49,7 @@ impl<E: TlsEnd> BufferedSession<E> {
         self.connection.is_handshaking()
     }
 
-    /// Returns what was negotiated; `None` until the handshake is complete.
+    /// Returns the negotiated parameters; `None` until the handshake is complete.
     pub(super) fn agreement(&self) -> Option<Agreement> {
         (!self.is_handshaking()).then(|| Agreement {
             retried: self.retried,
@@ -59,7 +59,7 @@ impl<E: TlsEnd> BufferedSession<E> {
         })
     }
 
-    /// Continues the handshake, and returns how many of `bytes` it consumed.
+    /// Continues the handshake, and returns the number of consumed `bytes`.
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<usize, SessionError> {
         let mut rest = bytes;
         while self.is_handshaking() && !rest.is_empty() {
@@ -69,7 +69,7 @@ impl<E: TlsEnd> BufferedSession<E> {
             self.signature = noted_signature().or(self.signature);
             match state {
                 Ok(state) if state.peer_has_closed() => break,
-                // An error after the handshake's end is reported again by `open`.
+                // `open` reports errors after the end of the handshake.
                 Err(e) if self.is_handshaking() => return Err(SessionError::Handshake(e)),
                 _ => {}
             }
@@ -77,7 +77,7 @@ impl<E: TlsEnd> BufferedSession<E> {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Decrypts received bytes and passes valid content to `take`. `Ok(true)`: the peer sent close_notify.
+    /// Decrypts received bytes and passes valid content to `take`. Returns true if the peer sent close_notify.
     pub(super) fn open<T>(
         &mut self,
         mut bytes: &[u8],
@@ -102,14 +102,15 @@ impl<E: TlsEnd> BufferedSession<E> {
         }
     }
 
-    /// Passes bytes to the library. Plaintext is always consumed, so a full buffer means an oversized message.
+    /// Passes bytes to the library. Plaintext is always read from the library at once, so a full buffer means an
+    /// oversized message.
     fn read(&mut self, bytes: &mut &[u8]) -> Result<(), SessionError> {
         let read = self.connection.read_tls(bytes);
         read.map(drop).map_err(|_| SessionError::TooLong)
     }
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
-        // Cannot fail: writes to memory without a limit.
+        // This writes to memory without a limit and cannot fail.
         let _ = self.connection.writer().write_all(plaintext);
     }
 }

@@ -1,8 +1,8 @@
 //! A cache that verifies a server's certificate chain once for all connections that present it.
 //!
-//! The result depends only on the chain's bytes, the name and the time, and with many handshakes per second
-//! verification is a third of a client's work. The handshake signature, which proves possession of the key,
-//! is still verified every time. Only plans with `tls.chain = "once"` use this.
+//! The result depends only on the chain's bytes, the name and the time. With many handshakes per second, verification
+//! is a third of a client's work. The handshake signature, which proves possession of the key, is still verified every
+//! time. Only plans with `tls.chain = "once"` use this.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,17 +14,17 @@ use super::validity::not_after;
 /// Maximum age of a cached result in seconds.
 const MAX_VERDICT_AGE_S: u64 = 60;
 
-/// A verified chain, and when it was verified.
+/// A verified chain with the time of its verification.
 #[derive(Debug)]
 struct ChainVerdict {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
     verified_at: u64,
-    /// The result is valid before this second, since certificates may expire.
+    /// The second from which the result is no longer valid, since certificates may expire.
     valid_until: u64,
 }
 
-/// Caches the last verified chain.
+/// A cache of the last verified chain.
 #[derive(Debug, Default)]
 pub(super) struct ChainCache(Mutex<Option<ChainVerdict>>);
 

@@ -1,5 +1,5 @@
-//! Measures the crypto speed of one core of this machine in memory: the upper limit that encrypted connections are
-//! compared with. Costs are CPU time of this thread, so that a busy machine hardly affects them.
+//! Measures the crypto speed of one core of this machine in memory: the upper limit with which encrypted connections
+//! are compared. Costs are CPU time of this thread, so that other load on the machine hardly affects them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use super::{TlsSetupError, provider};
 use crate::clock::Clock;
 use crate::resources::thread_cpu;
 
-/// Number of measurements, of which the best counts: other load can only slow one down.
+/// Number of measurements, of which the fastest counts, because other load can only slow them down.
 const MEASUREMENT_COUNT: usize = 5;
 /// CPU time of one measurement.
 const MEASUREMENT_CPU_TIME: Duration = Duration::from_millis(15);
-/// Bytes of a full-size record: plaintext with its type, and the tag.
+/// Size of a full-size record in bytes: plaintext, its content type, and the tag.
 const FULL_RECORD_BYTES: usize = super::record::MAX_PLAINTEXT + 1 + 16;
 
-/// Returns the nanoseconds of CPU time that `work` takes.
+/// Returns the CPU time of `work` in nanoseconds.
 fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut best = f64::INFINITY;
     let clock = Clock::new();
@@ -57,7 +57,7 @@ fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
 /// Measures the speeds of `suites` and `groups`. Takes about a second.
 ///
 /// # Errors
-/// If the TLS library rejects its own keys, which no input can cause.
+/// Returns an error if the TLS library rejects its own keys, which no input can cause.
 pub fn measure(
     suites: &[TlsSuite],
     groups: &[KeyExchangeGroup],
@@ -85,11 +85,11 @@ fn us(ns: f64) -> f64 {
     ns / 1e3
 }
 
-/// Measures the handshake operations of `groups` and of the given certificates, each with a name of its kind.
-/// Takes about a quarter of a second for each.
+/// Measures the handshake operations of `groups` and of the given certificates, each of which is paired with the name
+/// of its key's kind. Takes about a quarter of a second for each.
 ///
 /// # Errors
-/// If a file cannot be used, or the library rejects its own keys.
+/// Returns an error if a file cannot be used, or the library rejects its own keys.
 pub fn primitives(
     groups: &[KeyExchangeGroup],
     certificates: &[(String, ClientIdentity)],
@@ -107,7 +107,7 @@ pub fn primitives(
     Ok(found)
 }
 
-/// Returns the nanoseconds for signing with a certificate's key and for verifying with the certificate.
+/// Returns the CPU time in nanoseconds for signing with a certificate's key, and for verifying with the certificate.
 fn signature_with_ns(
     identity: &CertifiedKey,
     provider: &CryptoProvider,
@@ -116,7 +116,7 @@ fn signature_with_ns(
     let algorithms = &provider.signature_verification_algorithms;
     let signer = identity.key.choose_scheme(&algorithms.supported_schemes());
     let signer = signer.ok_or_else(refused)?;
-    // The first algorithm of a scheme is that of TLS 1.3.
+    // The library lists the algorithm of TLS 1.3 first.
     let known = algorithms.mapping.iter();
     let mut known = known.filter(|(scheme, _)| *scheme == signer.scheme());
     let algorithm = known.next().and_then(|(_, all)| all.first());
@@ -133,7 +133,7 @@ fn signature_with_ns(
     Ok((sign, verify))
 }
 
-/// Returns the nanoseconds for decrypting a full-size record in place.
+/// Returns the CPU time in nanoseconds for decrypting a full-size record in place.
 fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
         TlsSuite::Aes128GcmSha256
@@ -152,7 +152,7 @@ fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     let tag = key.seal_in_place_separate_tag(nonce(), Aad::from([0; 5]), &mut sealed)?;
     sealed.extend_from_slice(tag.as_ref());
     let mut record = sealed.clone();
-    // Decryption overwrites the record, so each round copies the ciphertext; the copy's cost is subtracted.
+    // Decryption overwrites the record, so each iteration copies the ciphertext; the cost of the copy is subtracted.
     let copy = cost_ns(|| {
         record.copy_from_slice(&sealed);
         std::hint::black_box(&mut record);
@@ -166,10 +166,10 @@ fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     Ok((both - copy).max(1.0))
 }
 
-/// Costs of groups in microseconds, by name.
+/// Costs of key exchange groups in microseconds, by name.
 type Costs = BTreeMap<String, f64>;
 
-/// Returns [`exchange_ns`] by group name, in microseconds.
+/// Returns the results of [`exchange_ns`] for client and server in microseconds, by group name.
 fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(Costs, Costs), rustls::Error> {
     let of_library = provider(&[], groups).kx_groups;
     let both = groups.iter().zip(of_library).map(|(group, exchange)| {
@@ -180,9 +180,9 @@ fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(Costs, Costs), rustls::E
     both.collect()
 }
 
-/// Returns the nanoseconds of a key exchange for client and server.
+/// Returns the CPU time in nanoseconds of a key exchange for client and server.
 fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustls::Error> {
-    // Some groups are asymmetric (KEMs), so the complete exchange and the server's part are measured.
+    // In some groups (KEMs), the two sides differ, so the complete exchange and the server's part are measured.
     let both = cost_ns(|| {
         let client = group.start()?;
         let server = group.start_and_complete(client.pub_key())?;
@@ -197,9 +197,9 @@ fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustl
     Ok(((both - server).max(0.0), server))
 }
 
-/// Returns the nanoseconds for an ECDSA P-256 signature and its verification.
+/// Returns the CPU time in nanoseconds for an ECDSA P-256 signature and for its verification.
 fn signature_ns() -> Result<(f64, f64), Unspecified> {
-    // Same length as the content signed by CertificateVerify (RFC 8446 §4.4.3).
+    // The message is as long as the content signed by CertificateVerify (RFC 8446 §4.4.3).
     let message = [0x20; 130];
     let random = SystemRandom::new();
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)?;

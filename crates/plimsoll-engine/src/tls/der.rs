@@ -1,13 +1,12 @@
-//! A minimal reader for DER elements (X.690 §8.1) of certificates and keys.
-//!
-//! It never reads beyond the end of its input.
+//! A minimal reader for DER elements (X.690 §8.1) of certificates and keys. It never reads beyond the end of its input.
 
 pub(super) const SEQUENCE: u8 = 0x30;
 
 /// The tag of a certificate's version, which is absent in version 1 (RFC 5280 §4.1.2.1).
 pub(super) const VERSION_TAG: u8 = 0xa0;
 
-/// Returns what follows the first `fields` of a certificate's body (RFC 5280 §4.1), not counting the optional version.
+/// Returns the bytes after the first `fields` elements of a certificate's body (RFC 5280 §4.1), not counting the
+/// optional version.
 pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
     let (certificate, _) = take(certificate, SEQUENCE)?;
     let (mut body, _) = take(certificate, SEQUENCE)?;
@@ -20,14 +19,14 @@ pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
     Some(body)
 }
 
-/// Returns the contents of an element with the tag `tag`, and what follows it.
+/// Returns the contents of the first element, which must have the tag `tag`, and the bytes after it.
 pub(super) fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element(input)
         .filter(|(found, ..)| *found == tag)
         .map(|(_, contents, rest)| (contents, rest))
 }
 
-/// Returns the tag and contents of the first element (X.690 §8.1), and what follows it.
+/// Returns the tag and contents of the first element (X.690 §8.1), and the bytes after it.
 pub(super) fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = input.split_first()?;
     let (first, rest) = rest.split_first()?;

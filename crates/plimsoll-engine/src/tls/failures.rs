@@ -9,7 +9,7 @@ use super::record::RecordError;
 use super::trust::CertificateObservations;
 use super::validity::failure;
 
-/// Whether this end presented a client certificate.
+/// The client certificate, if any, that this end presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PresentedIdentity {
     Certificate,
@@ -26,7 +26,7 @@ impl PresentedIdentity {
     }
 }
 
-/// Classifies a record error like the same failure in the library.
+/// Classifies an error of our record layer in the same way as the equivalent error of the library.
 pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> (Outcome, String) {
     match error {
         RecordError::AlertReceived(alert) => classify(
@@ -37,7 +37,7 @@ pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> 
     }
 }
 
-/// Classifies an error as [`classify`] does, and adds a further explanation if one is known.
+/// Classifies an error like [`classify`], and adds a further explanation if one is known.
 pub(super) fn explained(
     error: &rustls::Error,
     shown: PresentedIdentity,
@@ -52,8 +52,8 @@ pub(super) fn explained(
 
 /// Returns the outcome and the message of a TLS failure.
 ///
-/// A TLS 1.3 client completes the handshake before the server has verified its certificate (RFC 8446 §4.4.2),
-/// so a rejection can arrive as an alert on an open connection: its meaning depends on whether a certificate
+/// A TLS 1.3 client completes the handshake before the server has verified its certificate (RFC 8446 §4.4.2), so a
+/// rejection can arrive as an alert on an open connection. The meaning of the alert depends on whether a certificate
 /// was presented.
 pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outcome, String) {
     use AlertDescription as Alert;
@@ -74,7 +74,8 @@ pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outc
         },
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::CertificateRequired => Outcome::TlsClientCertificateRequired,
-            // OpenSSL-based servers answer a missing certificate with handshake_failure.
+            // The alerts below mean rejection only if a certificate was presented. OpenSSL-based servers answer a
+            // missing certificate with handshake_failure.
             Alert::BadCertificate
             | Alert::CertificateExpired
             | Alert::CertificateRevoked
@@ -107,7 +108,7 @@ pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outc
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Outcome::TlsAlpn
         }
-        // Only an invalid record header means that the peer does not speak TLS.
+        // Only an invalid record header proves that the peer does not speak TLS.
         rustls::Error::InvalidMessage(
             InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
         ) => Outcome::TlsNotTls,

@@ -1,12 +1,12 @@
 //! Reads certificates and private keys from files, in their common formats.
 //!
-//! PEM and DER are supported. Files encrypted with a passphrase are not: the error names the format and a
-//! command that decrypts it. Both ends of every TLS connection read their files here.
+//! PEM and DER are supported. Files encrypted with a passphrase are not; their error message names the format and a
+//! command that decrypts the file. Both ends of every TLS connection use this module.
 //!
-//! Any of these files may contain a private key, so errors of libraries, which may quote the contents, are
-//! never shown.
+//! Each of these files may contain a private key, so errors of libraries, which may quote the contents, are never
+//! shown.
 //!
-//! Long because every file of keys and certificates is read here, with the errors that name it.
+//! Long because it reads all kinds of key and certificate files, with error messages for each.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -23,12 +23,12 @@ use super::validity::not_after;
 use super::x509_version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
 
-/// Why a file cannot be used: its role, its path and the problem.
+/// The reason why a file cannot be used, with its role and path.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);
 
-/// A file with a description for messages: `("client key", path)`.
+/// A file with a description for error messages, such as `("client key", path)`.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedFile<'a>(pub &'static str, pub &'a Path);
 
@@ -58,7 +58,7 @@ impl NamedFile<'_> {
         self.command(&format!("openssl {command}"), extension)
     }
 
-    /// Returns a shell command that reads this file and writes one next to it with `extension`: the paths of the two
+    /// Returns a shell command that reads this file and writes another one next to it, with `extension`. Their paths
     /// replace `{in}` and `{out}` in `command`.
     fn command(self, command: &str, extension: &str) -> String {
         let quoted = |path: &Path| {
@@ -75,10 +75,10 @@ impl NamedFile<'_> {
     }
 }
 
-/// Reads the certificates of a file in their order; at least one.
+/// Reads the certificates of a file, in file order; at least one.
 ///
 /// # Errors
-/// If the file cannot be read or contains none.
+/// Returns an error if the file cannot be read or contains no certificate.
 pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let content = file.read()?;
     if !is_der(&content) {
@@ -107,17 +107,17 @@ pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>,
             "a PKCS #12 file, not a certificate in PEM or DER; extract the certificates: {command}"
         )));
     }
-    // The TLS library reports other problems when the certificate is used.
+    // Other problems are reported by the TLS library when the certificate is used.
     match not_after(&content) {
         Some(_) => Ok(vec![CertificateDer::from(content)]),
         None => Err(file.bad("holds DER, but no certificate")),
     }
 }
 
-/// Reads the revocation lists of a file in their order; at least one.
+/// Reads the revocation lists of a file, in file order; at least one.
 ///
 /// # Errors
-/// If the file cannot be read or contains none.
+/// Returns an error if the file cannot be read or contains no revocation list.
 pub fn revocation_lists(
     file: NamedFile<'_>,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
@@ -142,7 +142,7 @@ pub fn revocation_lists(
 /// Reads the first private key of a file.
 ///
 /// # Errors
-/// If the file cannot be read or contains no unencrypted key.
+/// Returns an error if the file cannot be read or contains no unencrypted key.
 pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
     const SEALED_HINT: &str = "encrypted with a passphrase; decrypt it";
     let content = file.read()?;
@@ -189,7 +189,7 @@ pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileEr
 /// Reads a certificate chain, beginning with the end entity, and its private key.
 ///
 /// # Errors
-/// If one of the files cannot be used, or they do not belong together.
+/// Returns an error if one of the files cannot be used, or the key does not belong to the certificate.
 pub fn identity(
     cert: NamedFile<'_>,
     key: NamedFile<'_>,
@@ -218,7 +218,7 @@ pub fn identity(
     })
 }
 
-/// Returns whether the content is DER, which begins with a sequence and is no text.
+/// Returns whether the content is DER: it begins with a sequence, which text does not.
 fn is_der(content: &[u8]) -> bool {
     content.first() == Some(&SEQUENCE) && element(content).is_some()
 }
@@ -228,8 +228,8 @@ fn is_pkcs12(der: &[u8]) -> bool {
     take(der, SEQUENCE).is_some_and(|(body, _)| body.starts_with(&[0x02, 0x01, 0x03]))
 }
 
-/// Returns whether the content is an `EncryptedPrivateKeyInfo`, which begins with the encryption algorithm
-/// (RFC 5958 §3). Certificates and unencrypted keys begin with a version or number.
+/// Returns whether the content is an `EncryptedPrivateKeyInfo`, which begins with the encryption algorithm (RFC 5958
+/// §3). Certificates and unencrypted keys begin with other elements.
 fn is_encrypted(der: &[u8]) -> bool {
     const OBJECT_IDENTIFIER: u8 = 0x06;
     let algorithm = take(der, SEQUENCE).and_then(|(body, _)| take(body, SEQUENCE));

@@ -1,8 +1,8 @@
-//! A handshake with the TLS library's unbuffered interface, for either end of a connection.
+//! A TLS handshake with the library's unbuffered interface, for either end of a connection.
 //!
-//! Invariant: the library is given one record at a time, so that it never consumes a record after the handshake's
-//! end: those belong to our own layer. A message that spans several records stays in our buffer until it is complete.
-//! [`super::own`] calls this.
+//! Invariant: the library is given one record at a time, so that it never consumes a record after the end of the
+//! handshake; those records belong to our own layer. A message that spans several records remains in our buffer until
+//! it is complete. [`super::own`] calls this.
 
 use std::ops::{Deref, DerefMut};
 
@@ -18,32 +18,32 @@ use rustls::{
 use super::agreement::{Agreement, noted_signature};
 use super::record::{Cipher, HEADER_LENGTH, RecordError, TrafficKey};
 
-/// Maximum bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
+/// Maximum number of bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
 /// records add overhead.
 pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
 const INITIAL_OUTPUT_BYTES: usize = 1024;
 
-/// One end's unbuffered connection of the library, either client or server.
+/// The library's unbuffered connection for one end, either client or server.
 pub trait TlsEnd: Sized + Deref<Target: Deref<Target = CommonState>> {
-    /// The library's data of this end.
+    /// The library's data type for this end.
     type Data;
-    /// The same end's buffered connection.
+    /// The library's buffered connection for the same end.
     type Buffered: DerefMut<Target = ConnectionCommon<Self::Data>>;
 
-    /// Lets the library process records.
+    /// Makes the library process records.
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
     /// Ends the handshake and returns the traffic secrets.
     ///
     /// # Errors
-    /// If the handshake is not complete, or the library does not release its secrets.
+    /// Returns an error if the handshake is not complete, or the library does not release its secrets.
     fn into_kernel(self)
     -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
 
     /// Processes a session ticket, without the message's header.
     ///
     /// # Errors
-    /// If this end must not receive one.
+    /// Returns an error if this end must not receive a ticket.
     fn ticket(
         library: &mut KernelConnection<Self::Data>,
         payload: &[u8],
@@ -102,7 +102,7 @@ impl TlsEnd for UnbufferedServerConnection {
     }
 }
 
-/// What a handshake negotiated.
+/// The parameters that a handshake negotiated.
 #[derive(Clone, Debug)]
 pub(super) struct HandshakeResult {
     pub(super) agreement: Agreement,
@@ -124,8 +124,8 @@ pub(super) struct Handshake<E> {
     connection: E,
     /// Received bytes that are not fully processed.
     input: Vec<u8>,
-    /// Bytes of `input` that were given to the library, all in complete records. Those that it has not discarded are
-    /// the beginning of a message.
+    /// Number of bytes of `input` that were given to the library, all in complete records. Those that it has not
+    /// discarded yet are the beginning of an incomplete message.
     passed: usize,
     retried: bool,
     /// The signature scheme by which the peer proved its identity.
@@ -150,7 +150,7 @@ impl<E: TlsEnd> Handshake<E> {
     /// Continues with `bytes`; returns true when the handshake is complete.
     ///
     /// # Errors
-    /// Returns the library's errors. The alert for the peer is then in the outgoing bytes.
+    /// Returns the library's error. The alert for the peer is then in the outgoing bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
@@ -166,8 +166,8 @@ impl<E: TlsEnd> Handshake<E> {
         common.protocol_version() == Some(ProtocolVersion::TLSv1_2)
     }
 
-    /// Ends a handshake whose records stay with the library. Returns its connection, what was negotiated, the
-    /// bytes received after the end, and the bytes to send first.
+    /// Ends a handshake after which the library continues to process the records. Returns the library's connection, the
+    /// negotiated parameters, the bytes received after the end, and the bytes to send first.
     pub(super) fn finish_in_library(self) -> (E, HandshakeResult, Vec<u8>, Vec<u8>) {
         let agreed = self.negotiated();
         let mut unsent = self.output;
@@ -190,7 +190,7 @@ impl<E: TlsEnd> Handshake<E> {
     /// Ends the handshake and returns its results.
     ///
     /// # Errors
-    /// If the handshake is not complete, or the library does not release its secrets.
+    /// Returns an error if the handshake is not complete, or the library does not release its secrets.
     pub(super) fn finish(self) -> Result<HandshakeOutput<E>, rustls::Error> {
         let agreed = self.negotiated();
         let (secrets, kernel) = self.connection.into_kernel()?;
@@ -217,11 +217,11 @@ impl<E: TlsEnd> Handshake<E> {
         }
     }
 
-    /// Lets the library process the received bytes; returns true when the handshake is complete.
+    /// Makes the library process the received bytes; returns true when the handshake is complete.
     fn advance(&mut self) -> Result<bool, rustls::Error> {
         let mut taken = 0;
         let over = loop {
-            // Incomplete records are passed as well: their header may be invalid already.
+            // Incomplete records are passed as well, because their header may already be invalid.
             let (there, whole) = first_record(&self.input[self.passed..]);
             let end = self.passed + there;
             let over = self.process(&mut taken, end)?;
@@ -237,7 +237,7 @@ impl<E: TlsEnd> Handshake<E> {
         Ok(over)
     }
 
-    /// Lets the library process the input from `taken` to `end`; returns true when the handshake is complete.
+    /// Makes the library process the input from `taken` to `end`; returns true when the handshake is complete.
     fn process(&mut self, taken: &mut usize, end: usize) -> Result<bool, rustls::Error> {
         loop {
             let UnbufferedStatus { discard, state, .. } =
@@ -248,11 +248,11 @@ impl<E: TlsEnd> Handshake<E> {
                     Ok(false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // The bytes are in our buffer, which is sent in order.
+                    // The bytes are already in our buffer, whose contents are sent in order.
                     data.done();
                     Ok(false)
                 }
-                // A server could send data before the client has finished; ours does not.
+                // A server could send data before the client's part of the handshake is complete; ours does not.
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                     Ok(true)
                 }
@@ -280,7 +280,7 @@ impl<E: TlsEnd> Handshake<E> {
         }
     }
 
-    /// Fetches the alert that the library wants to send after an error. Must be called only once, since each call
+    /// Obtains the alert that the library wants to send after an error. Must be called only once, since each call
     /// processes the invalid bytes again.
     fn alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
@@ -295,7 +295,7 @@ pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
     kind == Some(HandshakeKind::FullWithHelloRetryRequest)
 }
 
-/// Returns how many bytes of the first record are available, and whether it is complete.
+/// Returns the number of available bytes of the first record, and whether it is complete.
 fn first_record(bytes: &[u8]) -> (usize, bool) {
     let length = match *bytes {
         [_, _, _, high, low, ..] => HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low])),
@@ -308,7 +308,7 @@ fn general_error(what: &str) -> rustls::Error {
     rustls::Error::General(what.to_owned())
 }
 
-/// Lets the library append to `output`, with as much space as it requests.
+/// Makes the library append to `output`, with as much space as it requests.
 pub(super) fn encode(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
@@ -334,10 +334,10 @@ pub(super) fn encode(
     }
 }
 
-/// Converts the library's traffic secrets to a key for record `sequence`.
+/// Converts the library's traffic secrets to a key whose next record has the number `sequence`.
 ///
 /// # Errors
-/// If the cipher is not supported.
+/// Returns an error if the cipher is not supported.
 pub(super) fn key(
     secrets: &ConnectionTrafficSecrets,
     sequence: u64,
@@ -349,10 +349,10 @@ pub(super) fn key(
         .ok_or_else(|| RecordError::Library("the key's length does not fit its cipher".to_owned()))
 }
 
-/// Returns the cipher, the key and the IV.
+/// Returns the cipher, the key and the IV from the library's traffic secrets.
 ///
 /// # Errors
-/// If the cipher is not supported.
+/// Returns an error if the cipher is not supported.
 pub(super) fn parts(
     secrets: &ConnectionTrafficSecrets,
 ) -> Result<(Cipher, &[u8], &[u8]), RecordError> {

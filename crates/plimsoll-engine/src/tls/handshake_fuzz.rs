@@ -1,8 +1,8 @@
-//! Handshake fuzzing: two ends talk over a [`path`] that cuts what they send into records and reads of any
-//! size. TLS allows that (RFC 8446 §5.1), but none of our peers does it.
+//! Handshake fuzzing: two ends communicate over a [`path`] that splits their bytes into records and reads of any size.
+//! TLS allows this (RFC 8446 §5.1), but none of our peers does it.
 //!
-//! One end is ours and the other the library's; our result is compared with that of the library's own connection for
-//! the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
+//! One end is our implementation and the other the library's. The result is compared with that of the library's own
+//! connection for the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
 
 use std::sync::Arc;
 
@@ -32,9 +32,9 @@ pub use path::ByteSource;
 /// The settings of both ends.
 #[derive(Clone)]
 pub struct HandshakeSetup {
-    /// The client's settings, for each implementation.
+    /// The client's settings, which are the same for each implementation.
     pub client: ClientConfig,
-    /// The server's settings, for each implementation.
+    /// The server's settings, which are the same for each implementation.
     pub server: ServerConfig,
     cipher: Cipher,
     name: ServerName<'static>,
@@ -47,7 +47,8 @@ pub enum Implementation {
     Library,
     /// Our record layer, with keys from the library's connection.
     Own,
-    /// Our record layer, with keys from logged secrets, so that sessions can rest. Servers have only this one.
+    /// Our record layer, with keys from logged secrets, so that sessions can rest. A server of ours always uses logged
+    /// secrets, so for servers [`Implementation::Own`] means the same.
     OwnFromSecrets,
 }
 
@@ -57,15 +58,15 @@ pub type Shape<'a> = [ByteSource<'a>; 2];
 /// The final state of one end of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndState {
-    /// The client's outcome code, or the error of the server's library.
+    /// The client's outcome code, or the error of the library's server.
     pub error: Option<String>,
-    /// The plaintext that it received.
+    /// The plaintext that this end received.
     pub received: Vec<u8>,
     /// Whether the peer has closed its side.
     pub closed: bool,
-    /// Whether it reports a resumed session.
+    /// Whether this end reports a resumed session.
     pub resumed: bool,
-    /// Whether it reports a HelloRetryRequest.
+    /// Whether this end reports a HelloRetryRequest.
     pub retried: bool,
 }
 
@@ -80,17 +81,17 @@ pub struct Conversation {
     pub is_untampered: bool,
 }
 
-/// Returns what the client sends once its handshake is over.
+/// Returns the bytes that the client sends after its handshake.
 pub fn client_text() -> Vec<u8> {
     b"GET / HTTP/1.1\r\n\r\n".repeat(20)
 }
 
-/// Returns what the server sends once its handshake is over: more than one record.
+/// Returns the bytes that the server sends after its handshake, which need more than one record.
 pub fn server_text() -> Vec<u8> {
     (0..17_000u32).map(|n| (n % 251) as u8).collect()
 }
 
-/// A client, with the tickets of its earlier conversations.
+/// A client with the tickets from its earlier conversations.
 pub struct FuzzClient(TlsClient);
 
 impl FuzzClient {
@@ -113,25 +114,25 @@ impl FuzzClient {
 pub struct ExtraLength {
     /// Number of certificates after the server's own.
     pub chain: usize,
-    /// Number of CA names in the certificate request, of a hundred bytes each.
+    /// Number of CA names, of a hundred bytes each, in the certificate request.
     pub authorities: usize,
 }
 
-/// What the server demands of the client.
+/// The server's demands on the client.
 #[derive(Clone, Copy)]
 pub struct ServerDemands {
-    /// Whether it demands a client certificate.
+    /// Whether the server demands a client certificate.
     pub mutual: bool,
-    /// Whether it demands a key exchange group for which the client sends no share at first.
+    /// Whether the server demands a key exchange group for which the client's first ClientHello has no key share.
     pub retried: bool,
 }
 
 impl HandshakeSetup {
-    /// Makes settings in which both ends present `certificate`, valid for localhost, with fixed-length
-    /// signatures, so that the same choices give the same segmentation.
+    /// Creates settings in which both ends present `certificate`, which is valid for localhost. Signatures have a fixed
+    /// length, so that the same choices produce the same segmentation.
     ///
     /// # Errors
-    /// If the settings are invalid.
+    /// Returns an error if the settings are invalid.
     pub fn new(
         certificate: &CertificateDer<'static>,
         key: &PrivateKeyDer<'static>,
@@ -173,7 +174,7 @@ impl HandshakeSetup {
             .with_protocol_versions(&versions)?;
         let server = if mutual {
             let names = (0..long.authorities).map(|n| {
-                // A DER sequence of that length with arbitrary contents.
+                // A DER sequence of 100 bytes with arbitrary contents.
                 let mut name = vec![0x30, 98];
                 name.resize(100, (n % 251) as u8);
                 DistinguishedName::from(name)
@@ -199,12 +200,12 @@ impl HandshakeSetup {
         })
     }
 
-    /// Makes a client without tickets that stores none.
+    /// Creates a client that neither has nor stores tickets.
     pub fn client(&self, implementation: Implementation) -> FuzzClient {
         self.client_with(implementation, false)
     }
 
-    /// Makes a client that stores tickets.
+    /// Creates a client that stores tickets.
     pub fn resuming_client(&self, implementation: Implementation) -> FuzzClient {
         self.client_with(implementation, true)
     }
@@ -229,10 +230,10 @@ impl HandshakeSetup {
         FuzzClient(client.for_worker())
     }
 
-    /// Lets `client` talk to the library's server.
+    /// Connects `client` to the library's server and returns the result of their conversation.
     ///
     /// # Errors
-    /// If the settings are invalid.
+    /// Returns an error if the settings are invalid.
     pub fn converse(
         &self,
         client: &FuzzClient,
@@ -246,11 +247,11 @@ impl HandshakeSetup {
         Ok(TamperingPath::new(self.cipher, &tap, shape).carry(ours, server))
     }
 
-    /// Lets the library's client talk to a server of the given implementation. `config` is the client's, with
-    /// its stored tickets.
+    /// Connects the library's client to a server of the given implementation and returns the result of their
+    /// conversation. `config` is the client's, with its stored tickets.
     ///
     /// # Errors
-    /// If the settings are invalid.
+    /// Returns an error if the settings are invalid.
     pub fn serve(
         &self,
         implementation: Implementation,
@@ -276,7 +277,7 @@ impl HandshakeSetup {
     }
 }
 
-/// One end of a conversation, driven as a worker or a server drives it.
+/// One end of a conversation, used in the same way as by a worker or a server.
 struct ConversationEnd<'a, E: TlsEnd> {
     session: TlsConnection<E>,
     /// The client that maps errors to outcomes; `None` for plain library errors.
@@ -324,7 +325,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         bytes
     }
 
-    /// Records what was negotiated and sends `text` after the handshake.
+    /// Records the negotiated parameters and sends `text` after the handshake.
     fn send_text(&mut self, text: &[u8]) {
         let agreed = self.session.agreement().unwrap_or_default();
         (self.state.resumed, self.state.retried) = (agreed.resumed, agreed.retried);

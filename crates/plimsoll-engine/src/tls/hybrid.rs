@@ -1,7 +1,7 @@
-//! SecP384r1MLKEM1024, which the TLS library lacks, composed of its two component groups.
+//! The key exchange group SecP384r1MLKEM1024, which the TLS library lacks, composed of its two component groups.
 //!
-//! A key share is that of P-384 followed by that of ML-KEM, and the shared secret is composed in the same way
-//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers the group if a plan asks for it.
+//! A key share is P-384's share followed by ML-KEM's, and the shared secret is composed in the same way
+//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers the group if a plan requires it.
 
 use plimsoll_model::plan::KeyExchangeGroup;
 use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};
@@ -9,9 +9,9 @@ use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SharedSecret, Supp
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
-/// Bytes of an uncompressed P-384 point.
+/// Length of an uncompressed P-384 point in bytes.
 const CLASSICAL_LENGTH: usize = 97;
-/// Bytes of a client's encapsulation key and of a server's ciphertext (FIPS 203, table 3).
+/// Lengths of a client's encapsulation key and of a server's ciphertext in bytes (FIPS 203, table 3).
 const ENCAPSULATION_KEY_LENGTH: usize = 1568;
 const CIPHERTEXT_LENGTH: usize = 1568;
 
@@ -84,7 +84,7 @@ impl ActiveKeyExchange for HybridExchange {
         Ok(join_secrets(&classical, &post_quantum))
     }
 
-    /// Returns P-384's share, which rustls offers as well if that group is enabled.
+    /// Returns P-384's share, which rustls also offers on its own if that group is enabled.
     fn hybrid_component(&self) -> Option<(NamedGroup, &[u8])> {
         Some((self.classical.group(), self.classical.pub_key()))
     }

@@ -1,4 +1,4 @@
-//! Names of key types by their algorithm identifiers (RFC 5280 §4.1.1.2), for messages about keys and
+//! Names of key types, by their algorithm identifiers (RFC 5280 §4.1.1.2), for error messages about keys and
 //! certificates that the TLS library rejects without naming the type.
 
 use rustls::pki_types::PrivateKeyDer;
@@ -8,7 +8,7 @@ use super::der::{SEQUENCE, element, take};
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const INTEGER: u8 = 0x02;
 
-/// Describes the supported key types.
+/// Description of the supported key types for error messages.
 pub(super) const USABLE_KEYS: &str =
     "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
 
@@ -18,7 +18,7 @@ pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
         return None;
     };
     match identifier {
-        // RFC 4055 §1.2: a key for RSA-PSS alone.
+        // A key that may be used only for RSA-PSS (RFC 4055 §1.2).
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a] => Some("RSA-PSS"),
         [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x01] => Some("DSA"),
         [0x2b, 0x65, 0x71] => Some("Ed448"),
@@ -28,7 +28,7 @@ pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Returns why the TLS library rejected a private key. The message contains nothing of the key.
+/// Returns the reason why the TLS library rejected a private key. The message contains no part of the key.
 pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
     let kind = match key {
         PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unusable),

@@ -1,5 +1,5 @@
-//! Writes connection secrets to a file for tools that decrypt captured packets (the format of SSLKEYLOGFILE,
-//! RFC 9850). Anyone with the file can read the traffic: nothing is written unless a plan requests it.
+//! Writes connection secrets to a file for tools that decrypt captured packets (the SSLKEYLOGFILE format, RFC 9850).
+//! Anyone with the file can read the traffic, so nothing is written unless a plan requests it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,15 +10,15 @@ use rustls::KeyLog;
 
 use super::files::{FileError, NamedFile};
 
-/// The key log file. Each line is written at once, so that several processes can share a file.
+/// The key log file. Each line is written in one system call, so that several processes can share a file.
 #[derive(Debug)]
 pub(super) struct KeyLogFile(Mutex<File>);
 
 impl KeyLogFile {
-    /// Opens the file for appending; creates it if there is none.
+    /// Opens the file for appending; creates it if it does not exist.
     ///
     /// # Errors
-    /// If the file cannot be opened for writing.
+    /// Returns an error if the file cannot be opened for writing.
     pub(super) fn open(file: NamedFile<'_>) -> Result<KeyLogFile, FileError> {
         let opened = OpenOptions::new()
             .append(true)

@@ -1,13 +1,12 @@
-//! TLS sessions with our own record layer: the library does the handshake and hands its secrets over.
+//! TLS sessions with our own record layer: the library performs the handshake and then provides its secrets.
 //!
-//! This costs less than the library's own connection in bulk transfers, where records are decrypted in the
-//! read buffer, and for idle connections, which have no buffers. Later keys are derived by the library's
-//! connection, which is retained and takes tickets, or from secrets of its key log. With the latter an idle
-//! session can rest: it keeps only its secrets and the numbers of its next records, some 120 bytes, and no
-//! part of the library's connection, no certificate of the peer and no cipher context. Waking it costs a few
-//! microseconds for deriving keys. Key updates and close_notify work while resting, and a client that rests
-//! has no use for tickets. If a server only supports TLS 1.2, the library's records are used
-//! ([`super::tls12`]) and the session does not rest.
+//! This costs less than the library's own connection in bulk transfers, where records are decrypted in the read buffer,
+//! and for idle connections, which have no buffers. Later keys are derived either by the library's connection, which is
+//! retained and processes tickets, or from secrets that its key log records. In the second case, an idle session can
+//! rest: it keeps only its secrets and the numbers of its next records, some 120 bytes, and no part of the library's
+//! connection, no certificate of the peer and no cipher context. Waking the session costs a few microseconds for
+//! deriving keys. Key updates and close_notify work after resting; tickets are ignored. If a server supports only TLS
+//! 1.2, the library's record layer is used ([`super::tls12`]) and the session does not rest.
 //!
 //! [`super::session`] calls this.
 
@@ -30,7 +29,7 @@ use super::tls12::Tls12Records;
 
 /// The configured source of keys after the handshake.
 pub(super) enum KeySource {
-    /// The library's connection, which also takes tickets. `None`: sessions are not resumed, so tickets are
+    /// The library's connection, which also processes tickets. With `None`, sessions are not resumed, and tickets are
     /// dropped to save their key derivation.
     Library(Option<Arc<TicketStore>>),
     /// Secrets that the connection's key log records.
@@ -100,9 +99,9 @@ struct PendingHandshake<E> {
 
 struct OpenSession<E: TlsEnd> {
     records: TlsRecords<SessionKeys<E>>,
-    /// Bytes received after the end of the handshake that have not been opened.
+    /// Bytes received after the end of the handshake that have not been decrypted.
     trailing: Vec<u8>,
-    /// What was negotiated; `None` after the session has rested.
+    /// The negotiated parameters; `None` after the session has rested.
     negotiated: Option<HandshakeResult>,
 }
 
@@ -117,19 +116,19 @@ enum SessionStage<E: TlsEnd> {
     Handshake(Box<PendingHandshake<E>>),
     Open(Box<OpenSession<E>>),
     Resting(Box<RestingRecords<TrafficSecrets>>),
-    /// Open, with TLS 1.2 records.
+    /// The handshake has negotiated TLS 1.2, and the library processes the records.
     Tls12(Box<Tls12Records<E>>),
-    /// Failed; a failed handshake is kept until its alert has been sent.
+    /// The session has failed. A failed handshake is kept until its alert has been sent.
     Failed(Option<Box<PendingHandshake<E>>>),
 }
 
-/// One end of a connection, in one of its stages. All stages are boxed to keep resting sessions small.
+/// One end of a connection. All stages are boxed to keep resting sessions small.
 pub(super) struct OwnSession<E: TlsEnd> {
     stage: SessionStage<E>,
 }
 
 impl OwnSession<UnbufferedClientConnection> {
-    /// Makes a client session and puts its `ClientHello` into the outgoing bytes.
+    /// Creates a client session and puts its `ClientHello` into the outgoing bytes.
     pub(super) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
@@ -163,7 +162,7 @@ impl<E: TlsEnd> OwnSession<E> {
         )
     }
 
-    /// Returns what was negotiated; `None` until the handshake is complete, and after the session has rested.
+    /// Returns the negotiated parameters; `None` until the handshake is complete, and after the session has rested.
     pub(super) fn agreed(&self) -> Option<&HandshakeResult> {
         match &self.stage {
             SessionStage::Open(open) => open.negotiated.as_ref(),
@@ -172,7 +171,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Continues the handshake. Bytes after its end are opened by the next [`OwnSession::receive`].
+    /// Continues the handshake. Bytes after its end are decrypted by the next [`OwnSession::receive`].
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let SessionStage::Handshake(state) = &mut self.stage else {
             return Ok(());
@@ -198,7 +197,7 @@ impl<E: TlsEnd> OwnSession<E> {
         self.open(*state)
     }
 
-    /// Takes the secrets after the handshake and opens the record layer.
+    /// Takes the secrets after the handshake and creates the record layer.
     fn open(&mut self, state: PendingHandshake<E>) -> Result<(), SessionError> {
         if state.handshake.is_tls12() {
             let (connection, agreed, early, unsent) = state.handshake.finish_in_library();
@@ -227,7 +226,7 @@ impl<E: TlsEnd> OwnSession<E> {
         let receiving = key(&secrets.rx.1, secrets.rx.0)?;
         let sending = key(&secrets.tx.1, secrets.tx.0)?;
         let mut records = TlsRecords::new(keys, receiving, sending);
-        // The end of the handshake must be sent first.
+        // The last bytes of the handshake must be sent before any record.
         records.queue(&unsent);
         self.stage = SessionStage::Open(Box::new(OpenSession {
             records,
@@ -237,7 +236,7 @@ impl<E: TlsEnd> OwnSession<E> {
         Ok(())
     }
 
-    /// Returns the open connection, waking it if it rests; `None` in other stages.
+    /// Returns the open session, waking it if it is resting; `None` in other stages.
     fn wake(&mut self) -> Result<Option<&mut OpenSession<E>>, RecordError> {
         if matches!(self.stage, SessionStage::Resting(_)) {
             let nothing = SessionStage::Failed(None);
@@ -256,7 +255,7 @@ impl<E: TlsEnd> OwnSession<E> {
         })
     }
 
-    /// Decrypts the records in `bytes` in place. `Ok(true)`: the peer has closed its side.
+    /// Decrypts the records in `bytes` in place. Returns true if the peer has closed its side.
     pub(super) fn receive<T>(
         &mut self,
         bytes: &mut [u8],
@@ -285,7 +284,7 @@ impl<E: TlsEnd> OwnSession<E> {
                 None => Ok(()),
             }),
         };
-        // Without a key nothing can be sent; the call then ends by its deadline.
+        // Without a key, nothing can be sent; the call then ends by its deadline.
         if let Err(e) = sealed {
             tracing::debug!("encryption failed: {e}");
         }
@@ -299,7 +298,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Releases everything that can be rebuilt, if nothing is in progress.
+    /// Releases all state that can be rebuilt, if nothing is in progress.
     pub(super) fn rest(&mut self) {
         let can_rest = |open: &OpenSession<E>| {
             open.supports_rest() && open.trailing.is_empty() && open.records.can_rest()
@@ -319,7 +318,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Returns the same as [`TlsRecords::fewest_to_come`]; 0 where no low-water mark must be set.
+    /// Returns the same as [`TlsRecords::fewest_to_come`]; 0 if no low-water mark must be set.
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
             SessionStage::Open(open) if !open.supports_rest() => {
@@ -332,8 +331,8 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Returns whether more may be sealed before pending records are written. The end of a handshake and the
-    /// first request thus leave in one write.
+    /// Returns whether more may be sealed before pending records are written. This allows the end of a handshake and
+    /// the first request to be sent in one write.
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
             SessionStage::Open(open) if !open.supports_rest() => {

@@ -1,4 +1,4 @@
-//! Messages for invalid PEM files. The library's errors are not used, because they quote unreadable lines,
+//! Error messages for invalid PEM files. The library's messages are not used, because they quote unreadable lines,
 //! which may belong to a private key.
 
 use rustls::pki_types::pem;
@@ -6,8 +6,8 @@ use rustls::pki_types::pem;
 /// A shell command that restores lost newlines, with `{in}` and `{out}` for the files.
 const RESTORE_NEWLINES_COMMAND: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
 
-/// Returns the problem of `content`, which the library rejected with `error`. `mend` turns a command with
-/// `{in}` and `{out}` into one for the actual files.
+/// Describes the problem of `content`, which the library rejected with `error`. `mend` fills the actual file names into
+/// a command with `{in}` and `{out}`.
 pub(super) fn problem(
     content: &[u8],
     error: &pem::Error,
@@ -32,7 +32,7 @@ pub(super) fn problem(
     format!("not valid PEM: {problem}")
 }
 
-/// Returns how newlines were lost, if something follows `-----BEGIN …-----` on its line.
+/// Returns a description of how newlines were lost, if any text follows `-----BEGIN …-----` on its line.
 fn lost_newlines(content: &[u8]) -> Option<&'static str> {
     const BEGIN_MARKER: &[u8] = b"-----BEGIN ";
     const DASHES: &[u8] = b"-----";

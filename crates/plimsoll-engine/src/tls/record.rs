@@ -1,11 +1,10 @@
-//! The TLS 1.3 record layer (RFC 8446 §5) after the handshake. Records are decrypted in the worker's read
-//! buffer, so a connection stores only its keys and an incomplete record.
+//! The TLS 1.3 record layer (RFC 8446 §5) after the handshake. Records are decrypted in the worker's read buffer, so a
+//! connection stores only its keys and at most one incomplete record.
 //!
-//! Invariant: no content of a record is used before its tag was checked, and after the first error no record
-//! is opened. The handshake, the key schedule and tickets stay with the TLS library, behind [`KeySchedule`].
-//! [`super::own`] and the fuzz target call this.
+//! Invariant: no content of a record is used before its tag has been checked, and after the first error no further
+//! record is decrypted. The TLS library performs the handshake and provides keys and tickets ([`KeySchedule`]).
 //!
-//! Long because opening and sealing are one layer and share the knowledge of the record format.
+//! Long because opening and sealing share the record format.
 
 mod error;
 mod rest;
@@ -15,25 +14,24 @@ use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 pub use error::{ReceiveError, RecordError};
 pub use rest::{Rekey, RestingRecords};
 
-/// Bytes of a record's header: type, version, length (RFC 8446 §5.1).
+/// Length of a record's header in bytes: type, version, length (RFC 8446 §5.1).
 pub(super) const HEADER_LENGTH: usize = 5;
-/// Maximum plaintext of a record in bytes (§5.1).
+/// Maximum size of a record's plaintext in bytes (§5.1).
 pub const MAX_PLAINTEXT: usize = 1 << 14;
-/// Maximum ciphertext of a record, with padding, type and tag (§5.2). Bytes.
+/// Maximum size of a record's ciphertext in bytes, including padding, type and tag (§5.2).
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
-/// Maximum size of a record with its header. Bytes.
+/// Maximum size of a record in bytes, including its header.
 pub(super) const MAX_RECORD: usize = HEADER_LENGTH + MAX_CIPHERTEXT;
 const TAG_LENGTH: usize = 16;
-/// Maximum length of a message after the handshake, as in the TLS library. Bytes.
+/// Maximum size in bytes of a handshake message after the handshake, the same as in the TLS library.
 const MAX_HANDSHAKE: usize = 0xffff;
-/// Maximum number of consecutive records without content. Like the next two limits, it is that of the TLS library,
-/// and bounds records that cost a peer little to send.
+/// Maximum number of consecutive records without content. This limit and the next two are those of the TLS library.
 const MAX_EMPTY: u8 = 32;
-/// Maximum number of key updates without data between them.
+/// Maximum number of consecutive key updates without data between them.
 const MAX_KEY_UPDATES: u8 = 32;
 /// Maximum number of `user_canceled` alerts without the close_notify that must follow.
 const MAX_WARNINGS: u8 = 4;
-/// Maximum records under one AES-GCM key: up to 2^24.5 full-size records keep the safety margin (§5.5).
+/// Maximum number of records per AES-GCM key: up to 2^24.5 full-size records keep the safety margin (§5.5).
 const MAX_AES_RECORDS: u64 = 1 << 24;
 
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -52,17 +50,17 @@ pub trait KeySchedule {
     /// Returns the next key for sending (RFC 8446 §7.2).
     ///
     /// # Errors
-    /// If the key cannot be derived.
+    /// Returns an error if the key cannot be derived.
     fn next_sending(&mut self) -> Result<TrafficKey, RecordError>;
     /// Returns the next key for receiving.
     ///
     /// # Errors
-    /// If the key cannot be derived.
+    /// Returns an error if the key cannot be derived.
     fn next_receiving(&mut self) -> Result<TrafficKey, RecordError>;
     /// Processes a `NewSessionTicket` (§4.6.1), without the message's header.
     ///
     /// # Errors
-    /// If the ticket is invalid, or this end must not receive one.
+    /// Returns an error if the ticket is invalid, or if this end must not receive one.
     fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError>;
 }
 
@@ -102,7 +100,7 @@ impl std::fmt::Debug for TrafficKey {
 }
 
 impl TrafficKey {
-    /// Makes a key; `None` if its length does not fit the cipher.
+    /// Creates a key; returns `None` if its length does not fit the cipher.
     pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<TrafficKey> {
         let (algorithm, most) = match cipher {
             Cipher::Aes128Gcm => (&aead::AES_128_GCM, MAX_AES_RECORDS),
@@ -123,12 +121,12 @@ impl TrafficKey {
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;
         }
-        // A sequence number must never be reused, so the last one is not used at all.
+        // A sequence number must never be reused, so the last one is never used.
         self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Sequence)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Decrypts a complete record in place; returns content, type and padding.
+    /// Decrypts a complete record in place; returns its content, type and padding.
     #[inline]
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], RecordError> {
         let (header, body) = record.split_at_mut(HEADER_LENGTH);
@@ -192,7 +190,7 @@ pub struct TlsRecords<K> {
     handshake: Vec<u8>,
     out: Vec<u8>,
     written: usize,
-    /// Whether the peer has requested a key update of our side.
+    /// Whether the peer has requested that we update our sending key.
     update_requested: bool,
     idle: IdleCounters,
     warnings: u8,
@@ -201,7 +199,7 @@ pub struct TlsRecords<K> {
 }
 
 impl<K: KeySchedule> TlsRecords<K> {
-    /// Makes a record layer; both keys are at their next record.
+    /// Creates a record layer; the sequence number of each key is that of its next record.
     pub fn new(schedule: K, receiving: TrafficKey, sending: TrafficKey) -> TlsRecords<K> {
         TlsRecords {
             schedule,
@@ -224,11 +222,11 @@ impl<K: KeySchedule> TlsRecords<K> {
         &self.schedule
     }
 
-    /// Decrypts every complete record in `bytes` in place and passes its content to `take`. `Ok(true)` means that the
-    /// peer has closed its side; later bytes are ignored (§6.1).
+    /// Decrypts every complete record in `bytes` in place and passes its content to `take`. Returns true if the peer
+    /// has closed its side; later bytes are ignored (§6.1).
     ///
     /// # Errors
-    /// The first error is permanent. An alert for the peer is then in [`TlsRecords::outgoing`].
+    /// Returns an error for invalid records, and the same error from then on. An alert for the peer is then pending.
     pub fn receive<E>(
         &mut self,
         bytes: &mut [u8],
@@ -276,7 +274,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
-            // The complete header gives the record's length.
+            // When the header is complete, the length of the record is known.
             if record_length(&self.partial)? == Some(self.partial.len()) {
                 let mut record = std::mem::take(&mut self.partial);
                 self.open(&mut record, take)?;
@@ -295,7 +293,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             return Err(RecordError::Unprotected(record[0]).into());
         }
         let inner = self.receiving.open(record)?;
-        // The type is the last byte that is not zero; what follows is padding (§5.4).
+        // The type is the last non-zero byte; the bytes after it are padding (§5.4).
         let end = inner
             .iter()
             .rposition(|byte| *byte != 0)
@@ -340,7 +338,7 @@ impl<K: KeySchedule> TlsRecords<K> {
                 self.peer_closed = true;
                 Ok(())
             }
-            // A close_notify follows (§6.1).
+            // The peer must send a close_notify after this alert (§6.1).
             [_, USER_CANCELED] => {
                 if self.warnings == MAX_WARNINGS {
                     return Err(RecordError::Warnings);
@@ -363,7 +361,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         let mut rest = all.as_slice();
         while let [kind, a, b, c, after @ ..] = rest {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-            // Reject before waiting for the rest of the message.
+            // Invalid messages are rejected before the rest of the message has arrived.
             match *kind {
                 KEY_UPDATE if length != 1 => return Err(RecordError::KeyUpdate(length)),
                 NEW_SESSION_TICKET | KEY_UPDATE => {}
@@ -383,7 +381,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         }
         let done = all.len() - rest.len();
         if done == all.len() {
-            // An idle connection must not keep a buffer.
+            // An idle connection must not keep a buffer, so none is stored.
             return Ok(());
         }
         all.drain(..done);
@@ -391,7 +389,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         Ok(())
     }
 
-    /// Switches to the peer's next key. The next record uses it, so no message may follow in this one (§5.1).
+    /// Switches to the peer's next key. The peer's next record uses it, so no message may follow in this record (§5.1).
     fn key_update(&mut self, asked: u8, is_last: bool) -> Result<(), RecordError> {
         if !is_last {
             return Err(RecordError::KeyUpdateNotLast);
@@ -412,7 +410,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     /// Encrypts plaintext, in as many records as necessary.
     ///
     /// # Errors
-    /// If no further key can be derived.
+    /// Returns an error if no further key can be derived.
     pub fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
         let update = std::mem::take(&mut self.update_requested);
         if update && !plaintext.is_empty() {
@@ -432,16 +430,16 @@ impl<K: KeySchedule> TlsRecords<K> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Sends close_notify (§6.1).
+    /// Adds close_notify (§6.1) to the outgoing bytes.
     ///
     /// # Errors
-    /// If no further key can be derived.
+    /// Returns an error if no further key can be derived.
     pub fn close_notify(&mut self) -> Result<(), RecordError> {
         self.push(ALERT, &[1, CLOSE_NOTIFY])
     }
 
     fn update_sending(&mut self) -> Result<(), RecordError> {
-        // Does not request an update in return (§4.6.3).
+        // The 0 at the end requests no update in return (§4.6.3).
         self.push(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
         self.sending = self.schedule.next_sending()?;
         Ok(())
@@ -451,17 +449,17 @@ impl<K: KeySchedule> TlsRecords<K> {
         self.sending.seal(content, &[kind], &mut self.out)
     }
 
-    /// Encrypts a record whose type and padding are the end of `inner`, for tests of the receiving side.
+    /// Encrypts a record for which `inner` contains the content, type and padding, for tests of the receiving side.
     ///
     /// # Errors
-    /// If no further key can be derived.
+    /// Returns an error if no further key can be derived.
     #[doc(hidden)]
     pub fn seal_inner(&mut self, inner: &[u8]) -> Result<(), RecordError> {
         self.sending.seal(inner, &[], &mut self.out)
     }
 
-    /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes are available:
-    /// with records of maximum size, minus the incomplete record.
+    /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes are available, assuming
+    /// records of maximum size.
     pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
         let records = plaintext.div_ceil(MAX_PLAINTEXT as u64);
         let wire = plaintext + records * (HEADER_LENGTH + 1 + TAG_LENGTH) as u64;
@@ -477,13 +475,14 @@ impl<K: KeySchedule> TlsRecords<K> {
     pub fn sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.out.len() {
-            // An idle connection must not keep a buffer.
+            // An idle connection must not keep a buffer, so it is freed.
             (self.out, self.written) = (Vec::new(), 0);
         }
     }
 }
 
-/// Returns the length of the record at the beginning of `bytes` with its header; `None` until the header is complete.
+/// Returns the length of the record at the beginning of `bytes`, including its header; `None` until the header is
+/// complete.
 fn record_length(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     let [kind, _, _, high, low, ..] = *bytes else {
         return Ok(None);

@@ -1,9 +1,9 @@
 //! TLS files that may be replaced while connections are open: a certificate with its key, and the CA file and
-//! revocation lists for clients' certificates.
+//! revocation lists for verifying clients' certificates.
 //!
-//! The files are checked when a handshake needs them, at most once a second: there is no thread for it, and
-//! open connections are not affected. If new files cannot be used, or do not match because only one of them
-//! was written yet, the previous contents stay in use. [`super::TlsClient`] and the servers use this.
+//! The files are checked when a handshake needs them, at most once a second, without a separate thread. Open
+//! connections are not affected. If the new files cannot be used, or do not match because only one has been written
+//! yet, the previous contents remain in use. [`super::TlsClient`] and the servers use this.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,15 +26,15 @@ use super::trust::{CertificateObservations, ClientCheck, TrustAnchors};
 use super::validity::{not_after, now};
 use super::x509_version_1::parse;
 
-/// Identifies a version of a file: inode, length and modification time.
+/// The identity of a version of a file: inode, length and modification time.
 type FileStamp = Option<(u64, u64, i64, i64)>;
 
-/// Two files, and what was last loaded from them.
+/// Two files, and the content that was last loaded from them.
 #[derive(Debug)]
 struct WatchedFiles<T> {
-    /// Description and path of each file. Messages name the first.
+    /// Description and path of each file. Error messages name the first.
     files: [(&'static str, PathBuf); 2],
-    /// Unix time of the last check, seconds.
+    /// Unix time of the last check in seconds.
     checked_at: AtomicU64,
     stamps: Mutex<[FileStamp; 2]>,
     content: RwLock<T>,
@@ -46,7 +46,7 @@ impl<T: Clone> WatchedFiles<T> {
         files: [NamedFile<'_>; 2],
         read: impl FnOnce() -> Result<T, FileError>,
     ) -> Result<WatchedFiles<T>, FileError> {
-        // The stamps are taken before reading, so that a change while reading shows as a later change.
+        // The stamps are taken before reading, so that a change during reading is noticed at the next check.
         let seen = files.map(stamp);
         Ok(WatchedFiles {
             checked_at: AtomicU64::new(now()),
@@ -93,13 +93,13 @@ impl<T: Clone> WatchedFiles<T> {
                 let [(what, path), _] = &self.files;
                 tracing::info!("{what} {}: reloaded", path.display());
             }
-            // The other file may not be written yet; the next check tries again.
+            // The other file may not have been written yet; the next check tries again.
             Err(e) => tracing::warn!("{e}; the previous file stays in use"),
         }
     }
 }
 
-/// A certificate with its key that follows changes of its files.
+/// A certificate with its key, reloaded when its files change.
 #[derive(Debug)]
 pub struct RotatingIdentity {
     provider: Arc<CryptoProvider>,
@@ -116,7 +116,7 @@ impl RotatingIdentity {
     /// Loads a certificate and its key.
     ///
     /// # Errors
-    /// If one of the files cannot be used, or they do not belong together.
+    /// Returns an error if one of the files cannot be used, or the key does not belong to the certificate.
     pub fn read(
         cert: NamedFile<'_>,
         key: NamedFile<'_>,
@@ -131,10 +131,10 @@ impl RotatingIdentity {
         })
     }
 
-    /// Reloads the files, whether or not they have changed.
+    /// Reloads the files even if they have not changed.
     ///
     /// # Errors
-    /// If the files cannot be used; the previous certificate then stays in use.
+    /// Returns an error if the files cannot be used; the previous certificate then remains in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [cert, key] = self.identity.files();
         self.identity
@@ -164,13 +164,14 @@ impl RotatingIdentity {
 
     /// Records that a server has accepted the certificate.
     pub(super) fn note_accepted(&self) {
-        // Checked first to avoid contention: all workers' connections pass here.
+        // The flag is read first because all workers' connections call this, and unneeded writes would cause
+        // contention.
         if !self.was_accepted.load(Ordering::Relaxed) {
             self.was_accepted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns the certificate's file, subject and issuer, for messages.
+    /// Returns the certificate's file, subject and issuer, for error messages.
     pub(super) fn description(&self) -> String {
         let [NamedFile(what, path), _] = self.identity.files();
         let shown = self.identity.last();
@@ -220,28 +221,28 @@ impl ResolvesClientCert for RotatingIdentity {
 /// A digest of a CA file's certificates and of revocation lists.
 pub type TrustDigest = [u8; 8];
 
-/// Verifies clients' certificates with a CA file and revocation lists that may be replaced.
+/// A verifier of clients' certificates with a CA file and revocation lists that may be replaced.
 #[derive(Debug)]
 pub struct RotatingCheck {
     provider: Arc<CryptoProvider>,
     observations: Arc<CertificateObservations>,
-    /// Loaded from the CA file and the lists; without lists, from the CA file given twice.
+    /// The contents of the CA file and the lists; without lists, the second file is the CA file again.
     loaded: WatchedFiles<LoadedClientCheck>,
     has_lists: bool,
 }
 
-/// What was loaded from the files.
+/// The contents of the files.
 #[derive(Clone, Debug)]
 struct LoadedClientCheck {
     check: Arc<ClientCheck>,
     digest: TrustDigest,
-    /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is the
-    /// server's, and CA files rarely change.
+    /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is that of the
+    /// server, and CA files rarely change.
     names: &'static [DistinguishedName],
 }
 
 impl LoadedClientCheck {
-    /// Loads the files; `before` holds the names that are already leaked, which are reused if equal.
+    /// Loads the files; `before` contains the names that have already been leaked, which are reused if equal.
     fn read(
         (file, lists): (NamedFile<'_>, Option<NamedFile<'_>>),
         provider: &Arc<CryptoProvider>,
@@ -282,7 +283,7 @@ impl RotatingCheck {
     /// Loads the CA file and the revocation lists, if there are any.
     ///
     /// # Errors
-    /// If one of the files cannot be used.
+    /// Returns an error if one of the files cannot be used.
     pub fn read(
         file: NamedFile<'_>,
         lists: Option<NamedFile<'_>>,
@@ -299,10 +300,10 @@ impl RotatingCheck {
         })
     }
 
-    /// Reloads the files, whether or not they have changed.
+    /// Reloads the files even if they have not changed.
     ///
     /// # Errors
-    /// If one of the files cannot be used; the previous contents then stay in use.
+    /// Returns an error if one of the files cannot be used; the previous contents then remain in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [file, lists] = self.loaded.files();
         let lists = self.has_lists.then_some(lists);
@@ -318,8 +319,8 @@ impl RotatingCheck {
         &self.observations
     }
 
-    /// Returns the digest of the current files. A session made under another digest must not be resumed,
-    /// since resumption verifies no certificate.
+    /// Returns the digest of the current files. A session established under another digest must not be resumed, since
+    /// resumption does not verify certificates.
     pub fn trust_digest(&self) -> TrustDigest {
         self.current().digest
     }

@@ -1,9 +1,9 @@
 //! The traffic secrets of a connection, from which all its keys after the handshake are derived (RFC 8446
 //! §7.2, §7.3): about a hundred bytes that replace the library's connection.
 //!
-//! The library passes these secrets only to a key log, which [`KeyLogSecrets`] implements. Invariant: secrets are
-//! used only if the keys derived from them equal those that the library gave the connection. [`super::own`]
-//! calls this.
+//! The library passes these secrets only to a key log, which [`KeyLogSecrets`] implements. Invariant: secrets are used
+//! only if the keys derived from them equal the keys that the library derived for the connection. [`super::own`] calls
+//! this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -14,17 +14,17 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, KeyLog};
 use super::handshake::parts;
 use super::record::{Cipher, KeySchedule, RecordError, Rekey, TrafficKey};
 
-/// Labels of the key log (RFC 9850).
+/// Labels of the first application traffic secrets in the key log (RFC 9850).
 const CLIENT_LABEL: &str = "CLIENT_TRAFFIC_SECRET_0";
 const SERVER_LABEL: &str = "SERVER_TRAFFIC_SECRET_0";
 
-/// Length of the longest hash of a TLS 1.3 suite (SHA-384). Bytes.
+/// Length in bytes of the longest hash of a TLS 1.3 suite (SHA-384).
 const MAX_SECRET_BYTES: usize = 48;
 const MAX_KEY_BYTES: usize = 32;
 
 type Secret = [u8; MAX_SECRET_BYTES];
 
-/// Which end of the connection this process is.
+/// The end of the connection that belongs to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LocalEnd {
     Client,
@@ -43,7 +43,7 @@ pub(super) struct InitialSecrets {
 pub(super) struct KeyLogSecrets(Mutex<InitialSecrets>);
 
 impl KeyLogSecrets {
-    /// Takes the secrets logged since the last call, if both directions were logged.
+    /// Takes the secrets logged since the last call; `None` unless both directions were logged.
     pub(super) fn take(&self) -> Option<InitialSecrets> {
         let first = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         (first.client.is_some() && first.server.is_some()).then_some(first)
@@ -85,10 +85,10 @@ pub(super) struct TrafficSecrets {
 }
 
 impl TrafficSecrets {
-    /// Makes the secrets from logged ones if the connection's `extracted` keys are derived from them.
+    /// Creates the secrets from the logged ones, if the connection's `extracted` keys are derived from them.
     ///
     /// # Errors
-    /// If an extracted key is not derived from the logged secrets.
+    /// Returns an error if an extracted key is not derived from the logged secrets.
     pub(super) fn new(
         ours: LocalEnd,
         first: InitialSecrets,
@@ -113,7 +113,7 @@ impl TrafficSecrets {
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
-    /// Makes secrets in which both directions have the same secret.
+    /// Creates secrets in which both directions have the same secret.
     #[cfg(any(test, fuzzing))]
     pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
         let mut padded = [0; MAX_SECRET_BYTES];
@@ -167,7 +167,7 @@ impl TrafficSecrets {
         Ok(iv)
     }
 
-    /// Derives the key for records from number `sequence` on (RFC 8446 §7.3).
+    /// Derives the key whose next record has the number `sequence` (RFC 8446 §7.3).
     fn key(&self, secret: &Secret, sequence: u64) -> Result<TrafficKey, RecordError> {
         let mut room = [0; MAX_KEY_BYTES];
         let key = self.derive_key(secret, &mut room)?;
@@ -204,7 +204,7 @@ impl KeySchedule for TrafficSecrets {
 
     fn ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
         match self.ours {
-            // Ignored: resting clients do not resume sessions.
+            // Tickets are ignored, because clients whose sessions rest do not resume sessions.
             LocalEnd::Client => Ok(()),
             LocalEnd::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
         }
@@ -221,7 +221,7 @@ impl Rekey for TrafficSecrets {
     }
 }
 
-/// Number of bytes to derive.
+/// The number of bytes to derive, as a key type of the HKDF library.
 struct HkdfLength(usize);
 
 impl KeyType for HkdfLength {
@@ -230,7 +230,7 @@ impl KeyType for HkdfLength {
     }
 }
 
-/// Fills `into` by HKDF-Expand-Label without a context (RFC 8446 §7.1); `None` if it is too long.
+/// Fills `into` with HKDF-Expand-Label without a context (RFC 8446 §7.1); returns `None` if `into` is too long.
 fn expand_label(hash: hkdf::Algorithm, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
     const LABEL_PREFIX: &[u8] = b"tls13 ";
     let length = u16::try_from(into.len()).ok()?.to_be_bytes();

@@ -1,6 +1,6 @@
 //! One end of a TLS connection, with the TLS library's record layer or our own.
 //!
-//! Client ends are made by [`super::TlsClient`], server ends by [`ServerSessions`].
+//! [`super::TlsClient`] creates client ends, [`ServerSessions`] creates server ends.
 
 use std::convert::identity;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use super::secrets::{KeyLogSecrets, LocalEnd};
 /// One end of one TLS connection, without its socket.
 pub struct TlsConnection<E: TlsEnd>(pub(super) SessionLayer<E>);
 
-/// The client end of a connection that the engine makes.
+/// The client end of a connection that the engine establishes.
 pub(crate) type TlsSession = TlsConnection<UnbufferedClientConnection>;
 
 /// The server end of a connection.
@@ -33,7 +33,7 @@ pub(super) enum SessionLayer<E: TlsEnd> {
 }
 
 impl<E: TlsEnd> TlsConnection<E> {
-    /// Returns whether the handshake is in progress, so that nothing can be sealed.
+    /// Returns whether the handshake is in progress, so that nothing can be sealed yet.
     pub fn is_handshaking(&self) -> bool {
         match &self.0 {
             SessionLayer::Library(session) => session.is_handshaking(),
@@ -41,7 +41,8 @@ impl<E: TlsEnd> TlsConnection<E> {
         }
     }
 
-    /// Returns what the handshake negotiated; `None` until it is complete, and after the session has rested.
+    /// Returns the parameters that the handshake negotiated; `None` until it is complete, and after the session has
+    /// rested.
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
             SessionLayer::Library(session) => session.agreement(),
@@ -49,11 +50,11 @@ impl<E: TlsEnd> TlsConnection<E> {
         }
     }
 
-    /// Decrypts received bytes in place and passes their content to `take`. `Ok(true)` means that the peer
-    /// sent close_notify (RFC 8446 §6.1).
+    /// Decrypts received bytes in place and passes their content to `take`. Returns true if the peer sent close_notify
+    /// (RFC 8446 §6.1).
     ///
     /// # Errors
-    /// If the handshake or a record is invalid. The alert for the peer then waits to be sent.
+    /// Returns an error if the handshake or a record is invalid. The alert for the peer is then pending.
     pub fn receive(
         &mut self,
         bytes: &mut [u8],
@@ -67,7 +68,8 @@ impl<E: TlsEnd> TlsConnection<E> {
         self.open(rest, &mut take, identity)
     }
 
-    /// Continues the handshake if it is in progress; returns the rest of `bytes`, which must be opened.
+    /// Continues the handshake if it is in progress; returns the rest of `bytes`, which must be passed to
+    /// [`TlsConnection::open`].
     pub(crate) fn handshake<'b>(
         &mut self,
         bytes: &'b mut [u8],
@@ -83,11 +85,11 @@ impl<E: TlsEnd> TlsConnection<E> {
         Ok(&mut bytes[taken..])
     }
 
-    /// Opens records (in place, with our own layer) and passes their content to `take`. Returns the same as
+    /// Decrypts records (in place, with our own layer) and passes their content to `take`. Returns the same as
     /// [`TlsConnection::receive`].
     ///
     /// # Errors
-    /// The error of `take`, or that of a record, converted by `fault`.
+    /// Returns the error of `take`, or that of a record, converted by `fault`.
     #[inline]
     pub(crate) fn open<T>(
         &mut self,
@@ -104,7 +106,7 @@ impl<E: TlsEnd> TlsConnection<E> {
         }
     }
 
-    /// Encrypts plaintext into records, which wait in the session until they are sent.
+    /// Encrypts plaintext into records, which are pending in the session until they are sent.
     pub fn seal(&mut self, plaintext: &[u8]) {
         match &mut self.0 {
             SessionLayer::Library(session) => session.seal(plaintext),
@@ -112,7 +114,7 @@ impl<E: TlsEnd> TlsConnection<E> {
         }
     }
 
-    /// Sends close_notify (RFC 8446 §6.1).
+    /// Adds close_notify (RFC 8446 §6.1) to the pending records.
     pub fn close_notify(&mut self) {
         match &mut self.0 {
             SessionLayer::Library(session) => session.connection.send_close_notify(),
@@ -148,7 +150,7 @@ impl<E: TlsEnd> TlsConnection<E> {
         Ok(())
     }
 
-    /// Releases everything that can be rebuilt, if nothing is in progress.
+    /// Releases all state that can be rebuilt, if nothing is in progress.
     pub fn rest(&mut self) {
         match &mut self.0 {
             SessionLayer::Library(_) => {}
@@ -170,7 +172,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts plaintext as early data as far as allowed; returns how many bytes that were.
+    /// Encrypts as much of the plaintext as is allowed as early data; returns the number of bytes.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.0 {
             SessionLayer::Library(session) => {
@@ -192,7 +194,7 @@ impl TlsSession {
     /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes can be decrypted.
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.0 {
-            // The library doesn't report how much of a record it holds: assume that it holds a whole one.
+            // The library does not report how much of a record it has buffered: assume a complete record.
             SessionLayer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
             SessionLayer::Own(session) => session.fewest_to_come(plaintext),
         }
@@ -206,7 +208,7 @@ impl TlsSession {
         }
     }
 
-    /// Returns the bytes of pending records, with our own record layer.
+    /// Returns the size of pending records in bytes; 0 with the library's record layer.
     pub(crate) fn unsent(&self) -> usize {
         match &self.0 {
             SessionLayer::Library(_) => 0,
@@ -215,17 +217,17 @@ impl TlsSession {
     }
 }
 
-/// Makes the server sessions of one thread's connections.
+/// A factory of server sessions for one thread's connections.
 #[derive(Clone, Debug)]
 pub struct ServerSessions {
     config: Arc<ServerConfig>,
-    /// The key log for our own record layer; `None` with the library's.
+    /// The key log for our own record layer; `None` with the library's record layer.
     key_log_secrets: Option<Arc<KeyLogSecrets>>,
 }
 
 impl ServerSessions {
-    /// Makes sessions with `config` whose TLS 1.3 secrets the library hands over to our own record layer. Each thread
-    /// needs a value of its own.
+    /// Creates a factory of sessions with `config` that use our own record layer for TLS 1.3. Each thread needs its own
+    /// factory.
     pub fn new(config: &ServerConfig) -> ServerSessions {
         let heard = Arc::new(KeyLogSecrets::default());
         let mut sessions = ServerSessions::of_library(config);
@@ -236,7 +238,8 @@ impl ServerSessions {
         sessions
     }
 
-    /// Makes sessions with the library's record layer, which also supports TLS 1.2. Idle sessions are not reduced.
+    /// Creates a factory of sessions with the library's record layer, which also supports TLS 1.2. These sessions do
+    /// not release memory while idle.
     pub fn of_library(config: &ServerConfig) -> ServerSessions {
         let mut config = config.clone();
         // Early data is not supported.
@@ -247,7 +250,7 @@ impl ServerSessions {
         }
     }
 
-    /// Makes a session for an accepted connection.
+    /// Creates a session for an accepted connection.
     ///
     /// # Errors
     /// Returns the library's errors for an invalid configuration.

@@ -1,10 +1,10 @@
-//! Session tickets of one worker's connections, for resumption (RFC 8446 §4.6.1). The TLS library stores and
-//! takes them here.
+//! Session tickets of one worker's connections, for resumption (RFC 8446 §4.6.1). The TLS library stores its tickets
+//! here and takes them from here.
 //!
-//! A ticket is used once, the newest first. The TLS library's own store keeps eight per server, so all but
-//! eight of the connections being made would need a full handshake; this store keeps as many as connections
-//! can be made at once. Resumption verifies no certificate, so a ticket expires with the certificates of its
-//! session.
+//! Each ticket is used once, the newest first. The TLS library's own store keeps eight per server, so all but eight of
+//! the connections that are being established would need a full handshake; this store keeps as many as connections can
+//! be established at the same time. Resumption does not verify certificates, so a ticket expires together with the
+//! certificates of its session.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,21 +31,21 @@ struct StoredTickets {
     tickets: VecDeque<DatedTicket>,
     /// The TLS 1.2 session, which may be resumed repeatedly (RFC 5077).
     tls12_session: Option<(Tls12ClientSessionValue, u64)>,
-    /// Number of full handshakes still to be made, where the plan asks for a share of them.
+    /// Number of full handshakes that are due, if the plan requires a share of them.
     full_handshakes_due: f64,
-    /// Whether the connection being started makes a full handshake.
+    /// Whether the connection that is being started gets no ticket, so that it makes a full handshake.
     is_withheld: bool,
 }
 
-/// A ticket, and the last second since 1970 in which it may be used.
+/// A ticket, and the last second (since 1970) in which it may be used.
 type DatedTicket = (Tls13ClientSessionValue, u64);
 
 impl TicketStore {
-    /// Above this number of tickets a connection stores only one, since it used one: each stored ticket costs
-    /// a key derivation.
+    /// Number of tickets above which a connection stores only one, since it used one: each stored ticket costs a key
+    /// derivation.
     const HIGH_WATER: usize = 256;
 
-    /// Makes an empty store; `observations` tells until when the sessions' certificates are valid.
+    /// Creates an empty store; `observations` tells how long the sessions' certificates are valid.
     pub(crate) fn new(observations: Arc<CertificateObservations>) -> TicketStore {
         let kept = Mutex::default();
         TicketStore {
@@ -54,9 +54,9 @@ impl TicketStore {
         }
     }
 
-    /// Called before a connection is started, where the plan asks that the share `share` of connections make a full
-    /// handshake: these get no ticket. A connection that finds no ticket counts as one of them, so that the share is
-    /// right over a run.
+    /// Called before a connection is started if the plan requires that the share `share` of connections make a full
+    /// handshake; those get no ticket. A connection that finds no ticket counts as one of them, so that the share is
+    /// right over the whole run.
     pub(crate) fn begin(&self, share: f64) {
         let mut kept = self.lock_stored();
         let has_none = kept.tickets.is_empty() && kept.tls12_session.is_none();

@@ -1,9 +1,9 @@
-//! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3: the library's unbuffered
-//! connection opens and seals them, since our own record layer only supports TLS 1.3. This costs more in bulk
+//! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3. The library's unbuffered
+//! connection opens and seals them, since our own record layer supports only TLS 1.3. This costs more in bulk
 //! transfers, and idle sessions cannot rest (see [`super::own`]).
 //!
-//! Invariant: incomplete records stay in our buffer and are passed to the library again in full.
-//! [`super::own`] calls this.
+//! Invariant: incomplete records remain in our buffer and are passed to the library again in full. [`super::own`] calls
+//! this.
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
@@ -14,7 +14,7 @@ use super::record::{ReceiveError, RecordError};
 pub(super) struct Tls12Records<E> {
     connection: E,
     pub(super) negotiated: HandshakeResult,
-    /// Received bytes that are not processed: an incomplete record, or bytes after the end of the handshake.
+    /// Received bytes that have not been processed: an incomplete record, or bytes after the end of the handshake.
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
@@ -37,7 +37,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         }
     }
 
-    /// Decrypts received records. `Ok(true)`: the peer has closed its side.
+    /// Decrypts received records. Returns true if the peer has closed its side.
     pub(super) fn receive<T>(
         &mut self,
         bytes: &mut [u8],
@@ -56,7 +56,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         ended
     }
 
-    /// Decrypts `bytes`; returns how many of them were consumed, with the result.
+    /// Decrypts `bytes`; returns the number of consumed bytes, and the result.
     fn open<T>(
         &mut self,
         bytes: &mut [u8],
@@ -143,7 +143,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                         .map_err(|e| RecordError::Library(e.to_string()))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                // The connection is closed for sending.
+                // The connection is already closed for sending.
                 Ok(_) => return Ok(()),
                 Err(e) => return Err(RecordError::Library(e.to_string())),
             }
@@ -165,7 +165,7 @@ impl<E: TlsEnd> Tls12Records<E> {
 
 type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as TlsEnd>::Data>;
 
-/// Upper bound of the bytes that header, nonce and tag of a record add, or that an alert takes.
+/// Upper bound of the number of bytes that header, nonce and tag add to a record, or that an alert needs.
 const MAX_RECORD_OVERHEAD: usize = 128;
 
 fn map_library_error<T>(e: &rustls::Error) -> ReceiveError<T> {

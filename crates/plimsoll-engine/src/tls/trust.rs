@@ -1,13 +1,13 @@
 //! Verification of peers' certificates, and a record of exceptional acceptances.
 //!
-//! The TLS library verifies certificates like public ones: version 3, signed by a trusted CA, valid for one
-//! of the subject alternative names. Test beds use others, which are accepted if the operator provided what
-//! they are checked against: a certificate that is in the CA file itself, byte for byte; one of version 1
-//! that a certificate of the CA file signed; one whose only name is the common name; one with a known
-//! fingerprint; on request any. Expired ones are accepted only in the last case. Acceptances of these kinds
-//! are recorded in [`CertificateObservations`], for the report.
+//! The TLS library verifies certificates by the rules for public ones: version 3, signed by a trusted CA, valid for one
+//! of the subject alternative names. Test beds use other certificates, which are accepted if the operator has provided
+//! something to check them against: a certificate that is itself in the CA file, byte for byte; one of version 1 that a
+//! certificate in the CA file signed; one whose only name is the common name; one with a known fingerprint; on request,
+//! any certificate. Expired ones are accepted only in the last case. These exceptions are recorded in
+//! [`CertificateObservations`], for the report.
 //!
-//! Long because all ways of accepting a certificate are in it, so that no other file accepts one.
+//! Long because it contains all ways of accepting a certificate, so that no other file accepts one.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ mod explanations;
 
 pub use client::ClientCheck;
 
-/// Reasons for rejecting a certificate that the TLS library has no error for.
+/// Reasons for rejecting a certificate for which the TLS library has no error.
 #[derive(Debug, thiserror::Error)]
 enum CertificateRejection {
     #[error(
@@ -68,26 +68,26 @@ impl From<CertificateRejection> for Error {
     }
 }
 
-/// Trusted CA certificates: those of a file, or the system's.
+/// Trusted CA certificates, from a file or from the system's trust store.
 #[derive(Debug)]
 pub struct TrustAnchors {
     roots: Arc<RootCertStore>,
-    /// Certificates of the CA file. Empty for the system's store, whose certificates are not accepted as
-    /// peers' own and cannot vouch for version 1 certificates.
+    /// Certificates of the CA file. Empty for the system's trust store, whose certificates are not accepted as a peer's
+    /// own certificate and cannot vouch for version 1 certificates.
     pub(super) ca_certificates: Vec<CertificateDer<'static>>,
-    /// Revocation lists (RFC 5280 §5), one for every issuer in a chain. A chain is rejected if an issuer has
-    /// no list, or an expired one, because its status is then unknown.
+    /// Revocation lists (RFC 5280 §5), one for each issuer in a chain. A chain is rejected if an issuer has no list, or
+    /// an expired one, because the revocation status is then unknown.
     pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Verifies chains and names of servers.
+    /// The library's verifier of servers' chains and names.
     server_verifier: Arc<WebPkiServerVerifier>,
 }
 
-/// Makes the library's verifier of servers with `roots` and `lists`.
+/// Creates the library's verifier of servers' certificates with `roots` and `lists`.
 fn servers(
     roots: &Arc<RootCertStore>,
     lists: &[CertificateRevocationListDer<'static>],
 ) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
-    // The provider's suites and groups do not matter here.
+    // Only the provider's signature algorithms matter here, not its suites and groups.
     let provider = Arc::new(aws_lc_rs::default_provider());
     WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider)
         .with_crls(lists.iter().cloned())
@@ -99,7 +99,7 @@ impl TrustAnchors {
     /// Reads the certificates of a file.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds something else.
+    /// Returns an error if the file cannot be read, or contains no usable CA certificates.
     pub fn read(file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let given = files::certificates(file)?;
         let mut roots = RootCertStore::empty();
@@ -111,7 +111,7 @@ impl TrustAnchors {
         TrustAnchors::of(roots, given).map_err(|e| file.bad(e))
     }
 
-    /// Makes trust anchors of `roots`, without revocation lists.
+    /// Creates trust anchors from `roots`, without revocation lists.
     fn of(
         roots: RootCertStore,
         given: Vec<CertificateDer<'static>>,
@@ -128,7 +128,7 @@ impl TrustAnchors {
     /// Adds the revocation lists of a file.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds no list.
+    /// Returns an error if the file cannot be read, or contains no list.
     pub fn with_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let lists = files::revocation_lists(file)?;
         let servers = servers(&self.roots, &lists)
@@ -147,8 +147,8 @@ impl TrustAnchors {
         TrustAnchors::of(roots, Vec::new()).ok()
     }
 
-    /// Verifies certificates that are accepted because of the CA file alone; `None` if that does not apply
-    /// and the library must verify.
+    /// Verifies a certificate that is accepted because of the CA file alone; returns `None` if the library must verify
+    /// the certificate.
     fn taken<'a>(
         &self,
         end_entity: &'a CertificateDer<'_>,
@@ -180,8 +180,8 @@ impl TrustAnchors {
             .any(|given| given == certificate)
     }
 
-    /// Checks the common name, which counts as the server's name only if there is no alternative name and no
-    /// issuer constrains names, since constraints apply to alternative names.
+    /// Checks the common name, which counts as the server's name only if there is no alternative name and no issuer
+    /// constrains names, since name constraints apply only to alternative names.
     fn check_common_name(
         &self,
         certificate: &X509Certificate<'_>,
@@ -210,14 +210,14 @@ impl TrustAnchors {
         }
     }
 
-    /// Returns the library's error or a more precise one, and an explanation if there is one.
+    /// Returns the library's error or a more precise one, with an explanation if there is one.
     fn explain_rejection(
         &self,
         error: Error,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
     ) -> (Error, Option<String>) {
-        // The library checks the CA flag first.
+        // The library checks the CA flag first, and reports nothing else about a CA certificate used as a peer's own.
         let flagged = match &error {
             Error::InvalidCertificate(CertificateError::Other(_)) => parse(end_entity).ok(),
             _ => None,
@@ -286,7 +286,7 @@ impl TrustAnchors {
     }
 }
 
-/// A certificate accepted because it is in the CA file, or was signed by one there.
+/// A certificate that is accepted because it is in the CA file, or was signed by a certificate in it.
 enum DirectTrust<'a> {
     InCaFile,
     Version1(Box<X509Certificate<'a>>),
@@ -307,23 +307,23 @@ fn name_matches(presented: &str, wanted: &str) -> bool {
     }
 }
 
-/// What was observed about peers and their certificates during verification.
+/// Observations about peers and their certificates during verification.
 #[derive(Debug)]
 pub struct CertificateObservations {
     /// Whether the server asked for a client certificate.
     was_requested: AtomicBool,
-    /// Exceptional acceptances, a bit for each of [`CertificateAcceptance::ALL`].
+    /// The exceptions that were made, one bit for each of [`CertificateAcceptance::ALL`].
     exceptions: AtomicU8,
-    /// Explanation for the last certificate without a trusted issuer.
+    /// Explanation for the last certificate that had no trusted issuer.
     explanation: Mutex<Option<String>>,
     /// Last second since 1970 in which all accepted certificates are valid.
     valid_until: AtomicU64,
     seen: Mutex<SeenCertificates>,
-    /// Replaced certificates that no connection has counted yet.
+    /// Number of replaced certificates that no connection has counted yet.
     replaced: AtomicU64,
 }
 
-/// Server certificates seen so far, and how often the client's was reloaded.
+/// The server certificates seen so far, and the number of times that the client's certificate was reloaded.
 #[derive(Debug, Default)]
 struct SeenCertificates {
     last: Vec<u8>,
@@ -331,7 +331,7 @@ struct SeenCertificates {
     reload_count: u64,
 }
 
-/// Maximum number of distinct server certificates; beyond it none counts as a replacement.
+/// Maximum number of distinct server certificates; further ones are not counted as replacements.
 const MAX_SEEN_CERTIFICATES: usize = 1024;
 
 impl Default for CertificateObservations {
@@ -356,7 +356,7 @@ impl CertificateObservations {
         self.was_requested.load(Ordering::Relaxed)
     }
 
-    /// Returns the exceptional ways in which certificates were accepted.
+    /// Returns the exceptions that were made in accepting certificates.
     pub fn taken(&self) -> Vec<CertificateAcceptance> {
         let taken = self.exceptions.load(Ordering::Relaxed);
         let known = CertificateAcceptance::ALL.iter().enumerate();
@@ -376,7 +376,7 @@ impl CertificateObservations {
         }
     }
 
-    /// Records until when an accepted chain is valid.
+    /// Records the end of the validity of an accepted chain.
     fn record_validity<'a>(&self, chain: impl Iterator<Item = &'a CertificateDer<'a>>) {
         let Some(until) = chain.filter_map(|c| not_after(c)).min() else {
             return;
@@ -384,7 +384,7 @@ impl CertificateObservations {
         self.record_resumption(until);
     }
 
-    /// Records a resumed session whose certificates are valid until the second `until`.
+    /// Records a resumed session whose certificates are valid until `until`, in seconds since 1970.
     pub fn record_resumption(&self, until: u64) {
         let known = self.valid_until.load(Ordering::Relaxed);
         let first = known == u64::MAX || known < now();
@@ -392,8 +392,7 @@ impl CertificateObservations {
         self.valid_until.store(until, Ordering::Relaxed);
     }
 
-    /// Returns the last second since 1970 in which a session with the certificates accepted so far may be
-    /// resumed, since resumption verifies none.
+    /// Returns the last second (since 1970) in which a session may be resumed, as resumption verifies no certificate.
     pub fn until(&self) -> u64 {
         self.valid_until.load(Ordering::Relaxed)
     }
@@ -415,7 +414,7 @@ impl CertificateObservations {
         }
     }
 
-    /// Records how often the client's certificate was reloaded so far.
+    /// Records the number of times that the client's certificate has been reloaded so far.
     pub(super) fn note_reloads(&self, times: u64) {
         if times == 0 {
             return;
@@ -431,7 +430,7 @@ impl CertificateObservations {
         self.replaced.load(Ordering::Relaxed) > 0 && self.replaced.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Returns an explanation of `error`, if there is more than its message says.
+    /// Returns an explanation of `error`, if more is known than its message says.
     pub fn why(&self, error: &Error) -> Option<String> {
         let unknown = *error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let why = self
@@ -441,7 +440,7 @@ impl CertificateObservations {
         why.clone().filter(|_| unknown)
     }
 
-    /// Records why a chain was rejected, or until when an accepted one is valid.
+    /// Records the reason why a chain was rejected, or the end of the validity of an accepted one.
     fn record_verdict(
         &self,
         verdict: Result<(), Error>,
@@ -451,7 +450,7 @@ impl CertificateObservations {
     ) -> Result<(), Error> {
         verdict
             .map_err(|e| self.explain(anchors.explain_rejection(e, end_entity, intermediates)))?;
-        // Issuers of a certificate in the CA file are not verified.
+        // The issuers of a certificate that is itself in the CA file are not verified.
         let above = if anchors.holds(end_entity) {
             &[]
         } else {
@@ -473,12 +472,12 @@ impl CertificateObservations {
     }
 }
 
-/// How servers' certificates are verified.
+/// The way in which servers' certificates are verified.
 #[derive(Debug)]
 pub enum TrustPolicy {
-    /// A chain must lead to one of these.
+    /// A chain must lead to one of these trust anchors.
     Anchors(TrustAnchors),
-    /// Only certificates with these fingerprints are accepted, whoever issued them.
+    /// Only certificates with these fingerprints are accepted, regardless of their issuer.
     Pinned(Vec<Fingerprint>),
     /// Every certificate is accepted.
     Unchecked,
@@ -488,7 +487,7 @@ impl TrustPolicy {
     /// Adds revocation lists; only possible with trust anchors.
     ///
     /// # Errors
-    /// If the file cannot be read or holds no list, or there are no trust anchors.
+    /// Returns an error if the file cannot be read or contains no list, or if there are no trust anchors.
     pub(super) fn with_lists(self, file: NamedFile<'_>) -> Result<TrustPolicy, FileError> {
         match self {
             TrustPolicy::Anchors(anchors) => Ok(TrustPolicy::Anchors(anchors.with_lists(file)?)),
@@ -499,7 +498,7 @@ impl TrustPolicy {
     }
 }
 
-/// Verifies servers' certificates.
+/// A verifier of servers' certificates.
 #[derive(Debug)]
 pub struct ServerCheck {
     trust: TrustPolicy,
@@ -510,7 +509,7 @@ pub struct ServerCheck {
 }
 
 impl ServerCheck {
-    /// Makes a verifier that records its observations in `observations`.
+    /// Creates a verifier that records its observations in `observations`.
     pub fn new(
         trust: TrustPolicy,
         provider: &CryptoProvider,
@@ -549,7 +548,7 @@ impl ServerCheck {
             None => {
                 let servers = &anchors.server_verifier;
                 match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
-                    // The library checks the name last.
+                    // The library checks the name last, so the chain is valid.
                     Err(
                         library @ Error::InvalidCertificate(
                             CertificateError::NotValidForName
@@ -657,7 +656,7 @@ fn explain_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
     }
 }
 
-/// Returns SHA-256 over the whole certificate, as `openssl x509 -fingerprint -sha256` prints it.
+/// Returns the SHA-256 fingerprint of the whole certificate, as printed by `openssl x509 -fingerprint -sha256`.
 fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());

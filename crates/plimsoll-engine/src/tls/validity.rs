@@ -1,7 +1,7 @@
-//! The expiry of certificates (RFC 5280 §4.1.2.5), and messages about it.
+//! The expiry of certificates (RFC 5280 §4.1.2.5), and error messages about it.
 //!
-//! The input is a certificate that the TLS library accepted, or a file of the operator. For other input the result is
-//! `None`, and nothing is read beyond its end.
+//! The input is a certificate that the TLS library has accepted, or a file of the operator. For other input the result
+//! is `None`; nothing is read beyond the end of the input.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,18 +13,18 @@ use x509_parser::prelude::FromDer;
 
 use super::der::behind;
 
-/// Returns the last second since 1970 in which `certificate` (DER) is valid; `None` if it is no certificate.
+/// Returns the last second (since 1970) in which `certificate` (DER) is valid; `None` if it is not a certificate.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
     // Skips serial number, signature algorithm and issuer.
     let (_, validity) = Validity::from_der(behind(certificate, 3)?).ok()?;
     u64::try_from(validity.not_after.timestamp()).ok()
 }
 
-/// Checks that no certificate of a chain (DER) has expired at the current time. Used for peers with a resumed
-/// session, in which certificates are not verified again.
+/// Checks that no certificate of a chain (DER) has expired at the current time. Used for peers with a resumed session,
+/// whose certificates are not verified again.
 ///
 /// # Errors
-/// If one has expired.
+/// Returns an error if a certificate has expired.
 pub fn check_not_expired<'a>(
     certificates: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(), rustls::Error> {

@@ -1,8 +1,8 @@
 //! Verification of X.509 version 1 certificates, which the TLS library rejects.
 //!
-//! `openssl x509 -req` without extensions makes them, and test beds are full of them. They cannot state their
-//! purpose, so they are accepted only under narrow conditions: a certificate that the operator provided must
-//! have signed them directly, with an algorithm that the library accepts in other certificates.
+//! `openssl x509 -req` without extensions creates them, and they are common in test beds. They cannot state their
+//! purpose, so they are accepted only under narrow conditions: a certificate that the operator provided must have
+//! signed them directly, with an algorithm that the library accepts in other certificates.
 //! ([why](../../../../docs/decisions/0004-version-1-certificates.md))
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -20,7 +20,7 @@ use x509_parser::x509::AlgorithmIdentifier;
 
 use super::der::{SEQUENCE, VERSION_TAG, take};
 
-/// Returns whether a certificate is of version 1; false if it is no certificate.
+/// Returns whether a certificate is of version 1; false if the bytes are not a certificate.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
     take(certificate, SEQUENCE)
         .and_then(|(certificate, _)| take(certificate, SEQUENCE))
@@ -30,7 +30,7 @@ pub(super) fn is_version_1(certificate: &[u8]) -> bool {
 /// Parses a certificate.
 ///
 /// # Errors
-/// If the bytes are not exactly one certificate.
+/// Returns an error if the bytes are not exactly one certificate.
 pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
     match X509Certificate::from_der(certificate) {
         Ok(([], parsed)) => Ok(parsed),
@@ -41,7 +41,7 @@ pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certi
 /// Checks that one of `given` signed `certificate`, which is of version 1.
 ///
 /// # Errors
-/// If none has the issuer's name, or the signature does not match its key.
+/// Returns an error if none has the issuer's name, or the signature does not match its key.
 pub(super) fn check_signed(
     certificate: &X509Certificate<'_>,
     given: &[CertificateDer<'_>],
@@ -96,10 +96,10 @@ fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
         })
 }
 
-/// Checks that `certificate` is valid at `now`, with the TLS library's errors.
+/// Checks that `certificate` is valid at `now`, and reports the same errors as the TLS library.
 ///
 /// # Errors
-/// If it has expired or is not valid yet.
+/// Returns an error if the certificate has expired or is not valid yet.
 pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
     let at = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -124,16 +124,16 @@ pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) ->
     Err(problem.into())
 }
 
-/// Which fields of a certificate are relevant.
+/// The fields of a certificate that are relevant for verification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CertificateFields {
-    /// The key alone: the TLS library need not be able to parse the certificate.
+    /// Only the key: the TLS library need not be able to parse the certificate.
     Key,
     All,
 }
 
 impl CertificateFields {
-    /// Returns the relevant fields of a certificate that is in the CA file (`is_given`), or that must be verified.
+    /// Returns the relevant fields of a certificate: only the key if it is in the CA file (`is_given`), otherwise all.
     pub(super) fn of(is_given: bool) -> CertificateFields {
         if is_given {
             CertificateFields::Key
@@ -143,10 +143,10 @@ impl CertificateFields {
     }
 }
 
-/// Checks that the peer has the key of `certificate`.
+/// Checks that the peer has the private key of `certificate`.
 ///
 /// # Errors
-/// If the handshake signature was not made with that key.
+/// Returns an error if the handshake signature was not made with that key.
 pub(super) fn check_held(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -161,10 +161,10 @@ pub(super) fn check_held(
     verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
 }
 
-/// Does the same as [`CertifiedKey::from_der`], for a chain that begins with a certificate of version 1.
+/// Does the same as [`CertifiedKey::from_der`] for a chain that begins with a certificate of version 1.
 ///
 /// # Errors
-/// If the key does not belong to that certificate.
+/// Returns an error if the key does not belong to that certificate.
 pub(super) fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -199,7 +199,7 @@ fn has_extension(certificate: &X509Certificate<'_>, extension: &Oid<'_>) -> bool
     extensions.any(|known| known.oid == *extension)
 }
 
-/// Encodes an algorithm identifier like the TLS library: without the surrounding sequence.
+/// Encodes an algorithm identifier in the form that the TLS library uses: without the surrounding sequence.
 fn encode_identifier(algorithm: &AlgorithmIdentifier<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = algorithm.algorithm.to_der_vec();
     if let (Ok(bytes), Some(parameters)) = (&mut bytes, &algorithm.parameters) {

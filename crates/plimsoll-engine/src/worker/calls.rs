@@ -1,8 +1,7 @@
 //! The calls in flight of one worker: a slab whose entries form a linked list sorted by due time.
 //!
-//! All calls of a run have the same relative deadline, so the head of the list always expires next: deadlines
-//! need no timer per call. Calls nearly always start in the order in which they were due, so a new one is
-//! usually appended.
+//! All calls of a run have the same relative deadline, so the head of the list always expires next, and no timer per
+//! call is needed. Calls nearly always start in the order in which they were due, so a new one is usually appended.
 
 use plimsoll_model::Time;
 
@@ -10,22 +9,22 @@ use crate::driver::CallId;
 
 const NO_SLOT: u32 = u32::MAX;
 
-/// Stands for the connection of a call that waits to be sent again.
+/// The connection index of a call that is waiting to be sent again.
 pub(crate) const NO_CONNECTION: u32 = u32::MAX;
 
 /// A call that has been started and has not ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightCall {
     pub(crate) number: u64,
-    /// When the call was due: start of the response time and the deadline.
+    /// The time at which the call was due: the start of its response time and its deadline.
     pub(crate) arrival: Time,
-    /// When the call was handed to the driver: start of the service time.
+    /// The time at which the call was passed to the driver: the start of its service time.
     pub(crate) sent: Time,
-    /// When a stream's last message arrived; [`Time::NEVER`] before the first.
+    /// The time at which a stream's last message arrived; [`Time::NEVER`] before the first.
     last_message: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
-    /// Whether the call was sent before and the server did not process it.
+    /// Whether the call has been sent before and the server did not process it.
     pub(crate) retried: bool,
     /// Upper bound of the generator's own delay in sending the call, in units of [`LATE_UNIT_NS`], rounded up.
     late_units: u32,
@@ -60,7 +59,7 @@ impl InFlightCall {
 const LATE_UNIT_NS: u64 = 1 << 10;
 
 impl InFlightCall {
-    /// Returns the call with `ns` nanoseconds as the upper bound of the generator's own delay.
+    /// Returns the call with `ns` nanoseconds as the upper bound of the generator's own delay in sending it.
     #[inline]
     #[must_use]
     pub(crate) fn sent_late(self, ns: u64) -> InFlightCall {
@@ -103,8 +102,8 @@ impl CallTable {
         self.slots.len() - self.free.len()
     }
 
-    /// Adds a call. The slot is written in place: constructing the call elsewhere and copying it would cost
-    /// more than everything else here.
+    /// Adds a call. The slot is written in place, because constructing the call elsewhere and copying it would cost
+    /// more than the rest of this function.
     #[inline(always)]
     pub(crate) fn insert(&mut self, call: InFlightCall) -> CallId {
         let newest = self.newest;
@@ -139,7 +138,7 @@ impl CallTable {
         (self.slots.len() - 1) as u32
     }
 
-    /// Moves the newest call back to its place by due time.
+    /// Moves the newest call backwards to its position by due time.
     #[cold]
     #[inline(never)]
     fn move_back(&mut self, id: u32) {
@@ -183,7 +182,7 @@ impl CallTable {
     }
 
     /// Records that a message of a stream has arrived. Returns the call's stage, the time of the previous message
-    /// ([`Time::NEVER`] for the first), and when the call was sent.
+    /// ([`Time::NEVER`] for the first), and the time at which the call was sent.
     #[inline]
     pub(crate) fn message(&mut self, id: CallId, now: Time) -> (u8, Time, Time) {
         let call = &mut self.slots[id.0 as usize];

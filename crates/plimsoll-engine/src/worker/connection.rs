@@ -1,4 +1,4 @@
-//! A connection with its driver: turns received bytes into events, and says when calls may start.
+//! A connection with its driver: converts received bytes to events, and determines when calls may start.
 //! [`super::lifecycle`] calls this.
 //!
 //! Long because a connection is one state machine.
@@ -19,29 +19,29 @@ pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionRole {
-    /// One of the plan's persistent connections, which are replaced when lost. Holds the index of its slot.
+    /// One of the plan's persistent connections, which are replaced when lost; contains the index of its slot.
     Slot(u32),
-    /// Made for a single call, which is in `pending_calls` at the connection's index.
+    /// A connection for a single call, which is in `pending_calls` at the connection's index.
     SingleCall,
 }
 
-/// A call that waits for a connection of its own, or uses it.
+/// A call that is waiting for a connection of its own, or is using it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingCall {
     pub(super) number: u64,
     pub(super) arrival: Time,
     pub(super) begun: Time,
     pub(super) stage: u8,
-    /// The call was sent before over another connection, and the server did not process it.
+    /// Whether the call has been sent before over another connection, and the server did not process it.
     pub(super) is_retry: bool,
 }
 
-/// Result of reading a socket.
+/// The result of reading a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadProgress {
     /// Everything available has been read.
     Drained,
-    /// More may be available; it is read after the other connections were served.
+    /// More bytes may be available; they are read after the other connections have been served.
     More,
 }
 
@@ -52,36 +52,36 @@ struct ReadStats {
     at: Time,
 }
 
-/// A connection's driver with the worker's state of its calls. Fields that every call needs come first.
+/// A connection's driver, with the worker's state for its calls. Fields that every call needs come first.
 #[repr(C)]
 pub struct DriverState<D> {
     pub(super) role: ConnectionRole,
-    /// Calls that may still start; [`u64::MAX`] where the plan sets no limit.
+    /// Number of calls that may still start; [`u64::MAX`] if the plan sets no limit.
     pub(super) calls_left: u64,
-    /// When the connection is replaced because its lifetime has ended.
+    /// The time at which the connection is replaced because its lifetime has ended.
     pub(super) expires_at: Time,
     pub(super) in_flight: u32,
-    /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
+    /// The socket's low-water mark in bytes; at most the size of the read buffer.
     low_water: u32,
     /// Whether an answer has begun to arrive, or a call has succeeded.
     pub(super) was_used: bool,
-    /// Whether the call that the connection was made for has been handed to the driver.
+    /// Whether the call for which the connection was established has been passed to the driver.
     pub(super) attempt_started: bool,
-    /// Whether it is in the worker's queue of connections with capacity.
+    /// Whether the connection is in the worker's queue of connections with capacity.
     pub(super) is_queued: bool,
     pub(super) is_dirty: bool,
-    /// Whether a low-water check is scheduled for it.
+    /// Whether a low-water check is scheduled for the connection.
     pub(super) is_watched: bool,
     /// Whether bytes have arrived since the last low-water check.
     has_new_bytes: bool,
-    /// Whether it is among the connections that read a remainder.
+    /// Whether the connection is in the worker's list of those that are reading a remainder.
     pub(super) reads_remainder: bool,
     pub(super) driver: D,
     /// The time of the driver's timer in the worker's timer queue.
     pub(super) timer: Time,
-    /// No low-water mark is set before this time, because the last one was not reached in time.
+    /// The time before which no low-water mark is set, because the last one was not reached in time.
     no_low_water_until: Time,
-    /// When the last call ended; [`Time::ZERO`] before that.
+    /// The time at which the last call ended; [`Time::ZERO`] before that.
     pub(super) last_end: Time,
 }
 
@@ -108,12 +108,12 @@ impl<D> DriverState<D> {
     }
 }
 
-/// When to stop reading a socket.
+/// The condition for ending a series of reads from a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadUntil {
-    /// At a read that does not fill the buffer, which means that the socket is empty.
+    /// A read that does not fill the buffer, which means that the socket is empty.
     ShortRead,
-    /// At `WouldBlock` or end of stream: the peer may have closed after the data.
+    /// `WouldBlock` or end of stream, because the peer may have closed after sending data.
     End,
 }
 
@@ -127,7 +127,7 @@ impl ReadUntil {
     }
 }
 
-/// The buffers and settings that receiving needs in addition to the connection.
+/// The buffers and settings that receiving needs, in addition to the connection.
 pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) alpn: Option<&'a [u8]>,
@@ -145,8 +145,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    /// Returns whether a call may start now as TLS early data. The driver is then opened before the handshake
-    /// is complete.
+    /// Opens the driver during the handshake if early data is possible; returns whether a call may start now.
     pub(super) fn begin_early(&mut self, now: Time) -> bool {
         let room = self
             .tls
@@ -179,7 +178,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let handshake_ns = self.lap(now);
         match self.early_data {
             EarlyDataState::Sent(sealed) => {
-                // The call was sent during the handshake, which is therefore no phase before it.
+                // The call was sent during the handshake, so the handshake is not counted as a phase that precedes it.
                 if agreement.early_data {
                     self.forget_sealed(sealed as usize);
                     self.early_data = EarlyDataState::Accepted;
@@ -193,7 +192,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         Ok(())
     }
 
-    /// Opens the connection if its greeting has been answered; returns true once, when calls may start.
+    /// Marks the connection as open if its greeting has been answered; returns true once, when calls may start.
     pub(super) fn try_open(&mut self, now: Time) -> bool {
         if self.state != ConnectionState::Greeting || !self.data.driver.is_ready() {
             return false;
@@ -203,7 +202,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         true
     }
 
-    /// Gives the connection a spare outbox with allocated memory before it writes, if there is one.
+    /// Gives the connection a spare outbox with allocated memory, if there is one, before the connection writes.
     #[inline]
     pub(super) fn borrow_outbox(&mut self, spare: &mut Vec<Vec<u8>>) {
         if self.out.capacity() == 0
@@ -230,15 +229,15 @@ impl<D: Driver, S> DriverConnection<D, S> {
         self.data.calls_left == 0 || now >= self.data.expires_at
     }
 
-    /// Reads the available bytes, up to a limit for fairness, and hands them to the driver. Also returns the
-    /// time afterwards.
+    /// Reads the available bytes, up to a limit for fairness, and passes them to the driver. Also returns the time
+    /// afterwards.
     #[inline]
     pub(super) fn receive<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
         reading: &mut ReadContext<'_>,
     ) -> (Result<ReadProgress, ConnectionLoss>, Time) {
-        /// A cheap driver processes this many bytes so fast that the clock is not read again.
+        /// Number of bytes that a cheap driver processes so fast that the clock need not be read again.
         const CHEAP_READ_BYTES: usize = 8 * 1024;
         let was_open = self.state == ConnectionState::Open;
         let mut read = ReadStats::default();
@@ -293,7 +292,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             let carried = (self.data.driver.payload_bytes() - before.1) as usize;
             let answers = self.unsent().saturating_sub(before.0 + carried);
             self.add_reply_bytes(answers);
-            // A short read has emptied the socket; the next bytes make a new event.
+            // A short read means that the socket is empty; further bytes cause a new event.
             if got < reading.buffer.len() && reading.until == ReadUntil::ShortRead {
                 self.adjust_low_water(network, reading.buffer.len(), read.at);
                 return Ok(ReadProgress::Drained);
@@ -302,16 +301,16 @@ impl<D: Driver, S> DriverConnection<D, S> {
         Ok(ReadProgress::More)
     }
 
-    /// Sets a low-water mark in the middle of a long answer, so that the worker is woken only for a full
-    /// buffer or the answer's last bytes. The kernel reports end of stream regardless of the mark; a shorter
-    /// TLS record, such as an alert, is found by [`DriverConnection::low_water_missed`].
+    /// Sets a low-water mark in the middle of a long answer, so that the worker is woken only for a full buffer or the
+    /// last bytes of the answer. The kernel reports end of stream regardless of the mark;
+    /// [`DriverConnection::low_water_missed`] detects a shorter TLS record, such as an alert.
     fn adjust_low_water<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
         most: usize,
         now: Time,
     ) {
-        /// Smaller marks save less than the two system calls cost.
+        /// Minimum mark in bytes; smaller ones save less than the two system calls cost.
         const MIN_LOW_WATER: u64 = 32 * 1024;
         let promised = self.data.driver.still_to_come();
         if promised < MIN_LOW_WATER && self.data.low_water == 1 {
@@ -335,17 +334,17 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    /// Returns whether shorter data than the mark may arrive unnoticed. Without TLS that is only end of
-    /// stream, which is always reported.
+    /// Returns whether data shorter than the mark may arrive unnoticed. Without TLS, that is only end of stream, which
+    /// is always reported.
     #[inline]
     pub(super) fn needs_watch(&self) -> bool {
         self.data.low_water > 1 && self.tls.is_some()
     }
 
-    /// Returns whether no bytes were read since the last check although a mark is set. Then no mark is set
-    /// for a while: bytes arrive slowly, so reading each piece is cheap.
+    /// Returns whether no bytes were read since the last check although a mark is set. No mark is then set for a while:
+    /// bytes arrive slowly, so reading each segment is cheap.
     pub(super) fn low_water_missed(&mut self, now: Time) -> bool {
-        /// How long no mark is set after a missed one.
+        /// Time for which no mark is set after a missed one.
         const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
         if self.data.low_water == 1 || std::mem::take(&mut self.data.has_new_bytes) {
             return false;
@@ -389,7 +388,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         Ok(())
     }
 
-    /// Decrypts records and hands their content to the driver; returns `true` if the peer has closed its side.
+    /// Decrypts records and passes their content to the driver; returns `true` if the peer has closed its side.
     #[inline]
     fn open_records(
         &mut self,
@@ -414,7 +413,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         session.open(bytes, &mut take, |fault| explained(tls, &fault))
     }
 
-    /// Returns the loss after an orderly end of stream.
+    /// Returns the failure of a connection after an orderly end of stream.
     fn end_loss(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
         match self.state {
             ConnectionState::Resolving
@@ -431,8 +430,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    /// Replaces the loss where a client certificate is the likely cause. A server that requires one, or
-    /// rejects ours, may close without the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does.
+    /// Replaces `loss` if a client certificate is the likely cause. A server that requires one, or rejects ours, may
+    /// close without sending the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does this.
     fn map_client_cert_loss(
         &self,
         tls: Option<&TlsClient>,
@@ -489,8 +488,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 }
 
-/// Returns the loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
-/// complete.
+/// Returns the failure for a missing close_notify (RFC 8446 §6.1), without which the client cannot tell whether the
+/// data is complete.
 fn truncation_loss() -> ConnectionLoss {
     let detail = "tls: the server closed the connection without close_notify";
     ConnectionLoss::new(Outcome::Truncated, detail)

@@ -1,4 +1,4 @@
-//! Deadlines of calls in flight and of waiting calls, stalls of the target, and the end of the load.
+//! Deadlines of calls in flight and of waiting calls, detection of a stalled target, and the end of the load.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::event_loop::WorkerControl;
 use crate::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Fails waiting calls, in the backlog or at closed-loop clients, whose deadlines have passed. They are not sent.
+    /// Fails waiting calls, in the backlog or of closed-loop clients, whose deadlines have passed. They are not sent.
     pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
-        // During an interrupt, waiting calls are abandoned instead.
+        // After an interrupt, waiting calls are abandoned instead.
         if self.interrupted {
             return;
         }
@@ -35,7 +35,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Closed loop: fails calls of the slot's clients that have waited until their deadline.
+    /// Closed loop: fails the calls of the slot's clients that have waited until their deadline.
     fn expire_clients(&mut self, slot: u32, deadline: Duration, now: Time) {
         while let Some(&since) = self.client.slots[slot as usize].waiting.front()
             && since + deadline <= now
@@ -56,7 +56,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
-    /// Ends calls in flight whose deadlines were at `until` or before.
+    /// Ends calls in flight whose deadlines were at or before `until`.
     #[inline]
     pub(super) fn expire_calls(
         &mut self,
@@ -88,7 +88,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.data.driver.cancel(id, now, &mut connection.out);
-        // If cancelling ends the connection, we closed it, so it must not count as unused.
+        // If cancelling makes the driver close the connection, it was closed by us, so it must not count as unused.
         connection.data.was_used |= connection.data.driver.is_draining();
         let role = connection.data.role;
         self.flush_later(index);
@@ -103,8 +103,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.after_service(control, index, now);
     }
 
-    /// Returns when the oldest call, and the worker as a whole, will have waited for an answer for the plan's
-    /// stall timeout.
+    /// Returns the time at which both the oldest call and the whole worker will have waited for an answer for the
+    /// plan's stall timeout.
     pub(super) fn stalled_at(&self) -> Time {
         match (self.share.load.stall_timeout, self.client.calls.oldest()) {
             (Some(timeout), Some((_, oldest))) => {
@@ -114,8 +114,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Fails the calls that have waited for the plan's stall timeout as if it were their deadline, because
-    /// the target has stopped answering.
+    /// Fails the calls that have waited for the plan's stall timeout, as if it were their deadline, because the target
+    /// has stopped answering.
     #[cold]
     pub(super) fn fail_stalled(&mut self, control: &mut impl WorkerControl, now: Time) {
         let Some(timeout) = self.share.load.stall_timeout else {
@@ -128,8 +128,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Ends calls that never end by themselves when the load's time was up at `end`, except for those whose
-    /// deadlines were earlier.
+    /// Ends calls that never end on their own when the load has ended, at `end`, except for those whose deadlines were
+    /// earlier.
     pub(super) fn end_unbounded_calls(
         &mut self,
         control: &mut impl WorkerControl,
@@ -154,7 +154,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Records a stream that ended with the load. A deadline that has passed since then does not count.
+    /// Records a stream that ended with the load, as a success even if its deadline has passed since then.
     #[cold]
     pub(super) fn on_ended_with_load(
         &mut self,

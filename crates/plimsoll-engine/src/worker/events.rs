@@ -62,15 +62,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Determines the earliest time at which the answers of `events` can have reached this host.
     fn note_arrival(&mut self, events: &[Event]) {
         let mut ends = events.iter().filter_map(Event::ended);
-        // The receive time is that of the last bytes: of several answers in one read, the others arrived earlier.
+        // The receive time is that of the last bytes: if one read contained several answers, the earlier ones arrived
+        // before it.
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.last_arrival().filter(|_| is_one);
         self.client.answers_arrived =
             stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
     }
 
-    /// Records a lower bound of the response time: as if the call had been sent when due and its answer read
-    /// on arrival. Also adds the read delay to calls that were queued behind it.
+    /// Records a lower bound of the response time, as if the call had been sent when due and its answer read on
+    /// arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
     pub(super) fn record_response_low(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
         let read_late = now.since(self.client.answers_arrived.max(call.sent));

@@ -1,7 +1,7 @@
-//! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through
-//! [`LoopHandler`].
+//! The life cycle of a driver's connection: establishing, serving, flushing, and closing or losing it. The event loop
+//! calls this through [`LoopHandler`].
 //!
-//! Long because all ways in which a connection ends share the code that ends its calls.
+//! Long because all ways in which a connection can end share the code that ends its calls.
 
 use std::time::Duration;
 
@@ -19,16 +19,17 @@ use crate::loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, SocketReady, SocketToken};
 use crate::tls::Agreement;
 
-/// Delay of the check for bytes below a socket's low-water mark; they are read after one to two delays. A bulk
-/// transfer reaches the mark a hundred times in this interval, so the check costs it nothing.
+/// Delay of the check for bytes below a socket's low-water mark, so that they are read after one to two delays. A bulk
+/// transfer reaches the mark a hundred times in this time, so the check costs it nothing.
 const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
-/// Outboxes of more bytes are large; at most [`MAX_LARGE_SPARE_OUTBOXES`] spare ones of them are kept.
+/// Capacity in bytes above which an outbox is large; at most [`MAX_LARGE_SPARE_OUTBOXES`] spare ones of this kind are
+/// kept.
 const LARGE_OUTBOX_BYTES: usize = 256 << 10;
 const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Makes a connection for one call. Immediate failures are handled in the same iteration.
+    /// Starts a connection for one call. Immediate failures are handled in the same iteration.
     pub(super) fn begin_attempt(&mut self, attempt: PendingCall) {
         self.client.single_calls += 1;
         let now = attempt.begun;
@@ -39,7 +40,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(deadline) = self.share.load.deadline {
             let (token, deadline) = (self.token_of(index), attempt.arrival + deadline);
             let queue = &mut self.client.attempt_deadlines;
-            // Only a retry can be due before others in the queue.
+            // The queue is sorted by deadline. Only the deadline of a retry can be earlier than others in the queue.
             let place = if attempt.is_retry {
                 queue.partition_point(|(other, _)| *other <= deadline)
             } else {
@@ -47,7 +48,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             };
             queue.insert(place, (deadline, token));
         }
-        // The name is resolved for every such connection: that is part of a new client's cost.
+        // The name is resolved for each of these connections, since that is part of a new client's cost.
         self.network
             .resolve(0, self.token_of(index), LookupScope::Own);
     }
@@ -76,7 +77,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if ready.readable || ready.hangup {
-            // Received data may cause replies (PING, WINDOW_UPDATE) and new calls.
+            // Received data may cause replies (to PING, or WINDOW_UPDATE) and new calls.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
             let mut reading = self
                 .client
@@ -129,8 +130,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Checks a connection that has not reached its low-water mark: a shorter record may have arrived, such
-    /// as an alert, a closing message or a corrupted record.
+    /// Checks a connection that may not have reached its low-water mark: a shorter record may have arrived, such as an
+    /// alert, a closing message or a corrupted record.
     pub(super) fn check_low_water(
         &mut self,
         control: &mut impl WorkerControl,
@@ -157,7 +158,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.serve_connection(control, index, ready);
     }
 
-    /// Sends the greeting on a connection whose TCP is established, or early data during the handshake.
+    /// Sends the greeting over an established TCP connection, or early data during the TLS handshake.
     pub(super) fn greet(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -174,8 +175,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.after_service(control, index, now);
     }
 
-    /// Updates a connection after it was served: opens it, starts calls on it, schedules its flush, and
-    /// retires or drains it.
+    /// Updates a connection that was served: marks it as open, starts calls, schedules a flush, closes or drains it.
     #[inline]
     pub(super) fn after_service(
         &mut self,
@@ -196,7 +196,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ConnectionRole::Slot(slot) if connection.state == ConnectionState::Open => {
                 let spent = connection.is_spent(now);
                 if spent || connection.data.driver.is_draining() {
-                    // We closed it because its lifetime ended, so do not report it as an unused connection.
+                    // The connection is closed because its lifetime has ended, so it must not be reported as unused.
                     connection.data.was_used |= spent;
                     self.drain_slot(control, index, slot, now);
                 } else {
@@ -207,8 +207,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         && !connection.data.reads_remainder;
                     if wants_queue {
                         connection.data.is_queued = true;
-                        // Exclusive connections are reused last in, first out: a server that closes idle
-                        // connections then closes unneeded ones, not one whose next request is on its way.
+                        // Exclusive connections are reused last in, first out: a server that closes idle connections
+                        // then closes unneeded ones, not one to which a request is being sent.
                         if connection.data.driver.is_exclusive() {
                             self.client.available.push_front(index);
                         } else {
@@ -240,7 +240,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.start_attempt(index, now);
                 }
             }
-            // Clients whose calls end here continue on the replacement.
+            // Clients whose calls end on this connection continue on its replacement.
             ConnectionRole::Slot(slot) if connection.state == ConnectionState::Draining => {
                 self.start_idle_clients(slot, now)
             }
@@ -249,7 +249,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.flush_later(index);
     }
 
-    /// Starts the call for which the connection was made.
+    /// Starts the call for which the connection was established.
     fn start_attempt(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.data.attempt_started = true;
@@ -259,8 +259,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.start_call(index, InFlightCall::new(number, due, now, index, stage));
     }
 
-    /// Marks a connection to be flushed after all ready connections were served: writing together wakes the server
-    /// once, and more of its answers arrive together.
+    /// Marks a connection to be flushed after all ready connections have been served. Flushing them together wakes the
+    /// server only once, and more of its answers arrive together.
     #[inline]
     pub(super) fn flush_later(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
@@ -286,7 +286,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 .resume_sending(now, &mut connection.out);
             connection.flush(&mut self.network);
             if connection.data.driver.is_held_back() && connection.out.is_empty() {
-                // Serve the other connections first.
+                // The other connections are served before more messages are sent.
                 connection.data.is_dirty = true;
                 self.client.dirty.push(index);
             }
@@ -316,7 +316,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.client.driver_timers.push(when, token);
         }
         if connection.write_failed {
-            // The peer has closed the connection: the bytes that it sent before may say why, so they are read.
+            // The peer has closed the connection. The bytes that it sent before may explain why, so they are read.
             let mut reading = self.client.read_context(&mut self.buffer, ReadUntil::End);
             let (mut received, mut now) = (Ok(ReadProgress::More), now);
             while let Ok(ReadProgress::More) = received {
@@ -350,12 +350,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.flush_connection(control, index, now);
             }
         }
-        // Flushing may have started calls on other connections; those are flushed in the next iteration.
+        // Flushing may have started calls on other connections, which are flushed in the next iteration.
         dirty.append(&mut self.client.dirty);
         self.client.dirty = dirty;
     }
 
-    /// Records that a connection is open: the protocol's greeting was answered and calls may start.
+    /// Records that a connection is open: the protocol's greeting has been answered and calls may start.
     fn on_open(&mut self, control: &mut impl WorkerControl, index: u32) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
@@ -397,7 +397,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Closes a finished connection in an orderly way: one made for a single call, or one that was replaced.
+    /// Closes a finished connection in an orderly way: one that carried a single call, or one that was replaced.
     pub(super) fn retire(&mut self, index: u32) {
         self.unqueue(index);
         let Some(mut connection) = self.remove(index) else {
@@ -440,7 +440,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let served = was_up && self.has_served(index, now);
         self.unqueue(index);
         if let Some(mut connection) = self.remove(index) {
-            // Send the GOAWAY or TLS alert that says why we close.
+            // Sends the GOAWAY or TLS alert that tells the peer why we close.
             connection.flush(&mut self.network);
             self.close_socket(connection.socket);
         }
@@ -448,7 +448,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         match state {
-            // A draining connection has been replaced already.
+            // A draining connection has already been replaced.
             ConnectionState::Draining => {}
             ConnectionState::Open => {
                 self.client.slots[slot as usize].connection = None;
@@ -469,7 +469,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Ends a connection's calls with `outcome`, including the call for which it was made. Returns `true` if
+    /// Ends a connection's calls with `outcome`, including the call for which it was established. Returns `true` if
     /// none was in flight.
     fn end_calls(&mut self, index: u32, outcome: Outcome, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {

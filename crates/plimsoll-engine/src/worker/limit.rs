@@ -12,11 +12,11 @@ use crate::event_loop::WorkerShare;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::network::Network;
 
-/// A worker's part of the limit, and the time spent at it.
+/// A worker's share of the limit, and the time spent at it.
 pub(super) struct InFlightLimiter {
-    /// Calls of this worker that may be in flight.
+    /// Number of this worker's calls that may be in flight.
     calls: usize,
-    /// The limit over all workers; this worker's time at the limit is weighted by its part of it.
+    /// The limit over all workers; this worker's time at its limit is weighted by its share.
     total: u64,
     sheds_calls: bool,
     /// Whether the limit was reached when it was last checked.
@@ -26,7 +26,7 @@ pub(super) struct InFlightLimiter {
 }
 
 impl InFlightLimiter {
-    /// Returns the limit of `share`; `None` if the plan has none.
+    /// Creates a limiter for `share`; `None` if the plan has no limit.
     pub(super) fn of(share: &WorkerShare) -> Option<InFlightLimiter> {
         let limit = share.load.in_flight_limit?;
         Some(InFlightLimiter {
@@ -40,7 +40,7 @@ impl InFlightLimiter {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Returns whether as many calls are in flight as the plan allows.
+    /// Returns whether the maximum number of calls is in flight.
     #[inline]
     pub(super) fn is_at_limit(&self) -> bool {
         match &self.client.limit {
@@ -52,12 +52,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn calls_under_way(&self) -> usize {
         match self.share.load.reuse {
             ConnectionReuse::Always => self.client.calls.len(),
-            // Every call has a connection of its own for as long as it lasts.
+            // Every call has a connection of its own for its whole duration.
             ConnectionReuse::Never => self.client.single_calls,
         }
     }
 
-    /// Returns whether a due call is shed because of the limit, and records it if so.
+    /// Sheds a due call if the limit is reached and the plan sheds calls; records it and returns true if so.
     #[cold]
     pub(super) fn is_shed(&mut self, arrival: Arrival, now: Time) -> bool {
         let sheds = self

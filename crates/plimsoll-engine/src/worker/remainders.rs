@@ -1,8 +1,8 @@
 //! Open loop: connections that are still reading the remainder of an answer whose call has ended, while other
 //! calls wait.
 //!
-//! The remainder of a body usually arrives at once. If it does not, the wait is caused by the generator and
-//! must not count towards the next call: the connection is set aside, reads on, and another replaces it.
+//! The remainder of a body usually arrives at once. If it does not, the generator's reading causes the wait, which must
+//! not count towards the next call: the connection is set aside to finish reading, and another replaces it.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::network::Network;
 
-/// How long a call waits for a connection that reads a remainder before a new one is made: about the time
-/// that making one takes.
+/// Maximum time that a call waits for a connection that is reading a remainder before a new connection is established:
+/// about the time that establishing one takes.
 const MAX_REMAINDER_WAIT: Duration = Duration::from_millis(5);
 
 impl<P: Protocol, N: Network> Worker<P, N> {
@@ -25,7 +25,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     pub(super) fn on_remainder_begun(&mut self, index: u32, now: Time) {
         if !matches!(self.call_source, CallSource::Open(_)) {
-            // In a closed loop the client itself reads the remainder, and its next call is not due.
+            // In a closed loop, the client itself reads the remainder, so its next call is not due yet.
             return;
         }
         while let Some((_, token)) = self.client.reading_remainders.front()
@@ -49,8 +49,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .retain(|(_, token)| *token != over);
     }
 
-    /// Returns when the next connection must be set aside; [`Time::NEVER`] if enough connections for all
-    /// waiting calls are already being made.
+    /// Returns when the next connection must be set aside; [`Time::NEVER`] if enough connections for all waiting calls
+    /// are already being established.
     #[inline]
     pub(super) fn next_set_aside(&self) -> Time {
         let Some((since, _)) = self.client.reading_remainders.front() else {
@@ -83,7 +83,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.recorder
                     .count(self.stage, Count::ConnectionsSetAside, 1);
                 self.drain_slot(control, index, slot, now);
-                // Bound the number of connections set aside to the plan's number of connections.
+                // The number of connections set aside is limited to the plan's number of connections.
                 if self.connection_count() >= 2 * self.client.slots.len() {
                     self.retire(index);
                 }

@@ -1,9 +1,8 @@
-//! Retries of calls that the server did not process: HTTP/2 reports that for each stream (RFC 9113 §8.7), and
-//! in HTTP/1.1 it is assumed when an idle connection was closed as an idempotent request was sent (RFC 9110
-//! §9.2.2).
+//! Retries of calls that the server did not process. HTTP/2 reports this for each stream (RFC 9113 §8.7); in HTTP/1.1
+//! it is assumed if an idle connection was closed while an idempotent request was being sent (RFC 9110 §9.2.2).
 //!
-//! Invariant: a call that waits to be sent again stays in the table of calls in flight, with
-//! [`NO_CONNECTION`], so that its deadline, the drain and the number of calls in flight include it.
+//! Invariant: a call that is waiting to be sent again remains in the table of calls in flight, with [`NO_CONNECTION`],
+//! so that its deadline, the drain and the number of calls in flight include it.
 
 use plimsoll_model::{Count, Outcome, Time};
 
@@ -14,13 +13,13 @@ use crate::driver::{CallId, CompletedCall, Protocol};
 use crate::event_loop::issue::CallSource;
 use crate::network::Network;
 
-/// A call that waits for a connection on which it is sent again.
+/// A call that is waiting for a connection on which it can be sent again.
 #[derive(Clone, Copy)]
 pub(super) struct PendingRetry {
     call: CallId,
-    /// The slot whose connection carried the call first.
+    /// The slot whose connection carried the first attempt.
     slot: u32,
-    /// The outcome of the first attempt, which counts if there is no second one.
+    /// The outcome of the first attempt, which counts if the call is not sent a second time.
     outcome: Outcome,
 }
 
@@ -67,15 +66,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub(super) fn start_retries(&mut self, now: Time) {
         let mut waiting = std::mem::take(&mut self.client.retries);
         waiting.retain(|retry| !self.try_retry(*retry, now));
-        // No retry was added meanwhile: calls that fail again are not sent a third time.
+        // No retry was added in the meantime, because calls that fail again are not sent a third time.
         self.client.retries = waiting;
     }
 
-    /// Starts a retry; returns `false` if it must wait.
+    /// Starts a retry; returns `false` if it must wait for a connection.
     fn try_retry(&mut self, retry: PendingRetry, now: Time) -> bool {
         let slot = &self.client.slots[retry.slot as usize];
         let is_down = slot.connection.is_none() && slot.last_failure.is_some();
-        // In a closed loop the call belongs to a client of this slot, so no other slot may carry it.
+        // In a closed loop, the call belongs to a client of this slot, so no other slot's connection may carry it.
         let is_lost = is_down && matches!(self.call_source, CallSource::Closed(_));
         if is_lost || self.client.slots_down == self.client.slots.len() {
             self.abandon_retry(retry, retry.outcome, now);
@@ -89,8 +88,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         true
     }
 
-    /// Returns a connection with capacity: the replacement of the one that failed, since other old ones may
-    /// be about to end in the same way, or any other while the slot is down.
+    /// Returns a connection with capacity: the replacement of the connection that failed, since other old ones may be
+    /// about to fail in the same way; while the slot is down, any connection.
     fn connection_for(&self, slot: u32, is_down: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
@@ -103,7 +102,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         connection.filter(has_room)
     }
 
-    /// Fails a retry whose deadline passed while it waited.
+    /// Fails a retry whose deadline passed while it was waiting.
     #[cold]
     pub(super) fn retry_expired(&mut self, id: CallId, now: Time) {
         let retries = &mut self.client.retries;

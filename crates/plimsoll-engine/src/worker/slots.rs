@@ -1,6 +1,6 @@
-//! Slots: the plan's persistent connections, each served by a current connection.
+//! Slots for the plan's persistent connections; each slot has a current connection.
 //!
-//! A lost or drained connection is replaced, after growing pauses while the target refuses connections, or
+//! A lost or drained connection is replaced. Pauses between attempts grow while the target refuses connections, or
 //! accepts them and closes them before they have carried a call.
 
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::loss::ConnectionLoss;
 use crate::network::Network;
 
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
-/// How long a connection must have carried no call for the server's closing it to be that of an idle connection.
+/// Minimum time without a call after which a connection that the server closes counts as closed while idle.
 const MIN_IDLE_TIME: Duration = Duration::from_millis(500);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Properties of a connection that was lost.
 pub(super) struct LostConnection {
-    /// Whether the connection carried a call, or lasted long enough.
+    /// Whether the connection carried a call, or existed long enough.
     pub(super) was_useful: bool,
-    /// Whether it had no call in flight, so that no client has seen a failure.
+    /// Whether the connection had no call in flight, so that no client has seen a failure.
     pub(super) was_idle: bool,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Sets the lifetime of an established connection, where the plan limits it. The first connections of the
-    /// slots end one after another over one lifetime, so that their successors do not end together.
+    /// Sets the lifetime of an established connection if the plan limits it. The lifetimes of the slots' first
+    /// connections are spread over one lifetime, so that their replacements do not end at the same time.
     pub(super) fn set_lifetime(&mut self, index: u32, slot: u32) {
         let load = &self.share.load;
         let (lifetime, calls) = (load.connection_lifetime, load.calls_per_connection);
@@ -52,14 +52,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if let Some(lifetime) = lifetime {
             connection.data.expires_at = now + lifetime.mul_f64(part);
-            // An idle connection has no other event at that time.
+            // An idle connection has no event at the end of its lifetime, so a timer is needed.
             self.client
                 .driver_timers
                 .push(connection.data.expires_at, token);
         }
     }
 
-    /// Drains the slot's connection: it finishes its calls while another replaces it.
+    /// Drains the slot's connection, which finishes its calls while another replaces it.
     pub(super) fn drain_slot(
         &mut self,
         control: &mut impl WorkerControl,
@@ -71,7 +71,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.state = ConnectionState::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
-            // Calls in flight may still succeed.
+            // Calls in flight may still succeed, so they count as carried.
             served = connection.data.in_flight > 0 || self.has_served(index, now);
         }
         self.unqueue(index);
@@ -90,20 +90,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         );
     }
 
-    /// Returns whether a slot's connection that is about to end was useful: it carried a call, or lasted. One
-    /// that carried none is counted as unused, and one that had none for a while as closed while idle.
+    /// Returns whether a slot's connection that is about to end was useful: it carried a call, or existed for a while.
+    /// Counts a connection that carried no call as unused, and one that had no recent call as closed while idle.
     pub(super) fn has_served(&mut self, index: u32, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
         };
-        // Connections of mostly idle protocols count as used while they exist.
+        // Connections of mostly idle protocols count as used as long as they exist.
         let is_to_carry =
             matches!(connection.data.role, ConnectionRole::Slot(_)) && !self.client.is_mostly_idle;
         let carried = std::mem::replace(&mut connection.data.was_used, true);
         let lasted = connection.age(now) >= MAX_RECONNECT_DELAY;
-        // A server may close idle connections, which are those that were not needed recently.
+        // A server may close idle connections, which were not needed recently anyway.
         let was_idle = lasted && connection.data.driver.is_exclusive();
-        // A call that was in flight has ended just now.
+        // If a call was in flight, it has just ended, so the time since then is 0.
         let since_call = now.since(connection.data.last_end);
         let rested = Duration::from_nanos(since_call).min(connection.age(now));
         let has_rested = rested >= MIN_IDLE_TIME && connection.data.driver.is_exclusive();
@@ -115,7 +115,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         carried || lasted
     }
 
-    /// Replaces a slot's lost connection: at once if it was useful, otherwise after a pause.
+    /// Replaces a slot's lost connection: at once if the connection was useful, otherwise after a pause.
     pub(super) fn replace(
         &mut self,
         slot: u32,
@@ -140,7 +140,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Marks the slot as down and schedules a reconnect with exponential backoff, spread so that slots do not
+    /// Marks the slot as down and schedules a reconnect with exponential backoff and jitter, so that slots do not
     /// reconnect simultaneously.
     fn schedule_reconnect(&mut self, slot: u32, outcome: Outcome, now: Time) {
         let entry = &mut self.client.slots[slot as usize];

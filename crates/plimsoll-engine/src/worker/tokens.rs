@@ -1,6 +1,6 @@
-//! Answers of language models: the token timings that a worker keeps of each until its call has ended.
+//! Answers of language models: token timings, which a worker keeps until the answer's call has ended.
 //!
-//! The timings are in a table of their own, so that they cost calls without tokens nothing.
+//! The timings are in a separate table, so that calls without tokens have no cost.
 
 use std::time::Duration;
 
@@ -11,28 +11,29 @@ use plimsoll_model::{Outcome, Recorder, Time};
 use super::calls::InFlightCall;
 use crate::driver::{CallId, TokenUsage};
 
-/// Maximum number of gaps between an answer's pieces that are kept until it has ended; further ones are dropped.
+/// Maximum number of gaps between an answer's token events that are stored until the answer has ended; further ones are
+/// dropped.
 const MAX_GAPS: usize = 1 << 16;
 
-/// The tokens of one answer received so far. Times are recorded once the call has succeeded.
+/// The tokens of one answer received so far. Their times are recorded after the call has succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseTokens {
     first: Time,
     last: Time,
-    /// Number of stream events that held tokens.
+    /// Number of stream events that contained tokens.
     received: u64,
-    /// Bytes of text of the first piece, and of all pieces.
+    /// Lengths in bytes of the text of the first token event, and of all token events.
     first_bytes: u64,
     bytes: u64,
-    /// Tokens of the first piece, if the service reports counts while streaming.
+    /// Number of tokens in the first token event, if the service reports counts while streaming.
     first_tokens: Option<u64>,
     /// The token counts that the service reported.
     usage: Option<TokenUsage>,
-    /// When an answer without text ended; [`Time::NEVER`] otherwise.
+    /// The time at which an answer without text ended; [`Time::NEVER`] otherwise.
     ended_without_text: Time,
-    /// The answer came as a whole: its tokens have no times.
+    /// Whether the answer arrived in one piece, so that its tokens have no times.
     is_whole: bool,
-    /// Gaps between pieces in nanoseconds; `f32` is more precise than the histograms.
+    /// Gaps between token events in nanoseconds; `f32` is more precise than the histograms.
     gaps: Vec<f32>,
 }
 
@@ -60,7 +61,7 @@ impl ResponseTokens {
         };
     }
 
-    /// Records a piece with tokens of a call of `stage`; `bytes` is the length of their text.
+    /// Records a stream event with tokens for a call of `stage`; `bytes` is the length of their text.
     pub(crate) fn token(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
         let before = std::mem::replace(&mut self.last, now);
         self.received += 1;
@@ -87,14 +88,14 @@ impl ResponseTokens {
         self.ended_without_text = self.ended_without_text.min(now);
     }
 
-    /// Records that the answer came as a whole.
+    /// Records that the answer arrived in one piece.
     pub(crate) fn set_whole(&mut self) {
         self.is_whole = true;
     }
 
-    /// Returns the number of tokens after the first piece, at least 1. Pieces are counted instead if the
-    /// service reports no count, or more tokens than the text has bytes, which were not streamed. Where
-    /// pieces hold several tokens, the first piece's share is estimated from its text.
+    /// Returns the number of tokens after the first token event, at least 1. Events are counted instead if the service
+    /// reports no count, or more tokens than the text has bytes, since those were not all streamed. If events contain
+    /// several tokens, the share of the first one is estimated from its text.
     fn tokens_after_first(&self) -> u64 {
         let pieces = self.received.saturating_sub(1).max(1);
         let streamed = self.usage.map_or(0, |usage| usage.streamed);
@@ -106,7 +107,7 @@ impl ResponseTokens {
         streamed.saturating_sub(first.max(1)).max(pieces)
     }
 
-    /// Returns the measures of a call that succeeded at `now`; `None` if its answer held no token.
+    /// Returns the measures of a call that succeeded at `now`; `None` if its answer contained no token.
     pub(crate) fn measured(
         &self,
         (arrival, sent): (Time, Time),
@@ -120,7 +121,7 @@ impl ResponseTokens {
                 goodput.is_met(Duration::ZERO, Duration::ZERO, now.duration_since(arrival)),
             ));
         }
-        // A token without text arrives with the answer's end.
+        // A token without text counts as received at the end of the answer.
         let (first, last) = match (self.received, usage.answer) {
             (0, 0) => return None,
             (0, _) => (
@@ -151,7 +152,8 @@ impl ResponseTokens {
         })
     }
 
-    /// Adds a successful answer to the records of its stage, without the counts that were added while it was streamed.
+    /// Adds a successful answer to the records of its stage, except for the counts that were added while it was
+    /// streamed.
     pub(crate) fn record(&self, measured: &TokenMeasures, stage: u8, recorder: &mut Recorder) {
         let pieces = (Count::PiecesAnswer, self.received);
         for (count, n) in measured.counts[1..].iter().copied().chain([pieces]) {
@@ -176,7 +178,7 @@ impl ResponseTokens {
 /// The token timings of all calls in flight.
 #[derive(Debug)]
 pub(super) struct TokenTracker {
-    /// Indexed by [`CallId`]; grows up to the highest id whose answer had tokens.
+    /// Token timings, indexed by [`CallId`], up to the highest id whose answer had tokens.
     answers: Vec<ResponseTokens>,
     goodput: GoodputBounds,
 }
@@ -189,7 +191,7 @@ pub(crate) struct TokenMeasures {
 }
 
 impl TokenMeasures {
-    /// Makes the measures of an answer without times of tokens.
+    /// Creates the measures of an answer whose tokens have no times.
     fn of_whole_answer(usage: TokenUsage, is_good: bool) -> TokenMeasures {
         let is_uncounted = usage.prompt == 0 && usage.answer == 0;
         TokenMeasures {
@@ -225,7 +227,7 @@ impl TokenTracker {
         &mut self.answers[index]
     }
 
-    /// Records a piece of the answer to `call`; `bytes` is the length of its tokens' text.
+    /// Records a token event of the answer to `call`; `bytes` is the length of its tokens' text.
     pub(super) fn token(
         &mut self,
         id: CallId,
@@ -241,7 +243,7 @@ impl TokenTracker {
         self.answer(id).usage(usage);
     }
 
-    /// Records that the answer of a call came as a whole.
+    /// Records that the answer to a call arrived in one piece.
     pub(super) fn set_whole(&mut self, id: CallId) {
         self.answer(id).set_whole();
     }
@@ -251,8 +253,8 @@ impl TokenTracker {
         self.answer(id).finished(now);
     }
 
-    /// Ends a call's entry and records its measures if it succeeded. Returns `None` if it failed, or its
-    /// answer held no token, as with most protocols.
+    /// Ends a call's entry and records its measures if the call succeeded. Returns `None` if it failed, or if its
+    /// answer contained no token, as with most protocols.
     #[inline]
     pub(super) fn ended(
         &mut self,

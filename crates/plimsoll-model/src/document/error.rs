@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a run directory, or a document beside one, can't be read or written.
+/// Why a run directory, or a document next to one, can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// An error of the file system.
@@ -56,7 +56,7 @@ pub enum RunError {
         /// The problem with it.
         problem: String,
     },
-    /// Calls were requested of a run that has no log of them.
+    /// The log of calls was requested, but the run has none.
     #[error(
         "{0}: this run has no log of its calls; run with --requests (requests = true in the plan) to export them"
     )]

@@ -1,4 +1,4 @@
-//! The metrics of rungs, and the additional measurements that some of them come from.
+//! The metrics of a rung, and the additional measurements that supply some of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +21,9 @@ named! {
         SidecarCpu "sidecar_cpu" "proxy CPU a call",
         /// Highest memory of all proxies together, bytes.
         ProxyMemory "proxy_memory" "proxy memory",
-        /// CPU time a call of a client at full load, which never waits for an arrival, µs.
+        /// The client's CPU time per call at full load, where the client never waits for an arrival, µs.
         BusyClientCpu "busy_client_cpu" "client CPU a call at full load",
-        /// CPU time a call of the server at full load, µs.
+        /// The server's CPU time per call at full load, µs.
         BusyServerCpu "busy_server_cpu" "server CPU a call at full load",
         /// Median time from the start of a connection until it can carry a call, µs.
         ConnectionTime "connection_time" "new connection (p50)",
@@ -31,7 +31,7 @@ named! {
         ConnectionClientCpu "connection_client_cpu" "client CPU a new connection",
         /// CPU time of the server for a new connection and one call on it, µs.
         ConnectionServerCpu "connection_server_cpu" "server CPU a new connection",
-        /// Bytes that TCP carries both ways for a connection, without its calls.
+        /// Bytes that TCP carries in both directions for a connection, without its calls.
         ConnectionBytes "connection_bytes" "bytes a new connection",
         /// Median setup time of connections that resume TLS sessions, µs.
         ResumedTime "resumed_time" "resumed connection (p50)",
@@ -39,19 +39,20 @@ named! {
         ResumedClientCpu "resumed_client_cpu" "client CPU a resumed connection",
         /// CPU time of the server for a resumed connection and one call on it, µs.
         ResumedServerCpu "resumed_server_cpu" "server CPU a resumed connection",
-        /// Bytes that TCP carries both ways for a resumed connection, without its calls.
+        /// Bytes that TCP carries in both directions for a resumed connection, without its calls.
         ResumedBytes "resumed_bytes" "bytes a resumed connection",
-        /// Bytes of the client's heap for each open connection.
+        /// Bytes of the client's heap per open connection.
         ClientMemory "client_memory" "client memory a connection",
-        /// Bytes of the server's memory for each open connection.
+        /// Bytes of the server's memory per open connection.
         ServerMemory "server_memory" "server memory a connection",
-        /// Bytes that TCP carries both ways for a call on an open connection.
+        /// Bytes that TCP carries in both directions for a call on an open connection.
         CallBytes "call_bytes" "bytes a call",
     }
 }
 
 named! {
-    /// Additional measurements of rungs that are measured in batches: short slices of their own, in rounds.
+    /// Additional measurements of a ladder whose rungs are measured in batches. Each is made in short slices of its
+    /// own, in rounds.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum ExtraMeasurement by name and words {

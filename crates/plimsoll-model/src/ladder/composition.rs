@@ -1,17 +1,19 @@
-//! What a chain of layers adds, predicted from the prices of single layers.
+//! Predicts the cost of a chain of layers from the costs of single layers.
 //!
 //! A ladder whose first rung is the bare link, and whose other rungs add one layer each, is a price list. The work of
-//! layers adds up: a call passes each of them once, whatever the others are. Waiting does not, so only medians and CPU
-//! time are predicted, and no higher percentile. Chains that were measured differ from the sums of their layers, because
-//! layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_SHARE`] of a sum is added to its interval.
+//! layers adds up: a call passes each of them once, whatever the others are. Waiting times do not add up, so only
+//! medians and CPU time are predicted, no higher percentiles. Chains that were measured differ from the sums of their
+//! layers, because layers share wake-ups of cores, fill caches and batch calls: [`COMPOSITION_SHARE`] of a sum is added
+//! to its interval.
 
 use super::{AddedCost, LadderMetric, LadderRecord, Rung};
 use crate::statistics::paired::{PairedDifference, paired};
 
-/// By which share of the sum a chain may differ from the sum of its layers. `bench/tax.py --closure` measures it.
+/// Share of the sum of its layers by which a chain's measured cost may differ from that sum. `bench/tax.py --closure`
+/// measures it.
 pub const COMPOSITION_SHARE: f64 = 0.15;
 
-/// The metrics that add up.
+/// The metrics whose values add up over the layers of a chain.
 const ADDITIVE_METRICS: [LadderMetric; 4] = [
     LadderMetric::P50,
     LadderMetric::ClientCpu,
@@ -19,7 +21,7 @@ const ADDITIVE_METRICS: [LadderMetric; 4] = [
     LadderMetric::SidecarCpu,
 ];
 
-/// Probability that an interval of a price misses it.
+/// Probability that the confidence interval of a price misses the true value.
 const ALPHA: f64 = 0.05;
 
 /// A ladder, read as the prices of single layers.
@@ -37,7 +39,7 @@ pub struct PricedLayer {
     pub names: Vec<String>,
 }
 
-/// What a chain adds in one metric.
+/// The predicted cost of a chain, in one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedCost {
     /// The metric.
@@ -60,7 +62,7 @@ pub enum PriceError {
     UnknownLayer {
         /// The name, as typed.
         name: String,
-        /// The names that there are.
+        /// The names of all layers.
         known: String,
     },
     /// The ladder has too few rounds for intervals.
@@ -96,10 +98,10 @@ impl<'a> PriceList<'a> {
         self.record.rungs.first()?.median(metric)
     }
 
-    /// Predicts what a chain of layers adds to the bare link. Metrics that were not measured are left out.
+    /// Predicts the cost of a chain of layers compared with the bare link. Metrics that were not measured are left out.
     ///
     /// # Errors
-    /// When a layer is unknown, or there are no prices with bounds.
+    /// When a layer is unknown, or no price has a confidence interval.
     pub fn predict(&self, chain: &[String]) -> Result<Vec<PredictedCost>, PriceError> {
         let layers = self.layers();
         let mut rungs = Vec::new();
@@ -113,7 +115,7 @@ impl<'a> PriceList<'a> {
         }
         let predicted: Vec<PredictedCost> = ADDITIVE_METRICS
             .into_iter()
-            // Without any proxy, there is no CPU time of proxies.
+            // CPU time of proxies is not measured where the ladder has no proxy.
             .filter(|metric| {
                 let is_measured = |rung: &usize| self.record.rungs[*rung].median(*metric).is_some();
                 rungs.iter().any(is_measured)
@@ -129,10 +131,10 @@ impl<'a> PriceList<'a> {
         }
     }
 
-    /// Returns what a rung adds to the first one.
+    /// Returns the cost of a rung compared with the first rung.
     fn price(&self, rung: usize, metric: LadderMetric) -> Option<PairedDifference> {
         if metric == LadderMetric::SidecarCpu {
-            // The first rung has no proxy to compare with.
+            // The first rung has no proxy, so the rung's own values are the difference.
             let slices = &self.record.rungs.get(rung)?.slices;
             let used: Vec<f64> = slices.iter().filter_map(|s| s.value(metric)).collect();
             return if used.is_empty() {
@@ -152,8 +154,8 @@ impl<'a> PriceList<'a> {
     }
 }
 
-/// Adds up prices. Their errors are independent, so their squares add up; what composition is known to miss is added to
-/// chains of several layers.
+/// Adds up prices. Their errors are independent, so the squares of the errors add up. For chains of several layers, the
+/// interval is widened by [`COMPOSITION_SHARE`] of the sum.
 fn compose(metric: LadderMetric, layers: Vec<PairedDifference>) -> PredictedCost {
     let estimate: f64 = layers.iter().map(|cost| cost.shift).sum();
     let share = if layers.len() > 1 {

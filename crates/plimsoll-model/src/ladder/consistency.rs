@@ -7,10 +7,10 @@ use super::{ALPHA, LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic}
 /// Maximum sum of all counts of a ladder.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// Maximum error probability of differences: with more, intervals would be empty.
+/// Maximum error probability of differences: with a higher one, intervals would be empty.
 const MAX_ALPHA: f64 = 0.5;
 
-/// The sum of all counts so far. While it is within bounds, so is every partial sum.
+/// The sum of all counts so far. As long as it is within bounds, every partial sum is, too.
 #[derive(Default)]
 struct CountSum(u64);
 
@@ -25,7 +25,7 @@ impl CountSum {
 /// Checks the numbers that are added up, and that sums match their parts.
 ///
 /// # Errors
-/// Returns the rung or difference, and what is wrong with it.
+/// Returns what is wrong with the first invalid rung or difference.
 pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
     let mut sum = CountSum::default();
     for rung in &record.rungs {

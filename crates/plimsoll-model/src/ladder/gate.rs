@@ -6,19 +6,19 @@ use super::turns::BatchesRecord;
 use super::{AddedCost, LadderRecord, Rung};
 use crate::gate::{Gate, LadderMetric};
 
-/// Largest difference between the shares of calls that two rungs fail. Only calls that succeed are measured: beyond it,
-/// their figures may describe which calls failed.
+/// Largest difference between the shares of calls that two rungs fail. Only calls that succeed are measured: beyond
+/// this difference, the rungs' figures may only reflect which calls failed.
 const MAX_FAILURE_DIFFERENCE: f64 = 0.01;
 
-/// The position of a difference's interval relative to what a gate allows.
+/// The position of a difference's interval relative to the limit of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
-    /// The whole interval is within what is allowed.
+    /// The whole interval is within the limit.
     Within,
-    /// The whole interval is beyond.
+    /// The whole interval exceeds the limit.
     Beyond,
-    /// The interval is on both sides, a value that is needed is not known, or one rung fails too many more calls.
+    /// The limit is within the interval, a required value is not known, or the rungs' failure rates differ too much.
     Undecided,
 }
 
@@ -26,9 +26,9 @@ pub enum GateOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateObstacle {
-    /// One rung fails so many more of its calls than the other that their figures can't be compared.
+    /// The rungs' failure rates differ so much that their figures can't be compared.
     FailsDifferently,
-    /// The server's CPU time can't be seen.
+    /// The server's CPU time can't be measured.
     NotMeasured,
     /// The servers were started too few times to know how much two processes of one version differ.
     TooFewReplicates,
@@ -37,13 +37,13 @@ pub enum GateObstacle {
 /// The result of one gate for one rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateResult {
-    /// The gate as the plan has it.
+    /// The gate, from the plan.
     pub gate: Gate,
     /// The rung's position in the ladder, from 0.
     pub rung: usize,
-    /// The position of the rung's difference to the first rung.
+    /// The position of the interval of the rung's difference from the first rung.
     pub outcome: GateOutcome,
-    /// Why it is undecided, unless that is due to the interval.
+    /// Why the gate is undecided; `None` where it is decided, or the interval alone is the reason.
     pub obstacle: Option<GateObstacle>,
     /// The allowed value, in the metric's unit; `None`: the first rung's value is not known.
     pub allowed: Option<f64>,
@@ -62,16 +62,15 @@ impl LadderRecord {
             .collect()
     }
 
-    /// Returns whether one of two rungs fails so many more of its calls than the other that their figures can't be
-    /// compared. Records of older versions don't tell.
+    /// Returns whether the failure rates of two rungs differ so much that their figures can't be compared. Returns
+    /// `false` for records of older versions, which lack the counts.
     pub fn fail_differently(&self, of: usize, to: usize) -> bool {
         let share = |rung: usize| self.rungs.get(rung).and_then(Rung::failed_share);
         let both = share(of).zip(share(to));
         both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
     }
 
-    /// Returns whether one of two rungs failed so many more calls than the other in most replicates: more time will hardly
-    /// change that.
+    /// Returns whether failure rates also differ in most replicates, so that measuring longer will hardly change that.
     pub fn fail_differently_for_good(&self, of: usize, to: usize) -> bool {
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
             return false;

@@ -1,4 +1,4 @@
-//! Computes the cost of a new connection of each rung, which reports list in a table.
+//! Computes the cost of a new connection with each rung, for a table in reports.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,13 +48,13 @@ pub struct ConnectionCost {
     pub client_cpu_us: Option<f64>,
     /// The server's CPU time, including that of one call, µs.
     pub server_cpu_us: Option<f64>,
-    /// Bytes that TCP carries both ways for the connection, without the call; `None`: not counted.
+    /// Bytes that TCP carries in both directions for the connection, without the call; `None`: not counted.
     pub bytes: Option<f64>,
 }
 
 impl Rung {
     /// Returns the cost of new connections, and of resumed ones where those were measured. The list is empty where
-    /// calls share connections and no others were made.
+    /// calls share connections and no additional measurement made new ones.
     pub fn prices(&self) -> Vec<ConnectionCost> {
         let Some(handshake) = &self.handshake else {
             return Vec::new();

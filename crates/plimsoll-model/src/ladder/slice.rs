@@ -7,7 +7,7 @@ use crate::measure::Count;
 use crate::objective::{self, ObjectiveResult, RunVerdict};
 use crate::run::Run;
 
-/// One slice of a rung: a run of its own. Times in µs; `None`: not known, or too few calls.
+/// One slice of a rung, which is a run of its own. Times are in µs. `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SliceResult {
     /// Response time of calls that ended ok.
@@ -31,7 +31,7 @@ pub struct SliceResult {
     /// Memory of the server. Left out where it was not restarted for the slice, or there are few connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
-    /// Highest memory of the server's processes together, their resident set. Left out unless commits were compared.
+    /// Highest resident set of all server processes together, in bytes. Left out unless commits were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_rss_bytes_max: Option<u64>,
     /// Median time until a connection could carry a call; left out where none was made.
@@ -47,7 +47,7 @@ pub struct SliceResult {
     pub errors: u64,
     /// Whether the run's figures describe the target.
     pub valid: bool,
-    /// Whether full handshakes, where sessions were to be resumed, are the only reason why the run is invalid.
+    /// Whether the run is invalid for the sole reason that handshakes were full where the plan resumes sessions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_resumed: bool,
     /// The verdict on the plan's objectives; left out where the plan has none.
@@ -63,7 +63,7 @@ pub struct SliceResult {
     pub volume: Option<SliceThroughput>,
 }
 
-/// Bytes that TCP carried both ways, with the calls and connections that they belong to.
+/// Bytes that TCP carried in both directions, with the number of calls and connections that caused them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTraffic {
     /// Bytes of both directions.
@@ -131,7 +131,7 @@ impl SliceResult {
             carried: TcpTraffic::of(run),
             ok: Some(total.ok),
             errors: total.errors,
-            // A difference of times that are known only as intervals may be due to the generator.
+            // Where times are known only as intervals, a difference between rungs may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),
             not_resumed: objective::only_not_resumed(run),
             conclusion: RunVerdict::of(&objectives),

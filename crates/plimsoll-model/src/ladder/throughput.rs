@@ -1,6 +1,6 @@
-//! Divides the slices of a sweep: the time of each TLS configuration is split into short runs or batches, in random
-//! order within rounds, so that a slow moment of the machine affects all configurations alike. The values of these
-//! parts give a confidence interval.
+//! Divides the slices of a sweep. The time of each TLS configuration is split into short parts (runs or batches), in
+//! random order within rounds, so that a slow moment of the machine affects all configurations alike. A confidence
+//! interval is computed from the values of the parts.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{ALPHA, SliceThroughput};
 use crate::statistics::paired::{fewest_pairs, paired};
 
-/// Rounds beyond the minimum for an interval, so that the extreme values are not its bounds.
+/// Rounds in addition to the minimum for an interval; with just the minimum, the interval's bounds would be the extreme
+/// values.
 pub const EXTRA_ROUNDS: usize = 4;
 
 /// Figures of a configuration that have an interval: throughput, and cryptography's share of CPU at both ends.
@@ -18,8 +19,8 @@ const FIGURES_PER_LINK: usize = 3;
 /// Minimum length of a part.
 const MIN_PART_LENGTH: Duration = Duration::from_millis(100);
 
-/// Calls in flight at a part's start and end belong to it only partially, so a part is this many times longer than the
-/// files in flight take at the speed below.
+/// Minimum length of a part, as a multiple of the time that the files in flight take at [`ASSUMED_BYTES_PER_S`]: calls
+/// in flight at a part's start and end belong to it only partially.
 const MIN_FILES_PER_PART: f64 = 20.0;
 const ASSUMED_BYTES_PER_S: f64 = 1e9;
 
@@ -39,9 +40,9 @@ fn min_rounds(links: usize) -> usize {
     fewest_pairs(alpha(links)) + EXTRA_ROUNDS
 }
 
-/// Plans the batches of `links` configurations that are up together, for `length` in all, with at most `in_flight`
+/// Plans the batches of `links` configurations that run at the same time, for `length` in all, with at most `in_flight`
 /// bytes and `handshakes` handshakes in flight. Returns the time between the starts of two batches, and the number of
-/// batches of each configuration. `None`: too few for intervals.
+/// batches of each configuration. `None`: there would be too few batches for intervals.
 pub fn turns(
     length: Duration,
     links: usize,
@@ -87,7 +88,8 @@ pub struct ThroughputSample {
 }
 
 impl SliceThroughput {
-    /// Sets the batches and the totals over them: the run itself also spans the batches of other configurations.
+    /// Sets the batches and the totals over them. The run's own totals are wrong here, because the run also spans the
+    /// batches of other configurations.
     pub fn set_batches(&mut self, turns: Vec<ThroughputSample>) {
         let cpu = |of: fn(&ThroughputSample) -> Option<f64>| turns.iter().map(of).sum();
         self.elapsed_s = turns.iter().map(|turn| turn.elapsed_s).sum();
@@ -98,7 +100,7 @@ impl SliceThroughput {
         self.turns = turns;
     }
 
-    /// Returns the batches, or the whole slice as the only part.
+    /// Returns the batches, or the whole slice as a single sample if there are none.
     pub fn pieces(&self) -> Vec<ThroughputSample> {
         match self.turns.as_slice() {
             [] => vec![ThroughputSample {
@@ -125,8 +127,8 @@ pub struct IntervalEstimate {
 }
 
 impl IntervalEstimate {
-    /// Estimates the value. `total`: the value over all parts, used where these are too few. `links`: the
-    /// configurations of the sweep.
+    /// Estimates the value. `total`: the value over all parts, used where there are too few parts. `links`: number of
+    /// configurations in the sweep.
     pub fn of(
         total: Option<f64>,
         pieces: impl Iterator<Item = f64>,
@@ -144,14 +146,14 @@ impl IntervalEstimate {
         }
     }
 
-    /// Returns the larger distance of the bounds from the value, relative to it.
+    /// Returns the larger of the two bounds' distances from the value, relative to the value.
     pub fn spread(&self) -> Option<f64> {
         let [low, high] = self.interval.filter(|_| self.value > 0.0)?;
         Some((high - self.value).max(self.value - low) / self.value)
     }
 }
 
-/// Returns the error probability of one interval for simultaneous intervals of this many configurations.
+/// Returns the error probability of a single interval if those of `links` configurations are simultaneous.
 fn alpha(links: usize) -> f64 {
     ALPHA / (FIGURES_PER_LINK * links.max(1)) as f64
 }

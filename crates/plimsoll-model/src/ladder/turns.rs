@@ -1,13 +1,13 @@
-//! Costs that rungs add, measured in batches of tens of calls while all rungs are up together.
+//! Costs that rungs add, measured in batches of tens of calls while the servers of all rungs run at the same time.
 //!
 //! A batch is so short that a disturbance of the machine affects the batches of all rungs in a round alike, so values
-//! are compared within rounds: the p50 by the medians of batches in the same round ([`crate::statistics::paired`]),
-//! and CPU time, whose clocks are read when a batch begins, in the same way; the p99 by a bootstrap of whole blocks of
+//! are compared within rounds: the p50 by the medians of batches in the same round ([`crate::statistics::paired`]), CPU
+//! time in the same way, with clocks that are read when a batch begins; and the p99 by a bootstrap of whole blocks of
 //! rounds (Künsch 1989). Times are service times, so that the generator's lateness is not part of them.
 //!
-//! A busy machine can slow one rung down for longer than a round (its server waits behind another process). Adjacent
-//! rounds are then correlated and carry less information than independent ones: intervals are widened accordingly
-//! ([`crate::statistics::autocorrelation`]).
+//! A busy machine can slow one rung down for longer than a round (for example, if another process occupies its server's
+//! core). Adjacent rounds are then correlated and carry less information than independent ones: intervals are widened
+//! accordingly ([`crate::statistics::autocorrelation`]).
 //!
 //! Where servers are restarted several times, intervals are widened by the variance between their processes too
 //! ([`replicates`]).
@@ -42,7 +42,7 @@ pub const DEFAULT_BATCH_CALLS: u32 = 20;
 /// Calls at the start of a batch that do not count: the server may be asleep and caches cold.
 pub const DEFAULT_DISCARDED_CALLS: u32 = 2;
 
-/// The metrics that batches are compared by.
+/// The metrics whose differences are computed from batches.
 pub const COMPARED_METRICS: [LadderMetric; 4] = [
     LadderMetric::P50,
     LadderMetric::P99,
@@ -58,14 +58,14 @@ pub struct BatchesRecord {
     /// Calls at the start of each batch that do not count.
     #[serde(alias = "left_out")]
     pub warmup_calls: u32,
-    /// Rounds in which every rung had its batch, and most of its calls ended ok.
+    /// Rounds in which every rung had a batch, and most calls of each batch ended ok.
     pub rounds: usize,
-    /// Replicates, each with restarted servers; 1: differences are those of the particular processes that were
+    /// Replicates, each with restarted servers. With only 1, differences apply to the particular processes that were
     /// measured.
     #[serde(default = "one", alias = "sittings")]
     pub replicates: usize,
-    /// Replicates without which gates stay undecided: intervals of fewer lack the differences between processes of one
-    /// version.
+    /// Number of replicates below which gates stay undecided, because intervals then don't include the differences
+    /// between processes of one version.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub required_replicates: usize,
     /// Whether the machine's cores were kept awake between calls.
@@ -74,7 +74,7 @@ pub struct BatchesRecord {
     /// The planned resolution of the p50 of adjacent rungs, µs; left out where batches were measured for a fixed time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
-    /// Error probability of all differences of batches together, over all interim looks at them.
+    /// Error probability of all differences of batches together, over all interim analyses.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
     /// The differences of every rung to the one below it and to the first.
@@ -147,11 +147,11 @@ impl RungMeasurement {
         }
     }
 
-    /// Appends the measurements of another group of batches, rung by rung.
+    /// Appends another group's measurements to those of each rung.
     pub fn extend(all: &mut [RungMeasurement], more: Vec<RungMeasurement>) {
         let rounds = round_count(all);
         for (before, after) in all.iter_mut().zip(more) {
-            // Rounds must have the same number in every rung.
+            // Pad the shorter rungs, so that a round has the same index in every rung.
             before.times_by_round.resize(rounds, Vec::new());
             before.times_by_round.extend(after.times_by_round);
             before.cpu_by_round.resize(rounds, None);
@@ -176,7 +176,7 @@ impl RungMeasurement {
         let own = |rung: usize| {
             let is_in = |pid: &i32| clock(rung).contains(pid);
             let mut others = (0..all.len()).filter(|other| clock(*other) != clock(rung));
-            // If some processes of a server also serve another rung, its CPU time can't be attributed.
+            // If a process of this server also serves another rung, its CPU time can't be attributed to one of them.
             !clock(rung).is_empty() && !others.any(|other| clock(other).iter().any(is_in))
         };
         let next: Vec<Vec<u64>> = (0..all.len())
@@ -194,7 +194,8 @@ impl RungMeasurement {
             for two in rung.batch_starts.windows(2) {
                 let (began, next) = (two[0], two[1]);
                 let round = began.batch as usize;
-                // The next reading closes a batch of fixed time, even if a batch in between was slept through.
+                // A batch counted in calls needs the reading of the very next batch; one of fixed time ends at the next
+                // reading, even if the worker slept through a batch in between.
                 if next.batch != began.batch + 1 && began.done.is_none() {
                     continue;
                 }
@@ -262,7 +263,7 @@ impl RungMeasurement {
         }
     }
 
-    /// Returns the batches of a closed loop without the first `warmup` ones. `slot`: time between the starts of two
+    /// Returns the closed loop's batches, except for the first `warmup` ones. `slot`: time between the starts of two
     /// batches.
     pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<ThroughputSample> {
         let measured = self.cpu_by_round.iter().skip(warmup).flatten();
@@ -304,7 +305,8 @@ impl RungMeasurement {
         median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
-    /// Returns the CPU time per call of a batch in which every call counts or was discarded, in µs.
+    /// Returns the CPU time per call of the rung's batch in a round, in µs. `None`: some calls of the batch were
+    /// neither measured nor discarded.
     fn cpu_us_per_call(&self, metric: LadderMetric, round: usize) -> Option<f64> {
         let counting = self.calls.saturating_sub(self.discarded_calls) as usize;
         let used = self.cpu_by_round.get(round).copied().flatten()?;
@@ -399,7 +401,7 @@ impl BatchesRecord {
         self.wanted_us.is_none_or(reached)
     }
 
-    /// Returns the difference of `of` to `to`, where it is known.
+    /// Returns the difference of rung `of` from rung `to`, where it is known.
     pub fn difference(
         &self,
         of: usize,
@@ -411,8 +413,8 @@ impl BatchesRecord {
         found.map(|d| d.paired)
     }
 
-    /// Returns half the width of the widest p50 interval of adjacent rungs, in µs: the smallest cost that the ladder
-    /// can distinguish from zero.
+    /// Returns half the width of the widest p50 interval of adjacent rungs, in µs: the smallest difference that the
+    /// ladder can distinguish from zero.
     pub fn resolution_us(&self) -> Option<f64> {
         let neighbours = self
             .differences

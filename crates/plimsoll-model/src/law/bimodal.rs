@@ -1,4 +1,4 @@
-//! Most answers take one time and some another: a cache with hits and misses.
+//! A server with two response times, such as a cache with hits and misses.
 
 use serde::Deserialize;
 

@@ -1,9 +1,9 @@
-//! Random numbers by position: those of a request depend only on the seed and the request's number.
+//! The random numbers of a request, which depend only on the seed and the request's number.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// The stream for events that belong to no request.
+/// The generator's stream for events that do not belong to a request.
 const SHARED_STREAM: u64 = u64::MAX;
 
 /// The random numbers of one request.
@@ -25,7 +25,7 @@ impl RequestRng {
 
     /// Draws uniformly from [0, 1).
     pub(super) fn fraction(&mut self) -> f64 {
-        // A float holds 53 bits exactly.
+        // An `f64` represents 53 bits exactly.
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 

@@ -35,9 +35,9 @@ impl LawSettings for DriftSettings {
 #[derive(Debug)]
 struct DriftLaw {
     of: Box<dyn DelayLaw>,
-    /// The factor of times at the end.
+    /// The factor that response times reach at the end.
     to: f64,
-    /// The time until the end is reached, nanoseconds.
+    /// Time until that factor is reached, in nanoseconds.
     over: f64,
 }
 

@@ -4,8 +4,8 @@
 //! again from both, for the actual arrivals and for any others. It reads no clock. The reference server takes its
 //! delays from a law, and a measurement is checked by computing them again.
 //!
-//! A law is a file in this folder and an entry of [`LAWS`]. In a server's configuration it is a table whose key `law`
-//! holds the name; laws that modify another one contain that as a nested table.
+//! A law is a file in this folder and an entry of [`LAWS`]. In a server's configuration, a law is a table with its name
+//! in the key `law`. Laws that modify another law contain it as a nested table.
 
 mod bimodal;
 mod capacity;
@@ -32,12 +32,12 @@ use crate::units::Period;
 
 use draws::RequestRng;
 
-/// The longest time that a law may contain, and the longest delay: the range of the histograms.
+/// Maximum of the times in a law's settings and of the delays, which is the range of the histograms.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
-/// The largest text of a law, bytes.
+/// Maximum size of a law's text, in bytes.
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
-/// The arrival of the first request on the laws' clock, nanoseconds. It is not 0, because other requests may have
-/// arrived before it.
+/// Time of the first request's arrival on the laws' clock, in nanoseconds. It is not 0, because a request that is read
+/// later may have arrived earlier.
 const FIRST_ARRIVAL_NS: u64 = 1 << 42;
 /// Maximum nesting of laws.
 const MAX_DEPTH: u32 = 8;
@@ -118,7 +118,7 @@ struct LawContext {
 }
 
 impl LawContext {
-    /// Creates the law that the key `key` of another one contains.
+    /// Creates the law that is nested in another one, under its key `key`.
     fn law(&self, key: &str, table: Table) -> Result<Box<dyn DelayLaw>, LawError> {
         let within = LawContext {
             depth: self.depth + 1,
@@ -193,7 +193,7 @@ fn read(mut table: Table, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawE
 pub struct ServerDelays {
     law: Box<dyn DelayLaw>,
     seed: u64,
-    /// The first request's arrival, from which laws count time.
+    /// The first request's arrival, which is the start of the laws' clock.
     first: Option<u64>,
     /// The number of requests so far.
     count: u64,
@@ -203,7 +203,7 @@ impl ServerDelays {
     /// Parses the text (TOML) of a law whose random numbers come from `seed`.
     ///
     /// # Errors
-    /// What is wrong with the text, by key.
+    /// Returns the invalid key, and what is wrong with its value.
     pub fn new(text: &str, seed: u64) -> Result<ServerDelays, LawError> {
         if text.len() > MAX_LAW_BYTES {
             return Err(LawError::new(format!(
@@ -223,8 +223,9 @@ impl ServerDelays {
         })
     }
 
-    /// Sets the time from which the law counts, in nanoseconds on any clock; otherwise it is the first request's
-    /// arrival. If delays are computed again for other arrivals, stalls then happen at the same times.
+    /// Sets the time from which the law counts, in nanoseconds on any clock; without this call, it is the first
+    /// request's arrival. If delays are computed again for other arrivals, the same start gives stalls at the same
+    /// times.
     #[must_use]
     pub fn counting_from(self, first: u64) -> ServerDelays {
         ServerDelays {

@@ -7,7 +7,7 @@ use super::draws::RequestRng;
 use super::{DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, nanos};
 use crate::units::Period;
 
-/// Minimum mean time between two stalls, nanoseconds: all of them are kept in memory.
+/// Minimum mean time between two stalls, in nanoseconds. It limits memory, which holds all stalls.
 const MIN_EVERY_NS: f64 = 1e6;
 
 #[derive(Debug, Deserialize)]

@@ -1,10 +1,11 @@
-//! Separates the part of a missed objective that the generator may have caused from the target's own.
+//! Separates the target's share in a missed objective from the share that the generator may have caused.
 //!
-//! A generator that stands still for 80 ms sends late, reads answers late, and catches up in a burst. Each of these
-//! lengthens a call's times by at most 80 ms: where calls are served in order, none is answered later than if all had
-//! arrived 80 ms later. So a call that took more than `limit + a` spent more than `limit` in the target, unless the
-//! generator lengthened it by more than `a`; and the number of calls that it may have lengthened by more than `a` is
-//! recorded ([`LatenessBounds`]). The remaining calls are the target's, for the `a` that leaves most of them.
+//! A generator that is paused for 80 ms sends late, reads answers late, and catches up in a burst. Each of these
+//! effects lengthens a call's times by at most 80 ms: where calls are served in order, no call is answered later than
+//! if all of them had arrived 80 ms later. So a call that took more than `limit + a` spent more than `limit` in the
+//! target, unless the generator lengthened it by more than `a`; and the number of calls that it may have lengthened by
+//! more than `a` is recorded ([`LatenessBounds`]). The remaining calls are attributed to the target, with the `a` for
+//! which most calls remain.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::measure::TimeMeasure;
 use crate::plan::TimeMetric;
 use crate::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
 
-/// Conditions of the judged run that its records do not contain.
+/// Conditions of the judged run that are not in its stage records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCircumstances {
     /// The time after which a call fails.
@@ -24,7 +25,7 @@ pub struct RunCircumstances {
     pub too_few_connections: bool,
     /// Whether a worker used a whole core.
     pub has_busy_worker: bool,
-    /// Whether handshakes were full although the plan asks for resumed ones.
+    /// Whether handshakes were full although the plan resumes sessions.
     pub not_resumed: bool,
 }
 
@@ -61,14 +62,14 @@ impl FailureCounts {
         self.certain + self.timeouts + self.local
     }
 
-    /// Returns the failures that neither a late generator nor this process itself can have caused.
+    /// Returns the number of failures that can't have been caused by a late generator or by this process itself.
     pub(super) fn certain_count(
         self,
         record: &StageRecord,
         circumstances: &RunCircumstances,
     ) -> u64 {
         if circumstances.too_few_connections {
-            // A call may have spent its time waiting for a connection.
+            // Timeouts don't count then, because a call may have spent its time waiting for a connection.
             return self.certain;
         }
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
@@ -100,8 +101,8 @@ pub(super) fn times(timed: TimeMetric, record: &StageRecord) -> Option<&TimeHist
         TimeMetric::FirstByte => &record.first_byte,
         TimeMetric::Lag => &record.lag,
         TimeMetric::FirstToken => {
-            // Prefers the time from when the call was due, where it is measured; first messages are a fallback for
-            // streams.
+            // Prefer the time from when the call was due, where it is measured. For streams, fall back to the time of
+            // the first message.
             let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
                 .map(of)
                 .into_iter();
@@ -139,7 +140,7 @@ impl<'a> TimeEvidence<'a> {
         let counts_failures = timed.counts_failures();
         let is_queued = circumstances.too_few_connections && timed == TimeMetric::Response;
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
-            // How long these calls waited for a connection is not known.
+            // It is not known how long these failed calls waited for a connection.
             let failed = FailureCounts::of(record);
             let ours = failed.local + failed.timeouts;
             (
@@ -155,7 +156,7 @@ impl<'a> TimeEvidence<'a> {
         } else {
             (FailureCounts::default(), TailCounts::default())
         };
-        // If a response time includes a wait for a connection, only its service time is certainly the target's.
+        // If a response time includes a wait for a connection, only the service time is certainly due to the target.
         let own = if is_queued {
             TimeMetric::Service
         } else {
@@ -185,17 +186,18 @@ impl<'a> TimeEvidence<'a> {
         }
     }
 
-    /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late.
-    /// Failed calls count as longer if this kind of time counts failures.
+    /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late. Failed
+    /// calls are included if this kind of time counts failures.
     pub(super) fn certainly_over(&self, limit: u64) -> u64 {
         if self.may_be_client_caused {
             return self.failed.certain;
         }
-        // A call that hit its deadline took at least that long; how much longer is not known.
+        // A call that hit its deadline took at least that long, but it is not known how much longer.
         let reach = nanos(self.deadline)
             .saturating_sub(limit)
             .max(deadline_tolerance_ns(self.deadline));
-        // Counts the calls over the limit, minus those that were lengthened by more than their excess.
+        // For each `a`: the calls that took more than `limit + a`, minus those that may have been lengthened by more
+        // than `a`.
         let unrecorded = if self.least.is_some() {
             UNRECORDED_NS
         } else {
@@ -222,12 +224,12 @@ impl<'a> TimeEvidence<'a> {
         let of_all = over(Some(&self.times));
         let least = self.least.as_ref();
         let of_each = least.map_or(0, |least| least.longer_than(limit) + over(None));
-        // Failures that lateness can't cause are the target's, however many calls were late.
+        // Failures that lateness can't have caused count in any case.
         self.failed.certain + of_all.max(of_each)
     }
 
-    /// Returns the number of calls that the statistic is of. Abandoned calls are included only if they are known to
-    /// have taken longer than `limit`.
+    /// Returns the number of calls from which the statistic is computed. Abandoned calls are included only if they are
+    /// known to have taken longer than `limit`.
     fn population(&self, limit: u64) -> u64 {
         let failed = if self.counts_failures {
             FailureCounts::of(self.record).all()
@@ -268,8 +270,9 @@ impl<'a> TimeEvidence<'a> {
         {
             0.0
         } else {
-            // A call may have many times of one kind, such as gaps between tokens; its lateness lengthened all of them
-            // together at most by itself. And all calls of a journey lengthen its one time.
+            // A call may have many times of one kind, such as gaps between tokens; the call's lateness is an upper
+            // bound for all of them together. Conversely, a journey has one time, which the lateness of all its calls
+            // can lengthen.
             let of_each = self.lateness.sum_ns() / self.times.len().max(1) as f64;
             let mean_ns = self.own_mean_ns.unwrap_or(mean_ns);
             let unrecorded = if self.least.is_some() {
@@ -284,7 +287,8 @@ impl<'a> TimeEvidence<'a> {
     }
 }
 
-/// Returns whether these times may be long because of the client's machine, or are not the times that were asked for.
+/// Returns whether these times may be long because of the client's machine, or are not the times that the plan asks
+/// for.
 fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCircumstances) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
@@ -298,14 +302,14 @@ fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCirc
     is_unserved && waits_for_connection || circumstances.not_resumed
 }
 
-/// Returns the share of all calls by which a paused generator may have lowered a rate.
+/// Returns the largest share of all calls by which pauses of the generator may have lowered a rate.
 pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
-    /// Shorter pauses are not recorded as such, and the generator makes up for them.
+    /// Pauses up to this length are ignored, because the generator makes up for them.
     const SHORT_NS: u64 = 1_000_000;
     LatenessBounds::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
 }
 
-/// Returns the nanoseconds that the generator may have added to a mean at most.
+/// Returns an upper bound of the time that the generator may have added to a mean, in nanoseconds.
 pub(super) fn max_mean_error_ns(record: &StageRecord) -> f64 {
     LatenessBounds::of(record).sum_ns() / record.ok().max(1) as f64
 }

@@ -1,4 +1,4 @@
-//! What objectives are judged by: the calls that count, in all, of each stage and of each step.
+//! The input of judging objectives: records of all calls that count, of each stage, and of each step.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct MeasuredCalls {
     pub achieved_per_s: Option<f64>,
     /// Memory of connections in the whole run, where it was measured.
     pub memory: Option<MemorySummary>,
-    /// How much of the load was sent, and when; `None`: not known, or not an open loop.
+    /// How much of the load was sent, and with which delay; `None`: not known, or not an open loop.
     pub delivery: Option<DeliverySummary>,
 }
 
@@ -41,7 +41,7 @@ impl MeasuredCalls {
     }
 }
 
-/// Input of the judgement: all calls that are not warm-up, and those of each stage.
+/// The measured calls of a run, all together and of each stage, without the warm-up's.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectiveInputs {
     /// All calls that are not warm-up.
@@ -53,7 +53,7 @@ pub struct ObjectiveInputs {
 }
 
 impl ObjectiveInputs {
-    /// Collects the input from `run`. `deadline`: the time that the plan allows a call.
+    /// Collects the inputs from `run`. `deadline`: the plan's deadline of a call.
     pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> ObjectiveInputs {
         let part = |record: StageRecord, summary: &StageSummary| MeasuredCalls {
             record,

@@ -1,4 +1,4 @@
-//! Detects objectives that can no longer be met while a run goes on.
+//! Detects, during a run, that an objective can no longer be met.
 
 use super::ObjectiveInputs;
 use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, times};
@@ -6,21 +6,22 @@ use crate::instrument::beyond;
 use crate::plan::{Metric, Objective, Statistic, TimeMetric};
 use crate::record::{StageRecord, TimeHistogram};
 
-/// The last words of the reason text of a run that was stopped because an objective can no longer be met.
+/// The end of the reason that is recorded for a run that was stopped because an objective can no longer be met.
 pub const OBJECTIVE_LOST: &str = "can no longer be met";
 
-/// Returns the number of calls that a run, or one stage of it, will have in all, where that is known in advance.
+/// Returns the number of calls that a run (`None`), or its stage of this name, will have in all, where the number is
+/// known in advance.
 pub type ExpectedCalls<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
 /// Returns the first of `objectives` that can no longer be met, given what was `measured` so far: so many of the
-/// `expected` calls have failed or taken too long, for reasons other than the generator, that the rest can't change
-/// it.
+/// `expected` calls have failed or taken too long, for reasons other than the generator, that the remaining calls can't
+/// change the verdict.
 pub fn lost<'a>(
     objectives: &'a [Objective],
     measured: &ObjectiveInputs,
     expected: ExpectedCalls<'_>,
 ) -> Option<&'a Objective> {
-    // How many calls a step will have is not known in advance.
+    // The number of calls of a step is not known in advance.
     let mut known = objectives.iter().filter(|o| o.is_upper && o.step.is_none());
     known.find(|o| {
         let stage = o.stage.as_deref();
@@ -43,7 +44,7 @@ fn is_lost(
     let evidence = |timed| TimeEvidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
-        // How much the rest of the run will change these values is not known in advance.
+        // The rest of the run may still change these values by any amount.
         Metric::FailedUsers
         | Metric::Rate
         | Metric::Resumed

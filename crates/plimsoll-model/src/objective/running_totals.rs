@@ -1,10 +1,10 @@
-//! Running totals for judging objectives while a run goes on, and the value of one objective.
+//! Running totals, from which objectives are judged during a run, and the current value of one objective.
 
 use super::{MeasuredCalls, ObjectiveInputs, RunCircumstances, measure};
 use crate::plan::{LoadStage, Metric, Objective, Plan};
 use crate::run::IntervalRecord;
 
-/// What a run that is going on has measured so far.
+/// The measurements of an unfinished run so far.
 #[derive(Clone, Debug, Default)]
 pub struct LiveObjectiveInputs {
     /// The totals of the intervals added so far.

@@ -1,7 +1,7 @@
-//! The one table from which every verdict follows: on the screen, in documents, in JUnit and in the exit code.
+//! The table that determines every verdict: on the screen, in documents, in JUnit files and in the exit code.
 //!
 //! [`verdict`] gives the verdict on one objective, [`RunVerdict::of`] the verdict on all of them. `docs/objectives.md`
-//! contains the same table, and a test keeps both equal.
+//! contains the same table, and a test checks that they are equal.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum LimitCheck {
     Missed,
     /// The limit lies within the interval, or the generator may have lowered a rate by that much.
     Within,
-    /// There are too few calls or handshakes to tell.
+    /// There are too few calls or handshakes for a comparison.
     TooFew,
 }
 
@@ -40,10 +40,10 @@ named! {
         Sound "sound",
         /// The run ended early because an objective could no longer be met.
         Lost "ended early: an objective could no longer be met",
-        /// The load differs from the plan: not delivered, connections missing, or full handshakes where resumed ones
-        /// were asked for.
+        /// The load differs from the plan: calls were not sent, connections are missing, or handshakes were full where
+        /// the plan resumes sessions.
         OtherLoad "load differs from the plan",
-        /// The run is incomplete, without a single success, or its counts don't add up.
+        /// The run is incomplete, no call succeeded, or the counts don't add up.
         Unproven "incomplete, or without a success",
     }
 }
@@ -57,20 +57,21 @@ named! {
         Met "met",
         /// The limit was not kept, and the generator can't be the cause.
         Missed "missed",
-        /// The limit lies within the uncertainty that the generator's lateness leaves, or the run proves nothing.
+        /// The generator's lateness leaves it open on which side of the limit the value is, or the run proves nothing.
         CannotBeJudged "inconclusive",
-        /// The run has too few calls or handshakes to tell.
+        /// The run has too few calls or handshakes for a verdict.
         NotSupported "inconclusive",
     }
 }
 
-/// Returns the verdict on an objective with the comparison `found` in a run of this validity.
+/// Returns the verdict on an objective in a run of this validity. `found`: how its measured interval compares with its
+/// limit.
 pub fn verdict(validity: RunValidity, found: LimitCheck) -> ObjectiveVerdict {
     match (validity, found) {
         (RunValidity::Unproven, _) => ObjectiveVerdict::CannotBeJudged,
         (_, LimitCheck::TooFew) => ObjectiveVerdict::NotSupported,
         (_, LimitCheck::Within) => ObjectiveVerdict::CannotBeJudged,
-        // A miss counts whatever the load was, and whatever the rest of the run would have shown.
+        // A missed objective stays missed, whether or not the load was as planned or complete.
         (_, LimitCheck::Missed) => ObjectiveVerdict::Missed,
         // A lighter or burstier load than planned proves nothing.
         (RunValidity::OtherLoad, LimitCheck::Met) => ObjectiveVerdict::CannotBeJudged,
@@ -87,7 +88,7 @@ named! {
         Pass "pass",
         /// At least one objective was missed, and the generator is not the cause.
         Fail "fail",
-        /// None was missed for certain, and at least one is inconclusive.
+        /// No objective was certainly missed, and at least one is inconclusive.
         Invalid "inconclusive",
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::named::named;
 
-/// What starts a call: the schedule (open loop), or the end of a client's previous call (closed loop).
+/// The arrival model: calls are started by the schedule (open loop), or by the end of a client's previous call (closed
+/// loop).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArrivalModel {
     /// Open loop: the schedule starts calls whatever the target does.
@@ -63,12 +64,12 @@ impl ArrivalSpacing {
 pub struct InFlightLimit {
     /// The limit; at least one.
     pub calls: u32,
-    /// What happens to a call that is due when the limit is reached.
+    /// The treatment of a call that is due when the limit is reached.
     pub when_full: WhenFull,
 }
 
 named! {
-    /// What happens to calls beyond the limit.
+    /// The treatment of calls beyond the limit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum WhenFull by name {
         /// These calls wait until another one ends.

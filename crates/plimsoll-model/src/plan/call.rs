@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::{Metric, Target, TlsPlan, TokenCounter};
 use crate::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
 
-/// One kind of call. Everything that only its protocol needs to know is in the implementation.
+/// One kind of call. The implementation contains everything that is specific to its protocol.
 pub trait Call: DynEq + fmt::Debug + Send + Sync {
-    /// Returns the protocol's name, and the name of what is called: a method, a path.
+    /// Returns the protocol's name and the name of the call: a method or a path.
     fn names(&self) -> (&'static str, Cow<'_, str>);
 
     /// Returns the name of a run where the plan gives none.
@@ -33,26 +33,26 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the most calls that a connection over `tls` carries at once; `None`: several, as many as the peer
+    /// Returns the maximum number of calls that a connection over `tls` carries at once; `None`: as many as the peer
     /// allows.
     fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
         let _ = tls;
         None
     }
 
-    /// Returns the most calls that a user makes on a journey: which ones, and how many, depends on answers. `None`: calls
-    /// are no journeys.
+    /// Returns the maximum number of calls of a journey; the actual number depends on the answers. `None`: users make
+    /// no journeys.
     fn most_calls_of_journey(&self) -> Option<u32> {
         None
     }
 
-    /// Returns how many calls each arriving user makes in a row over a connection of its own; `None`: calls arrive
-    /// independently of each other.
+    /// Returns how many calls each arriving user makes, one after the other over the user's own connection; `None`:
+    /// calls arrive independently of each other.
     fn calls_in_a_row(&self) -> Option<u32> {
         None
     }
 
-    /// Returns the settings by which calls differ; `None`: all calls are the same.
+    /// Returns the settings that make calls differ from each other; `None`: all calls are the same.
     fn variation(&self) -> Option<&Variation> {
         None
     }
@@ -62,7 +62,8 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         (&[], &[])
     }
 
-    /// Returns the secrets in the queries of requests, by the variables that a saved plan has for them.
+    /// Returns the secrets in the query strings of requests, each with the name of the variable that replaces it in a
+    /// saved plan.
     fn query_secrets(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -76,7 +77,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns why these calls never have what `metric` limits; `None`: they may have it.
+    /// Returns why `metric` can't be measured for these calls; `None`: it can.
     fn lacks(&self, metric: Metric) -> Option<&'static str> {
         metric
             .is_about_tokens()
@@ -88,7 +89,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the target that calls go to besides the plan's, and whether it is reached over TLS.
+    /// Returns the second target, to which some calls go, and whether it is reached over TLS.
     fn second_target(&self) -> Option<(&Target, bool)> {
         None
     }
@@ -105,7 +106,7 @@ fn last_part(name: &str) -> &str {
     parts.find(|part| !part.is_empty()).unwrap_or(name)
 }
 
-/// Equality of trait objects, as `dyn Trait` can't require `PartialEq`.
+/// Equality of trait objects, because `dyn Trait` can't require `PartialEq`.
 pub trait DynEq: Any {
     /// Returns whether `other` has the same type and is equal.
     fn is_same(&self, other: &dyn Any) -> bool;
@@ -117,7 +118,7 @@ impl<T: Any + PartialEq> DynEq for T {
     }
 }
 
-/// What one call is: a [`Call`] of any protocol.
+/// The call of a plan: a [`Call`] of any protocol.
 #[derive(Clone, Debug)]
 pub struct CallPlan(Arc<dyn Call>);
 
@@ -127,7 +128,7 @@ impl CallPlan {
         CallPlan(Arc::new(call))
     }
 
-    /// Returns the values that a command refreshes while the run goes on.
+    /// Returns the values that a command refreshes during the run.
     pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
         let (_, varying) = self.fields();
         let sources = varying.iter();

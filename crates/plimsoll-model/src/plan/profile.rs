@@ -1,18 +1,18 @@
-//! What a run samples to show where CPU time was spent.
+//! The settings of CPU profiling: which processes a run samples, and how.
 
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
-/// Samples per second of CPU time, unless the plan says otherwise. An odd number, so that samples do not keep step with
-/// timers of 10 or 100 Hz.
+/// Samples per second of CPU time, unless the plan says otherwise. The odd number keeps samples from being synchronous
+/// with timers of 10 or 100 Hz.
 pub const DEFAULT_SAMPLING_HZ: u32 = 99;
 
-/// Most samples per second of CPU time. With more, sampling would be a considerable part of what it measures.
+/// Maximum samples per second of CPU time. With more, sampling itself would use a considerable part of the CPU time.
 pub const MAX_SAMPLING_HZ: u32 = 4999;
 
 named! {
-    /// An end of the load whose processes are sampled.
+    /// The side of the load whose processes are sampled: server or client.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum ProfiledEnd by name and words {
@@ -28,8 +28,8 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum StackUnwinding by name and words {
-        /// By the chain of frame pointers, which costs next to nothing and which a program must have been compiled to
-        /// keep.
+        /// By the chain of frame pointers, which costs almost nothing. The program must have been compiled with frame
+        /// pointers.
         #[default]
         FramePointers "frame-pointers" "frame pointers",
         /// By the call frame information of the executables, from a copy of each sample's stack.
@@ -46,6 +46,6 @@ pub struct ProfilePlan {
     pub frequency_hz: u32,
     /// How callers are found.
     pub unwinding: StackUnwinding,
-    /// Processes in front of the server that belong to it, such as proxies that a ladder started.
+    /// Processes in front of the server that are sampled with it, such as proxies that a ladder started.
     pub proxy_pids: Vec<u32>,
 }

@@ -6,14 +6,14 @@ use super::Target;
 use crate::fingerprint::Fingerprint;
 use crate::named::named;
 
-/// The TLS settings of a plan. It holds paths, not contents.
+/// The TLS settings of a plan. Files are given by their paths; their contents are not included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
     /// How the server's certificate is checked.
     pub trust: ServerTrust,
-    /// The file of certificate revocation lists (CRL): one list of every issuer in the server's chain.
+    /// The file of certificate revocation lists (CRL), with one list for every issuer in the server's chain.
     pub crl: Option<PathBuf>,
-    /// The client's certificate chain and key (PEM); present for mutual TLS.
+    /// The client's certificate chain and key (PEM), for mutual TLS.
     pub identity: Option<ClientIdentity>,
     /// The name that the certificate is checked against; `None`: the target's host, which a Unix socket does not have.
     pub server_name: Option<String>,
@@ -29,7 +29,7 @@ pub struct TlsPlan {
     pub key_log: Option<PathBuf>,
     /// Whether sessions are resumed from tickets.
     pub resume: bool,
-    /// Where sessions are resumed: the share of new connections that make a full handshake nevertheless (0–1).
+    /// Where sessions are resumed, the share of new connections that still make a full handshake (0–1).
     pub full_share: Option<f64>,
     /// Whether requests are sent with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
@@ -53,7 +53,8 @@ impl TlsPlan {
 pub enum ServerTrust {
     /// The system's trust store.
     System,
-    /// The certificates of a file: one of them must have signed the server's certificate, or be it.
+    /// The certificates in a file: one of them must have signed the server's certificate, or be the server's
+    /// certificate.
     Ca(PathBuf),
     /// The fingerprints of the accepted certificates; name and issuer are not checked.
     Pinned(Vec<Fingerprint>),

@@ -1,4 +1,4 @@
-//! Tokens of answers: a tokenizer file that counts them, and what objectives limit of them.
+//! Tokens of answers: the tokenizer that counts them, and the metrics that concern them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{Metric, TimeMetric};
 /// Returns the number of tokens of a text; `None`: it can't be tokenized.
 type CountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
-/// A loaded tokenizer file. The protocols whose calls have tokens load it; the model itself reads no tokenizer.
+/// A loaded tokenizer file. The protocols whose calls have tokens load the file; this crate does not.
 #[derive(Clone)]
 pub struct TokenCounter {
     path: PathBuf,
@@ -17,7 +17,8 @@ pub struct TokenCounter {
 }
 
 impl TokenCounter {
-    /// `count` returns the number of tokens of a text, or `None` if it can't be tokenized.
+    /// Creates the counter of the tokenizer file at `path`. `count` returns the number of tokens of a text, or `None`
+    /// if it can't be tokenized.
     pub fn new(
         path: &Path,
         count: impl Fn(&str) -> Option<u64> + Send + Sync + 'static,
@@ -50,7 +51,7 @@ impl PartialEq for TokenCounter {
 impl Eq for TokenCounter {}
 
 impl Metric {
-    /// Returns whether only answers of language models have this.
+    /// Returns whether the metric exists only for answers of language models.
     pub fn is_about_tokens(self) -> bool {
         match self {
             Metric::Finish(_) => true,

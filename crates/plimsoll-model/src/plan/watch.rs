@@ -12,7 +12,7 @@ pub enum WatchedProcess {
     Pid(u32),
     /// The processes of a control group, by its path, the name of a unit or the id of a container.
     Group(String),
-    /// All processes that this one started before the load.
+    /// All processes that Plimsoll started before the load.
     Started,
     /// No process.
     Nothing,

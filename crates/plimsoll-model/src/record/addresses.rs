@@ -1,7 +1,7 @@
 //! Counts of connections and calls at each address of a target's name.
 //!
-//! A worker counts by the number that [`crate::Recorder::address`] returned for an address, so that a call costs two
-//! additions; when merged, the counts are stored by address in their stage.
+//! A worker counts by the number that [`crate::Recorder::address`] returned for an address, so counting a call takes
+//! two additions. When workers are merged, the counts move to the record of their stage, with the address as key.
 
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::OutcomeCounts;
 use crate::Outcome;
 
-/// Distinct texts that are kept for each outcome.
+/// Maximum number of distinct texts for each outcome.
 pub const DETAILS_PER_OUTCOME: usize = 3;
 
-/// The detail of a failure besides its code.
+/// The text of a failure, with its code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FailureDetail {
     /// The outcome of the failed calls or connections.
@@ -17,7 +17,8 @@ pub struct FailureDetail {
     pub text: String,
 }
 
-/// Adds `text` for `outcome` unless it is known or there are enough. Returns whether it was added.
+/// Adds `text` for the outcome `code`, unless the text is in the list or the outcome has enough texts. Returns whether
+/// it was added.
 pub(crate) fn add_detail(details: &mut Vec<FailureDetail>, code: Outcome, text: &str) -> bool {
     const MAX_TEXT_CHARS: usize = 400;
     let text = match text.char_indices().nth(MAX_TEXT_CHARS) {

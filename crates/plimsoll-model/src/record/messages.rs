@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The messages of calls that carry several: streams.
+/// Numbers of messages on streaming calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCounts {
     /// Messages sent on calls.

@@ -1,9 +1,10 @@
-//! A random sample of a run's calls, of which spans are made.
+//! A random sample of a run's calls, from which spans are made.
 //!
-//! Each call has a rank, a function of its number and the plan's seed, and the calls of the lowest ranks are the sample.
-//! So workers, processes and shards choose it without talking to each other, and merging is adding and truncating. A
-//! worker remembers the ranks that it has kept in the run ([`CallSampler`]), so that the intervals of a long run hold
-//! little more than the sample: of n calls, about k (1 + ln(n/k)) for a sample of k.
+//! Each call has a rank, a function of its number and the plan's seed, and the calls of the lowest ranks are the
+//! sample. So workers, processes and shards choose the sample without communicating, and merging their samples only
+//! means keeping the lowest ranks. A worker remembers the lowest ranks of the run so far ([`CallSampler`]), so that the
+//! intervals of a long run contain few calls that are not in the final sample: of n calls, about k (1 + ln(n/k)) for a
+//! sample of k.
 
 use std::collections::BinaryHeap;
 
@@ -16,13 +17,13 @@ use crate::template::TraceId;
 /// Maximum number of calls in a sample.
 pub const MAX_SAMPLED_CALLS: usize = 1_000;
 
-/// Distinguishes ranks from everything else that is derived from a plan's seed.
+/// Makes ranks independent of other random numbers from the same plan's seed.
 const RANK_KEY: u64 = 0x7370_616e_735f_7261;
 
 /// A call of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledCall {
-    /// The calls of the lowest ranks are the sample.
+    /// The call's rank; the sample consists of the calls with the lowest ranks.
     pub rank: u32,
     /// The call itself.
     #[serde(flatten)]
@@ -70,7 +71,7 @@ impl SampledCalls {
 pub struct CallSampler {
     key: u64,
     limit: usize,
-    /// Whether each stage is warm-up, of which there is no sample.
+    /// Whether each stage is warm-up, whose calls are not sampled.
     warmup: Vec<bool>,
     /// Ranks and numbers of the calls that were kept, the highest on top; at most `limit`.
     kept: BinaryHeap<(u32, u64)>,
@@ -102,7 +103,7 @@ impl CallSampler {
         self.keep(rank, number, stage).then_some(rank)
     }
 
-    /// Remembers the call if it is among those of the lowest ranks so far.
+    /// Remembers the call's rank if it is among the lowest so far.
     #[cold]
     fn keep(&mut self, rank: u32, number: u64, stage: u8) -> bool {
         let is_warmup = self.warmup.get(usize::from(stage)) == Some(&true);

@@ -1,6 +1,6 @@
 //! The slowest calls whose requests carried trace ids, so that they can be looked up in the services' traces.
 //!
-//! Invariant: merging is adding and truncating, so the order of the parts makes no difference.
+//! Invariant: merging keeps the slowest calls of both parts, so the order of merging makes no difference.
 
 use std::cmp::Reverse;
 

@@ -1,12 +1,12 @@
-//! The record of each step of a journey, beside that of all calls.
+//! Records of the individual steps of a journey, which are kept in addition to the record of all calls.
 
 use serde::{Deserialize, Serialize};
 
 use super::{OutcomeCounts, TimeHistogram};
 use crate::{CallSample, Outcome};
 
-/// The record of one step. Each call of a journey belongs to one, and a retried or repeated step makes several calls:
-/// `due = outcomes.total() + in flight`.
+/// The record of one step. Each call of a journey belongs to one step, and a retried or repeated step makes several
+/// calls: `due = outcomes.total() + in flight`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The step's name in the plan.
@@ -26,7 +26,7 @@ pub struct StepRecord {
 type StepTimes = fn(&StepRecord) -> &TimeHistogram;
 type StepTimesMut = fn(&mut StepRecord) -> &mut TimeHistogram;
 
-/// The histograms of a step, by their keys in a line.
+/// The histograms of a step, by their keys in a line of `intervals.jsonl`.
 pub(crate) const STEP_TIMES_BY_KEY: [(&str, StepTimes, StepTimesMut); 2] = [
     ("response_ns", |s| &s.response, |s| &mut s.response),
     ("service_ns", |s| &s.service, |s| &mut s.service),
@@ -50,12 +50,12 @@ impl StepRecord {
         }
     }
 
-    /// Returns the calls that ended ok.
+    /// Returns the number of calls that ended ok.
     pub fn ok(&self) -> u64 {
         self.outcomes.of(Outcome::Ok)
     }
 
-    /// Returns the calls that were sent, and abandoned because the run ended.
+    /// Returns the number of calls that were sent, and abandoned because the run ended.
     pub fn calls_cut_off(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()

@@ -1,4 +1,4 @@
-//! Counts the tokens of answers with a tokenizer file, after an interval has been handed over.
+//! Counts the tokens of answers with a tokenizer file, after the worker has passed the interval on.
 
 use super::RecordedInterval;
 use crate::measure::Count;

@@ -1,4 +1,4 @@
-//! A single call that a record keeps, because it is one of the slowest or in the sample, with what its span needs.
+//! A single call in a record, because it is among the slowest or in the sample, with the facts for its span.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{ConnectPhases, Outcome};
 /// A call whose request carried trace ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedCall {
-    /// Time from when the call was due to its end. Nanoseconds, as in the next two fields.
+    /// Time from when the call was due to its end, in nanoseconds, as the next two fields.
     pub response_ns: u64,
     /// Time from its actual send to its end.
     pub service_ns: u64,
@@ -24,19 +24,19 @@ pub struct TracedCall {
     pub connection: Option<u32>,
     /// The trace id of the request.
     pub trace_id: TraceId,
-    /// What the call's span has besides; `None` in runs of versions that made no spans.
+    /// Further facts for the call's span; `None` in runs of versions that wrote no spans.
     #[serde(flatten)]
     pub span: Option<SpanFacts>,
 }
 
-/// What the span of a call needs besides its times.
+/// Facts for the span of a call, in addition to its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanFacts {
     /// The call's number, as in the log of calls.
     pub number: u64,
     /// The span's id. It is the parent id that the request carried, unless several calls share a request.
     pub span_id: SpanId,
-    /// The parent id that the request carried, where several calls share it: messages of a WebSocket.
+    /// The parent id that the request carried, where several calls share the request, such as messages of a WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_span_id: Option<SpanId>,
     /// When the call was due by the wall clock of its machine, nanoseconds since 1970.

@@ -1,8 +1,8 @@
-//! What a load that runs in batches records when a batch begins.
+//! The record that a load in batches makes at the start of each batch.
 
 use serde::{Deserialize, Serialize};
 
-/// CPU time that both ends had used when a batch began, in nanoseconds since a time before the load.
+/// CPU time that client and server had used when a batch began, in nanoseconds since some moment before the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchStart {
     /// The batch's number among the load's own, from 0.
@@ -12,7 +12,7 @@ pub struct BatchStart {
     pub client_ns: u64,
     /// CPU time of the watched server's processes; `None`: not known.
     pub server_ns: Option<u64>,
-    /// The totals of a closed loop's previous batches.
+    /// The totals of the previous batches, in a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<BatchTotals>,
 }

@@ -45,8 +45,8 @@ pub(super) fn split_url(target: &str) -> (&str, &str) {
     }
 }
 
-/// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line
-/// in quotes. This is the format of nginx, Apache, HAProxy, Envoy and AWS load balancers.
+/// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line in
+/// quotes. This covers the formats of nginx, Apache, HAProxy, Envoy and AWS load balancers.
 pub(super) fn parse_line(line: &str) -> RowResult {
     const NO_TIME: &str = "it has no time";
     let mut bracketed = line
@@ -107,7 +107,7 @@ pub(super) fn parse_line(line: &str) -> RowResult {
     Ok((stamp, values.map(given).to_vec()))
 }
 
-/// Returns the client's address, or its name in logs of nginx or Apache, from the text before the request.
+/// Returns the client's address or host name from the text before the request.
 fn client_in(before: &str) -> Option<&str> {
     let address = |word: &str| {
         let port = word
@@ -130,7 +130,7 @@ fn client_in(before: &str) -> Option<&str> {
 }
 
 /// Returns when an AWS load balancer received the request: the 22nd field, after the ARN of the certificate. The first
-/// time of a line is that of the answer.
+/// time in the line can't be used, because it is that of the answer.
 fn creation_time(line: &str) -> Option<&str> {
     let (_, behind) = line.split_once("\"Root=")?;
     let mut times = behind
@@ -147,7 +147,7 @@ fn quoted_texts(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         let mut end = start;
         loop {
             end += line[end..].find('"')?;
-            // Apache escapes quotes.
+            // Skip quotes that Apache has escaped.
             if line[..end].ends_with('\\') && !line[..end].ends_with("\\\\") {
                 end += 1;
                 continue;

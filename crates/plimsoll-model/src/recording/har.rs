@@ -1,5 +1,5 @@
-//! Reads the requests of HTTP archives (HAR 1.2), entry by entry: an archive has the bodies of all answers, and may be
-//! larger than the memory.
+//! Reads the requests of HTTP archives (HAR 1.2), one entry at a time, because an archive contains the bodies of all
+//! answers and may be larger than the memory.
 
 use std::io::BufRead;
 
@@ -74,7 +74,7 @@ impl<'a> HarEntries<'a> {
         inside.is_some_and(|inside| inside.starts_with("\"log\""))
     }
 
-    /// Reads up to the first entry.
+    /// Opens an archive and reads up to its first entry.
     ///
     /// # Errors
     /// When there is no list of entries.
@@ -119,7 +119,8 @@ impl<'a> HarEntries<'a> {
         Ok(Some((number, parse_entry(text.get()))))
     }
 
-    /// Reads the object that begins here up to the value of a member, and its opening bracket.
+    /// Reads the object at the current position up to the value of its member `wanted`, and consumes the value's
+    /// opening bracket.
     fn open_member(&mut self, wanted: &str, opening: u8) -> Result<(), String> {
         if wanted == "log" {
             self.expect(b'{')?;
@@ -146,7 +147,7 @@ impl<'a> HarEntries<'a> {
     fn skip_value(&mut self) -> Result<(), String> {
         let is_number = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
         if self.peek()?.is_some_and(is_number) {
-            // The parser would read the byte behind a number, too.
+            // Numbers are skipped here, because the parser would also consume the byte after the number.
             while self.peek_byte()?.is_some_and(is_number) {
                 self.from.consume(1);
             }
@@ -167,7 +168,7 @@ impl<'a> HarEntries<'a> {
         }
     }
 
-    /// Skips white space, and returns the byte behind it.
+    /// Skips white space, and returns the byte after it.
     fn peek(&mut self) -> Result<Option<u8>, String> {
         while self.peek_byte()?.is_some_and(|b| b.is_ascii_whitespace()) {
             self.from.consume(1);
@@ -187,7 +188,7 @@ fn parse_entry(text: &str) -> RowResult {
         serde_json::from_str(text).map_err(|_| "it lacks a time, or a request's method or URL")?;
     let stamp = date(&entry.started_date_time).ok_or("its time (startedDateTime) is invalid")?;
     let request = entry.request;
-    // Sockets, data and what a browser calls its own pages have other schemes.
+    // WebSockets, data URLs and internal pages of browsers have other schemes.
     let scheme = request.url.split("://").next().unwrap_or_default();
     let is_web = scheme.starts_with("ht") && scheme.trim_end_matches('s').ends_with('p');
     if !is_web {
@@ -240,7 +241,7 @@ fn parse_entry(text: &str) -> RowResult {
     Ok((stamp, values.to_vec()))
 }
 
-/// Adds a header field; several of a name become a list.
+/// Adds a header field; several fields of the same name become a list.
 fn add_field(headers: &mut Map<String, Value>, name: String, value: String) {
     let value = Value::String(value);
     match headers.get_mut(&name) {

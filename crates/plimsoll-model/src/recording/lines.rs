@@ -29,10 +29,10 @@ const TIME_COLUMNS: [&str; 10] = [
     "arrival_time",
 ];
 
-/// Columns in which nginx logs the end of the answer.
+/// Columns of times at which the answer ended, as nginx logs them.
 const END_COLUMNS: [&str; 4] = ["msec", "time_iso8601", "time_local", "time"];
 
-/// Columns that are added to JSON lines, with the names that loggers use for them.
+/// Columns that are added to JSON lines, each with the keys that loggers use for it.
 const SYNONYMS: [(&str, &[&str]); 6] = [
     (
         "client",
@@ -56,7 +56,7 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
 
 const METHOD_COLUMN: &str = "method";
 
-/// Columns of requests that are empty in JSON lines without them.
+/// Columns of requests that may be missing in JSON lines, where they are taken as empty.
 const OPTIONAL_COLUMNS: [&str; 2] = ["headers", "body"];
 
 /// A reader of a file's lines.
@@ -69,7 +69,7 @@ pub(super) struct RecordingLines<'a> {
     lacking: Vec<Option<u64>>,
     line: u64,
     buffer: Vec<u8>,
-    /// The names of a line's values, in logs that have a line for them.
+    /// The names of a line's values, in logs with a line that names the fields.
     layout: Option<FieldLayout>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> RecordingLines<'a> {
         let head = from.fill_buf().map_err(|e| e.to_string())?;
         if head.starts_with(b"\x1f\x8b") {
             let unpacked = flate2::bufread::MultiGzDecoder::new(from);
-            // Decompressors return less than a line at a time.
+            // A decompressor may return less than a line per read.
             let unpacked = io::BufReader::with_capacity(1 << 18, FillingReader(unpacked));
             return RecordingLines::new(Box::new(unpacked), format, time_column);
         }
@@ -143,7 +143,7 @@ impl<'a> RecordingLines<'a> {
         &self.names
     }
 
-    /// Returns the first line that lacks each column, by the column's position.
+    /// Returns the first line without each column, by the column's position.
     pub(super) fn lacking(&self) -> &[Option<u64>] {
         &self.lacking
     }
@@ -189,7 +189,7 @@ impl<'a> RecordingLines<'a> {
                     if text.starts_with(b"#") {
                         let layout = std::str::from_utf8(text).ok();
                         let layout = layout.and_then(FieldLayout::parse);
-                        // A file may consist of several, each with a line of its own.
+                        // Concatenated logs each have their own line with the field names.
                         self.layout = layout.or(self.layout.take());
                     } else if !text.is_empty() {
                         break;
@@ -239,7 +239,7 @@ impl<'a> RecordingLines<'a> {
             self.names = entries.iter().map(|(name, _)| name.clone()).collect();
             let has = |wanted: &str| self.names.iter().any(|name| name == wanted);
             if has("path") {
-                // Other lines may have them.
+                // Later lines may have these columns.
                 let missing = OPTIONAL_COLUMNS.into_iter().filter(|name| !has(name));
                 let missing: Vec<String> = missing.map(str::to_owned).collect();
                 self.names.extend(missing);
@@ -272,7 +272,7 @@ impl<'a> RecordingLines<'a> {
                 .map(|(_, value)| value.as_str())
         };
         let time = value_of(time_name).ok_or("it has no time")?;
-        // Mooncake's traces have milliseconds.
+        // Mooncake traces have times in milliseconds.
         let is_mooncake = value_of("hash_ids").is_some() && value_of("input_length").is_some();
         let unit = if is_mooncake {
             SECOND_NS / 1_000
@@ -280,7 +280,7 @@ impl<'a> RecordingLines<'a> {
             SECOND_NS
         };
         let mut stamp = stamp(time, unit).ok_or("its time is invalid")?;
-        // With times of whole seconds, subtracting the answer's duration would be meaningless.
+        // Subtracting the answer's duration from times in whole seconds would be meaningless.
         if END_COLUMNS.contains(&time_name.as_str())
             && !stamp.is_whole_second
             && let Some(took) =
@@ -375,7 +375,7 @@ fn detect_format(head: &[u8]) -> Result<RecordingFormat, String> {
     ))
 }
 
-/// Adds the parts of a request line, and the names that replays use for loggers' own.
+/// Adds the parts of the request line as entries, and copies loggers' own keys to the column names that replays use.
 fn add_request_parts(entries: &mut Vec<(String, String)>) {
     let has =
         |entries: &[(String, String)], name: &str| entries.iter().any(|(other, _)| other == name);

@@ -21,7 +21,7 @@ pub struct TimeWindow {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WindowBound {
-    /// A time of day by the clock of the file, in nanoseconds since midnight.
+    /// A time of day in the file's time zone, in nanoseconds since midnight.
     TimeOfDay(i64),
     /// Nanoseconds since 1970.
     Absolute(i64),
@@ -64,7 +64,7 @@ fn end(text: &str) -> Option<WindowBound> {
     if let Some(stamp) = date(text) {
         return Some(WindowBound::Absolute(stamp.ns));
     }
-    // jiff requires all digits.
+    // jiff requires two digits for the hour.
     let padded = match text.find(':') {
         Some(1) => format!("0{text}"),
         _ => text.to_owned(),
@@ -84,11 +84,11 @@ impl fmt::Display for TimeWindow {
 }
 
 impl TimeWindow {
-    /// Returns the window's bounds in nanoseconds on the file's own clock. `first`: the time of the file's first line,
-    /// whose clock was ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
+    /// Returns the window's bounds in nanoseconds on the file's clock. `first`: the time of the file's first line.
+    /// `ahead_s`: how far the file's clock is ahead of UTC, in seconds; `None`: the file's times are offsets.
     ///
     /// # Errors
-    /// Why the file has no such window.
+    /// Returns why the window is not in the file.
     pub(super) fn bounds(
         &self,
         first: i64,
@@ -111,7 +111,7 @@ impl TimeWindow {
                 Ok(if at < earliest { at + DAY_NS } else { at })
             }
         };
-        // A window that starts before the first line does so on the same day.
+        // Times of day refer to the day of the first line, even if the window starts before that line.
         let morning = match ahead_s {
             Some(ahead_s) => {
                 let ahead = i64::from(ahead_s) * 1_000_000_000;
@@ -125,7 +125,7 @@ impl TimeWindow {
             .map(|end| place(end, from.unwrap_or(first)))
             .transpose()?;
         match (from, to) {
-            // In a log that starts at night, the morning is that of the next day.
+            // In a log that starts in the evening, a window in the morning is on the next day.
             (Some(from), Some(to))
                 if to <= first && matches!(self.from, Some(WindowBound::TimeOfDay(_))) =>
             {
@@ -175,7 +175,7 @@ impl ColumnFilter {
     }
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` stands for any text.
+/// Returns whether `text` matches `pattern`, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Converts a file's lines to arrivals: sorted, filtered, and relative to the load's start.
+//! Converts a file's lines to arrivals: sorts and filters them, and makes their times relative to the load's start.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ use crate::mixing::mix_text;
 const MAX_DISORDER_NS: i64 = 60_000_000_000;
 /// Maximum number of lines that are buffered for sorting.
 const MAX_SORTED_LINES: usize = 1 << 18;
-/// Number of unreadable lines that are listed.
+/// Maximum number of unreadable lines that are listed.
 const MAX_NAMED_LINES: usize = 5;
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -62,7 +62,7 @@ impl Recording {
     /// Reads the file of `request` from `from`.
     ///
     /// # Errors
-    /// When it can't be read, or is not of the given format.
+    /// When the file can't be read, or does not have the given format.
     pub fn read(
         request: &RecordingRequest,
         from: Box<dyn BufRead + '_>,
@@ -87,11 +87,11 @@ struct RecordingReader<'a> {
     /// The positions of the columns that filters check.
     filter_columns: Vec<usize>,
     client_column: Option<usize>,
-    /// The recorded time that is replayed, by the file's own clock.
+    /// Start and end of the recorded time that is replayed, on the file's clock.
     bounds: (Option<i64>, Option<i64>),
-    /// The time of the line that was written last.
+    /// The time of the last line that was written to the spools.
     last: Option<i64>,
-    /// The load's start, by the file's own clock.
+    /// The load's start, on the file's clock.
     start: Option<i64>,
     /// The current whole second and its arrivals, which are spread over it.
     second: Option<(i64, u64)>,
@@ -180,7 +180,7 @@ impl<'a> RecordingReader<'a> {
         }
     }
 
-    /// Starts at the first line: resolves columns and the window.
+    /// Handles the first line, which determines the columns and the window.
     fn begin(&mut self, stamp: LineTimestamp) -> Result<(), String> {
         let names = self.lines.names();
         let place = |wanted: &str| names.iter().position(|name| name == wanted);
@@ -261,8 +261,8 @@ impl<'a> RecordingReader<'a> {
         ((drawn >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < share
     }
 
-    /// Spreads the arrivals of a whole second evenly over it, since their times don't tell when in the second they
-    /// were.
+    /// Spreads the arrivals of the current second evenly over it, since times in whole seconds don't say when in the
+    /// second they occurred.
     fn end_second(&mut self) -> Result<(), String> {
         let Some((second, count)) = self.second.take() else {
             return Ok(());
@@ -276,7 +276,8 @@ impl<'a> RecordingReader<'a> {
 
     fn write_time(&mut self, ns: i64) -> Result<(), String> {
         let is_clock = self.first.is_some_and(|first| first.is_clock);
-        // Without a window, a clock starts with the first arrival; offsets are used as they are.
+        // Without a window, the load starts with the first arrival if times are clock times; offsets are used
+        // unchanged.
         let begin = self.bounds.0.unwrap_or(if is_clock { ns } else { 0 });
         let start = *self.start.get_or_insert(begin);
         let at = scale(ns.saturating_sub(start), self.request.speed);
@@ -392,7 +393,7 @@ impl RecordingWriter {
         self.rows += 1;
         for (value, (least, most)) in values.iter().zip(&mut self.bounds) {
             (*least, *most) = ((*least).min(value.len()), (*most).max(value.len()));
-            // A line has at most a mebibyte.
+            // The length fits, because a line has at most 1 MiB.
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes();
             for bytes in [&length[..], value.as_bytes()] {
                 self.checksum.update(bytes);
@@ -402,7 +403,7 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Returns the mean gap between arrivals in nanoseconds; a second if there is only one.
+    /// Returns the mean gap between arrivals in nanoseconds; a second if there is only one arrival.
     fn mean_gap(&self) -> u64 {
         let span = self.last_at - self.first_at;
         if span == 0 {

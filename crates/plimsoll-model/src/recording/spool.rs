@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// Maximum bytes that are kept in memory.
+/// Maximum size of a spool in memory, in bytes.
 const MAX_MEMORY_BYTES: usize = 4 << 20;
 
 /// A spool that is being written.
@@ -61,7 +61,7 @@ impl SpoolWriter {
 pub(super) enum Spool {
     /// The bytes in memory.
     Memory(Vec<u8>),
-    /// An unlinked file that holds them.
+    /// An unlinked file with the bytes.
     File(File),
 }
 
@@ -78,7 +78,7 @@ impl Spool {
     /// Fills `out` with the bytes at `offset`.
     ///
     /// # Errors
-    /// When they can't be read, or the spool ends before.
+    /// When the bytes can't be read, or the spool is too short.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
             Spool::File(file) => file.read_exact_at(out, offset),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Numbers from this one on are times since 1970 in seconds; smaller ones are offsets from the start.
+/// Numbers of at least this size are times since 1970; smaller ones are offsets from the start.
 const MIN_UNIX_SECONDS: u64 = 100_000_000;
 
 /// The time of a line.
@@ -12,9 +12,9 @@ const MIN_UNIX_SECONDS: u64 = 100_000_000;
 pub(super) struct LineTimestamp {
     /// Nanoseconds since 1970, or since the start.
     pub(super) ns: i64,
-    /// Whether it is a point in time, rather than an offset from the start.
+    /// Whether the time is a point in time rather than an offset from the start.
     pub(super) is_clock: bool,
-    /// Whether it is a date without a fraction of a second.
+    /// Whether the time is a date without a fraction of a second.
     pub(super) is_whole_second: bool,
     /// The offset of the clock from UTC, in seconds.
     pub(super) utc_offset_s: i32,

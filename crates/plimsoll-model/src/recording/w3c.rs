@@ -1,5 +1,5 @@
 //! Parses logs in the W3C extended format, as AWS CloudFront and IIS write them: a line `#Fields:` names the values of
-//! the lines behind it (<https://www.w3.org/TR/WD-logfile>).
+//! the lines that follow it (<https://www.w3.org/TR/WD-logfile>).
 
 use super::access::{COLUMNS, RowResult, UNSENDABLE_PATH, is_path};
 use super::stamps::{LineTimestamp, date, stamp};
@@ -9,7 +9,7 @@ const MILLISECOND_NS: i64 = 1_000_000;
 /// The beginning of the line that names the fields.
 const FIELDS: &str = "#Fields:";
 
-/// The fields with the value of each column, in lower case and in order of preference.
+/// For each column, the fields that can supply its value, in lower case and in order of preference.
 const COLUMN_FIELDS: [(&str, &[&str]); 6] = [
     ("client", &["c-ip"]),
     ("method", &["cs-method"]),
@@ -24,7 +24,7 @@ const COLUMN_FIELDS: [(&str, &[&str]); 6] = [
 pub(super) struct FieldLayout(Vec<String>);
 
 impl FieldLayout {
-    /// Parses a line that names the fields; `None`: it is another one.
+    /// Parses a line that names the fields; `None`: it is another kind of line.
     pub(super) fn parse(line: &str) -> Option<FieldLayout> {
         let names = line.trim_start().strip_prefix(FIELDS)?.split_whitespace();
         Some(FieldLayout(names.map(str::to_ascii_lowercase).collect()))
@@ -78,7 +78,7 @@ impl FieldLayout {
     }
 }
 
-/// Returns when the request came, and the time as it is written.
+/// Returns the time of the request, and the time's text in the log.
 fn parse_time<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<(LineTimestamp, String), &'static str> {
@@ -96,11 +96,12 @@ fn parse_time<'a>(
         None => date(&written),
     };
     let mut parsed = parsed.filter(|parsed| parsed.is_clock).ok_or(INVALID)?;
-    // The time is that of the answer's end. With whole seconds, subtracting its duration would be meaningless.
+    // The logged time is the end of the answer, so its duration is subtracted. With whole seconds, that would be
+    // meaningless.
     if !parsed.is_whole_second
         && let Some(took) = value_of("time-taken")
     {
-        // CloudFront writes seconds with a fraction, and IIS milliseconds.
+        // CloudFront writes seconds with a fraction, and IIS writes milliseconds.
         let unit = if took.contains('.') {
             SECOND_NS
         } else {

@@ -7,13 +7,13 @@ use super::encoded_times::MAX_COUNT;
 use super::interval::{IntervalRecord, ResourceUsage};
 use crate::record::{AddressCounts, MessageCounts, STEP_TIMES_BY_KEY, StageRecord, TIMES_BY_KEY};
 
-/// Maximum of a gauge at an interval's end, which is added up over shards.
+/// Maximum of a gauge at an interval's end. Gauges are added up over shards.
 const MAX_GAUGE: u64 = 1 << 48;
 
 /// Maximum sum of all counts of a run.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// The sum of all counts of the intervals so far. While it is within bounds, so is every partial sum.
+/// The sum of all counts of the intervals so far. As long as it is within bounds, every partial sum is, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountSum(u64);
 
@@ -21,7 +21,7 @@ impl CountSum {
     /// Adds the counts of one more interval.
     ///
     /// # Errors
-    /// When a number, or the sum of all, is larger than any real measurement; says which.
+    /// Returns the name of a number that is larger than any real measurement, or says that the sum is.
     pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
         let mut sum = self.0;
         check_gauges(interval)?;
@@ -135,14 +135,14 @@ fn each_stage_count(
         connect_failures,
         addresses,
         slowest: _,
-        // A maximum, which is not added up.
+        // This is a maximum, which is not added up.
         longest_journey: _,
         sampled: _,
         bytes_sent,
         bytes_received,
         messages,
         steps,
-        // Their histograms are checked below, by name.
+        // The counts of these histograms are checked below, by name.
         response: _,
         response_low: _,
         service: _,

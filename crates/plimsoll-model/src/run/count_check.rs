@@ -35,7 +35,7 @@ impl CountCheck {
         self.not_started += record.not_started;
     }
 
-    /// Returns the number of calls that are in one of the counts.
+    /// Returns the sum of the counts that make up `due`.
     pub(super) fn accounted(&self) -> u64 {
         let ended = self.ok + self.errors + self.cut_off;
         ended + self.not_started + self.in_flight + self.backlog

@@ -1,11 +1,12 @@
 //! How closely the delivered load followed the plan: sent arrivals compared with scheduled ones.
 //!
 //! The measure is the Kolmogorov distance: the greatest difference, at any time of the run, between the number of calls
-//! that were due and of those that were sent, as a share of all calls. The recorded lateness bounds it from both sides.
-//! A call that is due but not yet sent at some time either became due within the last `a`, or is sent more than `a`
-//! late: so there are at most as many such calls as become due within `a`, plus those that were sent more than `a`
-//! late, for the `a` with the smallest sum. The sum of all lateness is the number of unsent calls integrated over time,
-//! and the greatest number of unsent calls is at least their mean.
+//! that had become due and the number that had been sent, as a share of all calls. The recorded lateness bounds it from
+//! both sides. A call that is due but not yet sent at some time either became due within the last `a`, or is sent more
+//! than `a` late. So for every `a`, the number of such calls is at most the number of calls that become due within `a`,
+//! plus the number that were sent more than `a` late. The smallest of these sums is the upper bound. The sum of all
+//! lateness is the number of unsent calls integrated over time, and the greatest number of unsent calls is at least
+//! their mean, which gives the lower bound.
 
 use std::time::Duration;
 
@@ -17,19 +18,19 @@ use crate::statistics::quantile::quantile;
 
 use super::header::RunHeader;
 
-/// The chance that more of a Poisson process's arrivals fall within a window than the bound says.
+/// Probability that a window contains more arrivals of a Poisson process than the upper bound.
 const EXCESS_CHANCE: f64 = 1e-12;
 
-/// Workers end an interval at most this much before or after its nominal end.
+/// Maximum difference between the times at which a worker ends an interval and the interval's nominal end.
 const INTERVAL_SKEW: Duration = Duration::from_millis(100);
 
 /// Relative precision of times in histograms.
 const RECORDED_PRECISION: f64 = 1e-3;
 
-/// Factor between the lengths of the windows that are tried.
+/// Ratio of consecutive lengths of the windows that are tried.
 const WINDOW_FACTOR: f64 = 1.05;
 
-/// How much of an open loop's load was sent, and when.
+/// How much of an open loop's load was sent, and how late.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeliverySummary {
     /// Calls that were due.
@@ -41,12 +42,12 @@ pub struct DeliverySummary {
     /// Lower and upper bound of the Kolmogorov distance of scheduled and sent arrivals: the greatest share of all
     /// calls that were due and not sent at the same time (0–1).
     pub distance: [f64; 2],
-    /// The part of `distance` that the generator itself caused: the same bounds, for calls that were due and that it
-    /// had not noticed.
+    /// The part of `distance` that the generator itself caused: the same bounds, for calls that were due but that the
+    /// generator had not noticed.
     pub generator_distance: [f64; 2],
     /// The 99th percentile of the lateness of sent calls.
     pub lateness_p99_us: Option<f64>,
-    /// The greatest lateness.
+    /// The greatest lateness of a sent call.
     pub lateness_max_us: f64,
 }
 
@@ -60,8 +61,9 @@ pub(super) struct ScheduledArrivals {
 }
 
 impl ScheduledArrivals {
-    /// Returns the arrivals of the stages of `header` that are `wanted`; `None` where the plan does not schedule
-    /// calls: in closed loops, in runs of other tools, and where arrivals are users who make several calls each.
+    /// Returns the arrivals of those stages of `header` for which `wanted` returns true; `None` where the plan does not
+    /// schedule calls: in closed loops, in runs of other tools, and where arrivals are users who make several calls
+    /// each.
     pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<ScheduledArrivals> {
         let are_calls = header.cold || header.connections.is_some();
         if !header.is_open() || !are_calls {
@@ -84,7 +86,7 @@ impl ScheduledArrivals {
     /// Returns an upper bound of how many of `all` arrivals fall within a window of `ns`.
     fn max_within(&self, ns: u64, all: u64) -> f64 {
         let expected = self.peak_per_s * ns as f64 / 1e9;
-        // The first arrival of a stage may follow the previous stage's last one without a gap.
+        // A stage's first arrival may immediately follow the last one of the previous stage.
         let begun = self.stages as f64;
         if self.is_poisson {
             poisson_upper_bound(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
@@ -94,7 +96,8 @@ impl ScheduledArrivals {
     }
 }
 
-/// Returns a number that a Poisson variable of this mean exceeds with at most this probability (Chernoff's bound).
+/// Returns a number that a Poisson variable of mean `mean` exceeds with probability `chance` at most (Chernoff's
+/// bound).
 fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
     if mean <= 0.0 {
         return 0.0;
@@ -115,8 +118,8 @@ fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
     high.ceil()
 }
 
-/// Returns a lower bound of how many calls were unnoticed at the same time in an interval with these pacing times:
-/// their mean.
+/// Returns the mean number of calls that were due and unnoticed during an interval with these pacing times: a lower
+/// bound of the highest number at any moment.
 pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
     pacing.each_bucket(|ns, n| {
@@ -127,8 +130,8 @@ pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
     sum_ns * (1.0 - RECORDED_PRECISION) / span.as_nanos() as f64
 }
 
-/// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were and that
-/// `unsent` were never sent.
+/// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were sent and
+/// that `unsent` calls were never sent.
 fn max_unsent_at_once(
     late: &TailCounts,
     unsent: u64,
@@ -147,9 +150,9 @@ fn max_unsent_at_once(
     least + unsent as f64
 }
 
-/// Returns the calls of `record` that were abandoned unsent because the generator noticed them too late.
+/// Returns the number of calls in `record` that were not sent because the generator noticed them too late.
 pub(super) fn abandoned_late(record: &StageRecord) -> u64 {
-    // The other unsent calls waited for the target until the run ended.
+    // The other unsent calls were noticed in time, and waited for the target until the run ended.
     let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
     record.not_started.saturating_sub(ended)
 }
@@ -163,8 +166,8 @@ fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
 }
 
 impl DeliverySummary {
-    /// Compares the sent calls with `arrivals`. `unnoticed`: calls that the generator certainly had not noticed at one
-    /// time; `duration`: how long calls were sent. `None` where none was due.
+    /// Compares the sent calls with `arrivals`. `unnoticed`: a lower bound of the number of due calls that the
+    /// generator had not noticed at one time. `duration`: how long calls were sent. `None`: no call was due.
     pub(super) fn of(
         record: &StageRecord,
         arrivals: &ScheduledArrivals,

@@ -16,8 +16,8 @@ use super::{
     file,
 };
 
-/// Maximum bytes of a line of `intervals.jsonl`. Even a second of many stages, addresses and batches has less than a
-/// tenth.
+/// Maximum bytes of a line of `intervals.jsonl`. Even intervals with many stages, addresses and batches take less than
+/// a tenth of this.
 const MAX_INTERVAL_LINE_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of a line of `requests.jsonl.zst`; a call takes about 200.
@@ -29,7 +29,7 @@ const MAX_STAGES: usize = 256;
 /// A run that has ended in any state, with its figures.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The directory that it was read from, or written to.
+    /// The directory from which the run was read, or to which it was written.
     pub dir: PathBuf,
     /// The state in which it ended.
     pub state: RunState,
@@ -37,7 +37,7 @@ pub struct Run {
     pub reason: Option<String>,
     /// The text of `plan.toml`.
     pub plan: String,
-    /// What was known before the first call.
+    /// The facts that were known before the first call.
     pub header: RunHeader,
     /// The figures of the run.
     pub summary: RunSummary,
@@ -47,7 +47,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the value of `key` in the plan's call section, of any protocol.
+    /// Returns the value of `key` in the plan's call section, whatever its protocol is.
     pub fn call_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let plan: Table = self.plan.parse().ok()?;
         let mut sections = plan.get("call")?.as_table()?.values();
@@ -55,7 +55,7 @@ impl Run {
         value.clone().try_into().ok()
     }
 
-    /// Returns the text of `key` in each step of the plan's journey, in order; empty if calls are no steps.
+    /// Returns the text of `key` in each step of the plan's journey, in order; empty if the plan has no journey.
     pub fn step_texts(&self, key: &str) -> Vec<Option<String>> {
         let plan: Table = self.plan.parse().unwrap_or_default();
         let steps = plan.get("steps").and_then(|steps| steps.as_array());
@@ -143,10 +143,10 @@ impl Run {
     }
 
     /// Calls `f` with the record of every call, in the order in which calls ended. The file of a killed run is read up
-    /// to where it is truncated, and no further than its intervals count.
+    /// to where it is truncated, but at most as many calls as the run's intervals count.
     ///
     /// # Errors
-    /// When the run recorded no calls or they can't be read, and the errors that `f` returns.
+    /// When the run has no log of its calls or it can't be read. Returns the errors of `f` as well.
     pub fn each_request(
         &self,
         f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
@@ -172,7 +172,7 @@ impl Run {
         let mut reader = BufReader::new(decoder);
         let mut line = Vec::new();
         let may_be_truncated = self.state == RunState::Partial;
-        // The last records of a killed run may be of calls that no interval counts.
+        // In a killed run, the last calls in the log may belong to an interval that was not written.
         let check = &self.summary.count_check;
         let counted = if may_be_truncated {
             check.ok + check.errors + check.cut_off
@@ -206,7 +206,7 @@ pub fn read_plan(dir: &Path) -> Result<String, RunError> {
     input::entry_to_string(&path, document::MAX_BYTES).map_err(RunError::io(&path, "reading it"))
 }
 
-/// Reads `intervals.jsonl` line by line. Returns false if its last line is truncated and was left out.
+/// Reads `intervals.jsonl` line by line. Returns false if the last line is truncated and was ignored.
 fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
     let path = dir.join(file::INTERVALS);
     let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
@@ -232,7 +232,7 @@ fn text(line: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(line).map_err(|e| e.to_string())
 }
 
-/// Creates the error of a line that can't be read: an invalid line, or an error of the file.
+/// Creates the error for a line that can't be read: an invalid line, or an I/O error.
 fn line_error(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => RunError::line(path, number)(error.to_string()),

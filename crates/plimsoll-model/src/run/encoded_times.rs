@@ -1,5 +1,5 @@
-//! Times as text: an HdrHistogram in format V2, compressed, in base64. The text may come from an untrusted source, so
-//! memory is bounded, and no field of it is trusted.
+//! Encodes and decodes times as text: an HdrHistogram in format V2, compressed, in base64. The text may come from an
+//! untrusted source, so memory is bounded, and every field is checked.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,14 +12,14 @@ use crate::record::TimeHistogram;
 /// The largest count in a line. Every JSON reader represents it exactly.
 pub(super) const MAX_COUNT: u64 = 1 << 53;
 
-/// Maximum bytes of all histograms of a line, decompressed. This program's own rarely exceed 20,000.
+/// Maximum bytes of all histograms of a line, decompressed. Those that Plimsoll writes rarely exceed 20,000.
 const MAX_HISTOGRAM_BYTES: usize = 8 << 20;
 
 /// The first bytes of a compressed histogram, and those of an uncompressed one.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
 const PLAIN_COOKIE: u32 = 0x1c84_9313;
 
-/// Bytes before the counts.
+/// Length of an uncompressed histogram's header, in bytes.
 const HEADER_LENGTH: usize = 40;
 
 /// Encodes `histogram` as text.
@@ -49,7 +49,7 @@ impl TimesReader {
         }
     }
 
-    /// Decodes the times in `text`, whatever the bounds of their histogram.
+    /// Decodes the times in `text`. The histogram may have other bounds and precision than Plimsoll's.
     pub(super) fn decode(&mut self, text: &str) -> Result<TimeHistogram, String> {
         let bytes = BASE64
             .decode(text)
@@ -113,7 +113,7 @@ fn too_large() -> String {
 
 /// The bucket layout of a histogram.
 struct BucketLayout {
-    /// Low-order bits below the histogram's unit.
+    /// Number of low-order bits below the histogram's resolution.
     unit_bits: u32,
     /// Half of the number of buckets of equal width.
     half: u64,
@@ -140,7 +140,7 @@ impl BucketLayout {
         let next = (column + 1)
             .checked_shl(shift)
             .filter(|next| next >> shift == column + 1);
-        // The last bucket ends at the largest integer.
+        // The last bucket ends at the largest integer, so the addition may overflow.
         next.map(|next| next - 1)
     }
 }
@@ -168,7 +168,7 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
     let mut found = Vec::new();
     while !rest.is_empty() {
         let number = number(&mut rest).ok_or("cut off")?;
-        // A negative number stands for a run of empty buckets.
+        // A negative number encodes a sequence of empty buckets.
         let passed = match u64::try_from(number) {
             Err(_) => number.unsigned_abs(),
             Ok(0) => 1,
@@ -187,8 +187,8 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
     Ok(found.into_iter().collect())
 }
 
-/// Reads the next number (ZigZag LEB128): seven bits a byte, the lowest first, at most nine bytes, the ninth with
-/// eight; the lowest bit is the sign.
+/// Reads the next number (ZigZag LEB128): seven bits per byte, the lowest first, and at most nine bytes, of which the
+/// ninth has eight bits. The lowest bit of the number is the sign.
 fn number(bytes: &mut &[u8]) -> Option<i64> {
     let mut zigzag = 0_u64;
     for i in 0..9 {

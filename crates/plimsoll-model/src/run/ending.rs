@@ -20,7 +20,7 @@ impl RunEnding {
         }
     }
 
-    /// Describes a run that was stopped early, with everything written.
+    /// Describes a run that was stopped early, and whose data was all written.
     pub fn aborted(reason: impl Into<String>) -> RunEnding {
         RunEnding {
             state: RunState::Aborted,
@@ -28,7 +28,7 @@ impl RunEnding {
         }
     }
 
-    /// Describes a run of which some data is missing.
+    /// Describes a run with missing data.
     pub fn partial(reason: impl Into<String>) -> RunEnding {
         RunEnding {
             state: RunState::Partial,
@@ -37,7 +37,7 @@ impl RunEnding {
     }
 }
 
-/// A run that has ended but whose `run.json` could not be written.
+/// A run that ended, but whose `run.json` could not be written.
 #[derive(Debug)]
 pub struct UnsavedRun {
     /// The run, with complete figures.

@@ -1,4 +1,4 @@
-//! What is known about a run before its first call: plan, tool and machine.
+//! The facts that are known about a run before its first call: plan, tool and machine.
 //!
 //! The header is written when the run begins and is the first part of `run.json`.
 
@@ -36,7 +36,7 @@ pub enum LinkSecurity {
     Plaintext,
     /// TLS with a server certificate.
     Tls,
-    /// TLS with certificates of both ends.
+    /// TLS with certificates of server and client.
     MutualTls,
 }
 
@@ -63,7 +63,7 @@ pub struct RunHeader {
     pub target: Option<String>,
     /// The protocol, by the name of the plan's call section.
     pub protocol: Option<String>,
-    /// The name of what is called (gRPC: `package.Service/Method`).
+    /// The name of the call (gRPC: `package.Service/Method`).
     pub call: Option<String>,
     /// The protocol's version, where there are several; left out otherwise.
     #[serde(
@@ -76,7 +76,7 @@ pub struct RunHeader {
     pub security: Option<LinkSecurity>,
     /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
-    /// Whether any server certificate was accepted; left out where certificates were verified.
+    /// Whether every server certificate was accepted unverified; left out where certificates were verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
     /// The arrival model.
@@ -91,7 +91,7 @@ pub struct RunHeader {
     pub clients: Option<u32>,
     /// The planned connections; `None` for runs with a new connection for every call.
     pub connections: Option<u32>,
-    /// Calls that each connection carries at once; left out where the peer determines it.
+    /// Maximum number of concurrent calls on a connection; left out where the peer determines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<u32>,
     /// Whether every call uses a new connection.
@@ -114,7 +114,7 @@ pub struct RunHeader {
     pub resume: bool,
     /// The planned number of calls, not counting the warm-up's; `None`: not limited.
     pub calls: Option<u64>,
-    /// The calls of the sample that is kept for spans; left out where there is none.
+    /// Number of calls in the sample for spans; left out where there is no sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span_sample: Option<u32>,
     /// The seed of everything random.
@@ -125,7 +125,7 @@ pub struct RunHeader {
     pub tool_version: String,
     /// Measured runs: the time at which the run began, before its first call. Imported runs: the time of the import.
     pub started_at: Timestamp,
-    /// The machine that made the load.
+    /// The machine that generated the load.
     pub machine: Option<MachineFacts>,
     /// Processes that shared the load; left out for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,13 +133,13 @@ pub struct RunHeader {
     /// The shards of a load on several machines; left out where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardFigures>,
-    /// What the user said of the run; left out where nothing was.
+    /// The user's labels of the run; left out where there are none.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
     /// Settings that were chosen automatically for this run, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Bytes of the client's heap for each connection made before the load; left out for fewer than a hundred
+    /// Bytes of the client's heap per connection that was made before the load; left out for fewer than a hundred
     /// connections, or where several threads made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap_bytes_per_connection: Option<f64>,
@@ -175,10 +175,10 @@ impl PlannedStage {
     }
 }
 
-/// Facts about the machine that made the load. Its host name is left out.
+/// Facts about the machine that generated the load. They do not include its host name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineFacts {
-    /// The kernel's release, as uname(1) has it.
+    /// The kernel's release, as uname(1) reports it.
     pub kernel: Option<String>,
     /// The CPU's name in /proc/cpuinfo.
     pub cpu_model: Option<String>,
@@ -223,17 +223,17 @@ impl MachineFacts {
 /// Conditions that all runs of a ladder or search have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommonConditions {
-    /// The arrival model; `None`: the runs differ in it.
+    /// The arrival model; `None`: not all runs have the same one.
     #[serde(rename = "loop")]
     pub load_loop: Option<LoopKind>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
     /// The number of clients; closed loop only.
     pub clients: Option<u32>,
-    /// What the user said of the measurement; left out where nothing was.
+    /// The user's labels of the measurement; left out where there are none.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// The machine that made the load.
+    /// The machine that generated the load.
     pub machine: MachineFacts,
 }
 
@@ -268,7 +268,7 @@ fn arrival_facts(arrivals: ArrivalModel) -> (LoopKind, Option<&'static str>, Opt
 }
 
 impl RunHeader {
-    /// Creates the header of a run of which nothing else is known.
+    /// Creates the header of a run about which nothing else is known.
     pub fn new(source: RunOrigin, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             schema_version: SCHEMA_VERSION,
@@ -300,7 +300,7 @@ impl RunHeader {
             Some(_) => LinkSecurity::Tls,
         };
         let (load_loop, arrivals, clients) = arrival_facts(plan.load.arrivals);
-        // Where several loads share a schedule, some of its arrivals belong to others.
+        // Where several loads share a schedule, only a part of its arrivals belongs to this load.
         let own = plan.load.batches.map_or(1.0, |turns| {
             f64::from(turns.share) / f64::from(turns.of.max(1))
         });
@@ -322,7 +322,7 @@ impl RunHeader {
             arrivals: arrivals.map(str::to_owned),
             schedule_share: (own < 1.0 && load_loop == LoopKind::Open).then_some(own),
             clients,
-            // Each arriving user brings its own connection.
+            // Each arriving user has a connection of its own.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             calls_at_once: plan.call.calls_at_once(plan.tls.as_ref()).filter(|_| !cold),
             cold,
@@ -374,7 +374,7 @@ impl RunHeader {
         self.load_loop == Some(LoopKind::Open)
     }
 
-    /// Returns when the stage begins and, where planned, ends, from the start of the run.
+    /// Returns the times from the start of the run to the stage's start and, where planned, to its end.
     pub fn span(&self, stage: u8) -> (Duration, Option<Duration>) {
         let mut begin = Duration::ZERO;
         for (i, planned) in self.planned_stages.iter().enumerate() {
@@ -386,7 +386,8 @@ impl RunHeader {
         (begin, None)
     }
 
-    /// Returns when each stage ends, from the start of the run; `None`: when the plan's calls are made.
+    /// Returns the time from the start of the run to each stage's end; `None`: the stage lasts until the plan's calls
+    /// are made.
     pub(super) fn stage_ends(&self) -> impl Iterator<Item = Option<Duration>> {
         let mut begin = Duration::ZERO;
         self.planned_stages.iter().map(move |planned| {
@@ -396,7 +397,7 @@ impl RunHeader {
         })
     }
 
-    /// Returns whether no call is planned in the stage.
+    /// Returns whether the plan has no calls in the stage.
     pub fn is_silent(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))

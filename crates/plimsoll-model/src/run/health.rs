@@ -1,6 +1,6 @@
 //! Determines whether a run's figures describe the target, or the generator and its machine.
 //!
-//! The result is a pure function of the records, so it is the same for a run that is read as for the run that was made.
+//! The result is a pure function of the records, so it is the same when a run ends and when it is read back.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub use waits::ConnectionsNeeded;
 /// The nominal length of an interval.
 pub const INTERVAL_LENGTH: Duration = Duration::from_secs(1);
 
-/// Minimum length of a complete interval: workers may end theirs slightly early or late.
+/// Minimum length of a complete interval, since workers may end an interval slightly early or late.
 pub const MIN_COMPLETE_INTERVAL: Duration =
     INTERVAL_LENGTH.saturating_sub(Duration::from_millis(100));
 
@@ -36,11 +36,11 @@ pub const BUSY_RATIO: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
-    /// The event loop noticed arrivals so late that times are known only as intervals.
+    /// The event loop noticed arrivals so late that only bounds of times are known.
     PacingLate,
     /// Arrivals deviated too much from the plan, or were never sent.
     LoadNotDelivered,
-    /// A worker used a whole core.
+    /// A worker used a whole CPU core.
     WorkerBusy,
     /// A shard was limited by its own resources.
     ShardLimited,
@@ -56,7 +56,7 @@ pub enum ProblemKind {
     TargetGone,
     /// Calls waited for an available connection.
     WaitedForConnection,
-    /// The plan has fewer connections than its rate needs: the wait is the client's own.
+    /// The plan has fewer connections than its rate needs, so the client itself is the reason why calls waited.
     TooFewConnections,
     /// Calls that were due were never sent.
     NotStarted,
@@ -66,11 +66,11 @@ pub enum ProblemKind {
     ConnectionsMissing,
     /// Connections were established and ended without carrying a call.
     ConnectionsUnused,
-    /// Handshakes were full in a run that was to resume sessions.
+    /// Handshakes were full although the plan resumes sessions.
     NotResumed,
-    /// Connections that were to carry many calls were closed after few.
+    /// Connections that should have carried many calls were closed after few.
     NotReused,
-    /// Calls were bundled, as the plan asks for.
+    /// Calls were sent in bundles, as planned.
     Bundled,
     /// The server's certificate was not verified.
     ServerUnchecked,
@@ -79,7 +79,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Returns whether the problem shows that the generator could not make the planned load.
+    /// Returns whether the problem shows that the generator could not send the planned load.
     pub fn is_generator_limit(self) -> bool {
         matches!(
             self,
@@ -114,17 +114,17 @@ impl ProblemKind {
 pub struct HealthProblem {
     /// The kind of problem, for programs.
     pub kind: ProblemKind,
-    /// Whether the figures don't describe the target.
+    /// Whether the problem means that the figures don't describe the target.
     pub invalidates: bool,
-    /// A sentence: what was observed, and what to do.
+    /// A sentence about what was observed and what to do.
     pub text: String,
 }
 
 impl HealthProblem {
-    /// Describes full handshakes in a run that resumes sessions. `first`: those of `full` that were a worker's first
-    /// connection.
+    /// Describes full handshakes in a run that resumes sessions. `first`: how many of the `full` handshakes were on a
+    /// worker's first connection.
     pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
-        // If nothing was resumed, it is not known whether the server would have.
+        // If no session was resumed, the server may not support resumption at all.
         let unavoidable = full == first && resumed > 0;
         let advice = if unavoidable {
             "the first of each worker, which can't have had a ticket; a warm-up keeps it out of the figures"
@@ -143,11 +143,12 @@ impl HealthProblem {
         }
     }
 
-    /// Describes a mix of full and resumed handshakes that deviates from `share` full ones; `None`: it is about right.
+    /// Describes a mix of full and resumed handshakes in which the share of full ones deviates from `share`; `None`: it
+    /// is close enough.
     pub(super) fn not_mixed(share: f64, (full, resumed): (u64, u64)) -> Option<HealthProblem> {
         let all = (full + resumed) as f64;
         let off = (full as f64 - share * all).abs();
-        // The end of the warm-up cuts the mix of each worker at an arbitrary point.
+        // The tolerance is needed because the warm-up ends at an arbitrary point of each worker's mix.
         if off <= 10.0 + 0.01 * all {
             return None;
         }
@@ -160,13 +161,13 @@ impl HealthProblem {
     }
 
     /// Describes connections that were replaced too often: `made` connections carried `calls` calls where `wanted`
-    /// connections were planned. `None`: no more than a target that restarts or redirects its clients once causes.
+    /// connections were planned. `None`: a target that restarts, or redirects its clients once, would cause as many.
     pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {
         let again = made.saturating_sub(wanted);
         if again <= wanted || wanted == 0 {
             return None;
         }
-        // If more than 1 % of the calls had to wait for a new connection, the p99 shows connecting.
+        // If more than 1 % of the calls had to wait for a new connection, the p99 includes connection setup.
         let often = again.saturating_mul(100) > calls;
         let consequence = if often {
             "the figures mostly measure connecting"
@@ -183,7 +184,7 @@ impl HealthProblem {
         })
     }
 
-    /// Describes connections that are missing: of the `wanted` ones at most `open` were up at a time. `reasons`: the
+    /// Describes missing connections: of the `wanted` ones, at most `open` were open at the same time. `reasons`: the
     /// failures, with their counts.
     pub(super) fn connections_missing(
         wanted: u64,
@@ -201,8 +202,8 @@ impl HealthProblem {
         )
     }
 
-    /// Keeps the problem from invalidating a memory measurement: a late generator doesn't change what idle connections
-    /// hold.
+    /// Keeps the problem from invalidating a measurement of memory: a late generator doesn't change how much memory
+    /// idle connections use.
     pub(super) fn keep_memory_valid(&mut self) {
         if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
@@ -211,7 +212,7 @@ impl HealthProblem {
         }
     }
 
-    /// Returns the problems of a run with these shards.
+    /// Returns the problems of a run that `shards` made.
     pub(super) fn of_shards(shards: &[ShardFigures]) -> impl Iterator<Item = HealthProblem> {
         let each = shards.iter();
         each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
@@ -234,7 +235,7 @@ impl HealthProblem {
 }
 
 /// Returns the highest percentile up to p99 that the sample supports, with its name and share; the maximum if there are
-/// too few values for any. The maximum of twenty calls would let a single outlier decide.
+/// too few values for any. With few calls, a single outlier would determine the maximum.
 fn high_percentile(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
@@ -243,7 +244,7 @@ fn high_percentile(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     Some(supported.unwrap_or(("max", 1.0, h.max())))
 }
 
-/// Displays nanoseconds in a readable unit.
+/// A time in nanoseconds, displayed in a suitable unit.
 struct ReadableDuration(u64);
 
 impl fmt::Display for ReadableDuration {
@@ -258,7 +259,8 @@ impl fmt::Display for ReadableDuration {
 }
 
 /// Returns the problems of the generator and other notable facts of a run whose measured stages merge to `record`;
-/// `delivery`: how far its load was from the plan, where that is known. Problems that invalidate the run come first.
+/// `delivery`: how closely the load followed the plan, where that is known. Problems that invalidate the run come
+/// first.
 pub fn health(
     record: &StageRecord,
     header: &RunHeader,
@@ -285,11 +287,11 @@ pub fn health(
 /// A load counts as not delivered if more than this share of its calls was never sent.
 const MAX_UNSENT_SHARE: f64 = 0.01;
 
-/// A load also counts as not delivered if one call in a hundred was late by more than this share of the load's length:
-/// as large a share of all arrivals was then missing at some time.
+/// A load also counts as not delivered if 1 % of its calls were late by more than this share of the load's length. At
+/// some time, the same share of all arrivals was then missing.
 const MAX_LATE_SHARE: f64 = 0.1;
 
-/// Describes arrivals that the generator noticed late, and calls that were bundled.
+/// Describes arrivals that the generator noticed late, and calls that were sent in bundles.
 fn late(
     record: &StageRecord,
     header: &RunHeader,
@@ -297,7 +299,7 @@ fn late(
     response_p50: Option<u64>,
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
-    // Waiting for the next tick is planned, and not lateness.
+    // Waiting for the next tick is planned, so it is not lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
     if let (true, Some((name, _, pacing))) =
         (header.is_open(), high_percentile(&observed.pacing(record)))
@@ -345,7 +347,7 @@ fn missing_at_once([low, high]: [f64; 2]) -> String {
 /// Advice for a late generator.
 const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a lower rate";
 
-/// Describes a load that was too far from the plan. `late`: a high percentile of how late calls were noticed, in
+/// Describes a load that deviated too much from the plan. `late`: a high percentile of how late calls were noticed, in
 /// nanoseconds, with its name.
 fn undelivered(
     record: &StageRecord,
@@ -376,8 +378,8 @@ fn undelivered(
     })
 }
 
-/// Describes a generator at its limit. In a closed loop that lowers the rate, which then isn't the target's; in an
-/// open loop calls are late, which is known for each call.
+/// Describes a generator at its limit. In a closed loop, this lowers the rate, which then doesn't describe the target.
+/// In an open loop, calls are late, which is recorded for each call.
 fn busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
     let busy_intervals = observed.busy_intervals();
     if busy_intervals == 0 {
@@ -460,12 +462,13 @@ fn unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
     (record.not_started > 0).then(|| ProblemKind::NotStarted.noted_problem(text))
 }
 
-/// Describes failures that took longer than the calls whose times are shown.
+/// Describes failed calls that took longer than the successful ones, whose times reports show.
 fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
     let (name, p, ok) = high_percentile(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();
     all.merge(&record.failed);
-    // The same percentile as for the successful calls: more calls support at least as much.
+    // The percentile of the successful calls can be used for all calls, because a larger number of calls supports at
+    // least as high a percentile.
     let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(p));
     let text = format!(
         "response times are of successful calls; the failed ones took longer: with them the {name} is {}, not {}",

@@ -17,22 +17,22 @@ use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
 
-/// The CPU time that a process used in an interval, and its resources at the interval's end; in a run's first
-/// interval, the larger of the values at its two ends.
+/// The CPU time that a process used in an interval, and its resources at the interval's end; in a run's first interval,
+/// the larger of the values at its start and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUsage {
     /// User CPU time without busy waiting.
     pub cpu_user_us: u64,
-    /// System CPU time; `None`: another tool measured, and reports user time only.
+    /// System CPU time; `None`: the run was measured by another tool, which reports user time only.
     pub cpu_system_us: Option<u64>,
     /// Resident memory; 0, as in `descriptors` and `threads`: not known.
     pub rss_bytes: u64,
-    /// Resident memory before the first connection; in a run's first interval only.
+    /// Resident memory before the first connection; only in a run's first interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
     /// Open files and sockets.
     pub descriptors: u64,
-    /// Threads of all of its processes.
+    /// Number of threads, over all watched processes together.
     pub threads: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct IntervalRecord {
     /// How the machine's time was used; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
-    /// Readings of memory up to the interval's end, where the protocol asks for them.
+    /// Readings of memory up to the interval's end, where the protocol requests them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryReading>,
     /// Records of the stages in which something happened, with their numbers.
@@ -110,7 +110,7 @@ mod whole_us {
     }
 }
 
-/// Serialises a share with four decimals; one that is not finite as 0, since JSON has no infinity.
+/// Serialises a share with four decimals. A share that is not finite becomes 0, since JSON has no infinity.
 fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     let share = Some(share).filter(|share| share.is_finite());
     to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
@@ -135,7 +135,7 @@ mod stages {
         from: D,
     ) -> Result<Vec<(u8, StageRecord)>, D::Error> {
         let lines: Vec<StageLine<'de>> = Vec::deserialize(from)?;
-        // Lookups would find only one of two entries with the same number.
+        // Reject repeated numbers, because lookups would find only one of the entries.
         if let Some(pair) = lines.windows(2).find(|pair| pair[0].stage >= pair[1].stage) {
             return Err(de::Error::custom(format_args!(
                 "stage {} comes after stage {}",
@@ -185,7 +185,7 @@ impl<'a> StageLine<'a> {
     /// Converts the line to a stage's record.
     ///
     /// # Errors
-    /// An unknown name of a counter or histogram, or a histogram that can't be decoded.
+    /// When the name of a counter or histogram is unknown, or a histogram can't be decoded.
     fn stage(self, times: &mut TimesReader) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
         for (key, n) in &self.counts {
@@ -209,7 +209,7 @@ impl<'a> StageLine<'a> {
 struct StepLine<'a> {
     #[serde(flatten)]
     record: Cow<'a, StepRecord>,
-    /// The step's histograms, in the form of a stage's.
+    /// The step's histograms, in the same form as those of a stage.
     histograms: BTreeMap<String, String>,
 }
 
@@ -230,7 +230,7 @@ impl<'a> StepLine<'a> {
     /// Converts the line to a step's record.
     ///
     /// # Errors
-    /// An unknown name of a histogram, or a histogram that can't be decoded.
+    /// When the name of a histogram is unknown, or a histogram can't be decoded.
     fn step(self, times: &mut TimesReader) -> Result<StepRecord, String> {
         let mut record = self.record.into_owned();
         for (key, encoded) in &self.histograms {

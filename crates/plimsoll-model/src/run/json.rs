@@ -15,7 +15,7 @@ pub(super) struct RunDocument<'a> {
     pub(super) summary: &'a RunSummary,
 }
 
-/// The part that is read back; the figures are computed again from the intervals.
+/// The part of the document that is read back; the figures are computed again from the intervals.
 #[derive(Deserialize)]
 pub(super) struct StoredRunHead {
     pub(super) state: RunState,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// CPU contention on the machine in one interval. Microseconds.
+/// CPU contention on the machine in one interval; times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineUse {
     /// Cores of the machine.
@@ -13,7 +13,8 @@ pub struct MachineUse {
     pub stolen_us: u64,
     /// Time that threads of the load were runnable and waited for a core (`schedstat`), over all threads.
     pub waited_us: u64,
-    /// The process with the most CPU time besides the load and the watched server; left out where none used much.
+    /// The process with the most CPU time, except for the load and the watched server; left out where no other process
+    /// used much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest: Option<OtherProcess>,
 }
@@ -21,7 +22,7 @@ pub struct MachineUse {
 /// A process that is neither the load nor its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherProcess {
-    /// The name in the kernel, at most 15 bytes.
+    /// The process's name in the kernel, at most 15 bytes.
     pub name: String,
     /// Its process id.
     pub pid: i32,
@@ -44,9 +45,9 @@ impl MachineUse {
         }
     }
 
-    /// Merges what another process of the same load read in the same interval, in any order: of two processes with
-    /// equal CPU time the one with the larger id is kept. On one machine both read the same stolen time and the same
-    /// busiest process.
+    /// Merges the reading of another process of the same load, on the same machine and in the same interval. Stolen
+    /// time and busiest process are the machine's, so they are not added. The order of merging does not matter: of two
+    /// busiest processes with equal CPU time, the one with the larger id is kept.
     pub fn beside(&mut self, other: &MachineUse) {
         self.cores = self.cores.max(other.cores);
         self.stolen_us = self.stolen_us.max(other.stolen_us);
@@ -56,31 +57,34 @@ impl MachineUse {
         }
     }
 
-    /// The sort key of a process. CPU time is counted in ticks of 10 ms, so two processes often have the same.
+    /// Returns the sort key of a process. CPU time is counted in ticks of 10 ms, so it is often equal for two
+    /// processes.
     fn rank(found: &Option<OtherProcess>) -> Option<(u64, i32, &str)> {
         found.as_ref().map(|p| (p.cpu_us, p.pid, p.name.as_str()))
     }
 }
 
-/// A process is named as a cause if it used this share of a core and of the time that the load waited.
+/// Minimum share, of a core's time and of the time that the load waited for a core, that a process must have used to be
+/// named as a cause.
 const MIN_SHARE: f64 = 0.01;
 
-/// Why a load was late, starting with the cause that can be influenced least.
+/// Why a load was late. The variants are ordered: the first is the one that users can influence least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LatenessCause {
-    /// The hypervisor; per cent of the machine's time.
+    /// The hypervisor took this many per cent of the machine's CPU time.
     Host(u64),
-    /// Other processes; per cent of a core that the load's threads waited, and the busiest of these processes.
+    /// Other processes kept the load's threads waiting for this many per cent of a core; with the busiest of these
+    /// processes.
     Others(u64, Option<OtherProcess>),
-    /// The load's own work; per cent of a core.
+    /// The load's own work took this many per cent of a core.
     OwnWork(u64),
-    /// None of these: a timer fired late, or the core had to wake up.
+    /// None of the above: a timer fired late, or the core had to wake up.
     Timers,
 }
 
 impl LatenessCause {
-    /// Determines the cause. `seconds`: the time with data. `busiest`: the share of a core that the busiest worker
-    /// used (0–1).
+    /// Determines the cause. `seconds`: the time that `machine` covers. `busiest`: the share of a core that the busiest
+    /// worker used (0–1).
     pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> LatenessCause {
         let us = (seconds * 1e6).max(1.0);
         let percent = |part: f64| (part * 100.0).round() as u64;

@@ -1,8 +1,8 @@
-//! The memory that idle connections hold: readings of both processes and of the kernel, before there were connections
-//! and with them, and the difference divided by the number of connections.
+//! The memory use of idle connections: client, server and kernel are read without connections and again with them, and
+//! the difference is divided by the number of connections.
 //!
-//! Readings are part of the intervals' records. They cover whole processes, so a difference includes the process's own
-//! growth, which many connections make negligible.
+//! Readings are part of the intervals' records. They cover whole processes, so a difference includes other growth of
+//! the process, which is negligible with many connections.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +17,10 @@ pub struct ProcessBytes<T> {
     pub private_bytes: T,
 }
 
-/// Memory that was held, in bytes.
+/// Memory of a process, in bytes.
 pub type ProcessMemory = ProcessBytes<u64>;
 
-/// Growth of the memory for each connection; negative where a process has shrunk.
+/// Growth of a process's memory per connection, in bytes; negative where a process has shrunk.
 pub type ProcessGrowth = ProcessBytes<f64>;
 
 impl ProcessMemory {
@@ -44,7 +44,7 @@ impl ProcessMemory {
 pub struct KernelMemory {
     /// TCP sockets of the network namespace (/proc/net/sockstat: alloc).
     pub tcp_sockets: u64,
-    /// Their buffers (/proc/net/sockstat: mem).
+    /// Buffers of these sockets (/proc/net/sockstat: mem).
     pub tcp_buffer_bytes: u64,
     /// Slabs of the whole machine (/proc/meminfo: Slab), which include the sockets themselves.
     pub slab_bytes: u64,
@@ -54,9 +54,9 @@ pub struct KernelMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryPhase {
-    /// Everything was ready, and no connection had been made.
+    /// Client and server were ready, and no connection had been made.
     Before,
-    /// The connections were up and idle.
+    /// The connections were open and idle.
     Held,
 }
 
@@ -75,7 +75,7 @@ pub struct MemoryReading {
     pub kernel: Option<KernelMemory>,
 }
 
-/// Growth of the kernel's memory for each connection, for the sockets of all ends on this machine.
+/// Growth of the kernel's memory per connection. It covers the sockets of both ends if both are on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelGrowth {
     /// Bytes of TCP buffers.
@@ -84,7 +84,7 @@ pub struct KernelGrowth {
     pub slab_bytes: f64,
 }
 
-/// The difference of two readings for each connection.
+/// The difference of two readings, per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemoryGrowth {
     /// The client's growth; `None`, as in the next two fields: not read in both phases.
@@ -96,13 +96,13 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
-    /// Divides the difference of two readings by the connections; `None` where none was open.
+    /// Divides the difference of two readings by the number of connections; `None`: no connection was open.
     fn between(before: &MemoryReading, held: &MemoryReading) -> Option<MemoryGrowth> {
         if held.connections == 0 {
             return None;
         }
         let each = held.connections as f64;
-        // To a tenth of a byte: readings are in whole pages.
+        // Rounded to a tenth of a byte, since readings are in whole pages anyway.
         let share =
             |before: u64, held: u64| ((held as f64 - before as f64) / each * 10.0).round() / 10.0;
         let process = |before: Option<ProcessMemory>, held: Option<ProcessMemory>| {
@@ -120,7 +120,7 @@ impl MemoryGrowth {
     }
 }
 
-/// The memory of connections, in total and for each.
+/// The memory of connections, in total and per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemorySummary {
     /// The reading without connections.
@@ -141,7 +141,7 @@ impl MemorySummary {
         let of = |moment: MemoryPhase| move |reading: &&MemoryReading| reading.moment == moment;
         let before = *readings.iter().find(of(MemoryPhase::Before))?;
         let held = *readings.iter().find(of(MemoryPhase::Held))?;
-        // A reading after connections were lost and not replaced covers fewer of them.
+        // Ignore readings with fewer connections: some had been lost and not replaced.
         let whole = |reading: &&MemoryReading| reading.connections >= held.connections;
         let mut of_all = readings.iter().filter(whole);
         let last = of_all.rfind(of(MemoryPhase::Held)).copied().unwrap_or(held);
@@ -155,9 +155,8 @@ impl MemorySummary {
     }
 }
 
-/// Adds the readings of another process, phase by phase. Each process reads its own memory. The server and the kernel
-/// are the same for all: the process that reads first has seen them without connections, and the one that reads last
-/// with all connections.
+/// Adds the readings of another process, phase by phase. Each process reads its own memory. All processes read the same
+/// server and kernel: the first to read them saw no connections yet, and the last saw all connections.
 pub(super) fn merge_readings(ours: &mut Vec<MemoryReading>, theirs: &[MemoryReading]) {
     for (at, reading) in theirs.iter().enumerate() {
         let same = |other: &&mut MemoryReading| other.moment == reading.moment;
@@ -180,7 +179,7 @@ impl MemoryReading {
     }
 }
 
-/// Returns the larger or the smaller of two values. `None` where either is missing.
+/// Returns the larger or the smaller of two values; `None`: one of them is missing.
 fn min_or_max<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
     let (a, b) = (a?, b?);
     Some(if larger { a.max(b) } else { a.min(b) })

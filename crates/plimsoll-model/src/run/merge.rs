@@ -1,8 +1,9 @@
 //! Merges the intervals of several sources: the workers of a process, the processes of a load, the shards of a run.
 //!
-//! Invariants: merging is adding, so the order of the parts makes no difference; every call that a source has reported
-//! is in exactly one interval that is passed on; and what was open in the last report of a source that has ended stays
-//! open to the end. Pure; the conductor merges its workers with this, and supervisors merge processes or shards.
+//! Invariants: Merging is adding, so the order of the parts makes no difference. Every call that a source has reported
+//! is in exactly one interval that is passed on. Calls that were in flight in the last report of a source that has
+//! ended stay in flight to the end. The conductor uses this module to merge its workers, and supervisors use it to
+//! merge processes or shards.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use crate::record::{RecordedInterval, RequestRecord, merge_details};
 use super::interval::{IntervalRecord, ResourceUsage};
 use super::memory::merge_readings;
 
-/// Merges the intervals of several sources. An interval is complete once every source has moved past it; a caller that
-/// can't wait for a late source takes the interval as it is.
+/// Merges the intervals of several sources. An interval is complete once every source has moved past it. A caller that
+/// can't wait for a late source gets the incomplete interval.
 #[derive(Debug)]
 pub struct IntervalMerger {
     sources: Vec<MergeSource>,
@@ -52,7 +53,7 @@ impl SourceGauges {
         }
     }
 
-    /// Subtracts the values from an interval to which they were added.
+    /// Subtracts these values from `interval`, to which they were added before.
     fn subtract_from(&self, interval: &mut IntervalRecord) {
         interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
         interval.backlog = interval.backlog.saturating_sub(self.backlog);
@@ -76,8 +77,8 @@ impl IntervalMerger {
         }
     }
 
-    /// Adds the record of `source` for an interval; the source reports nothing more for earlier ones. Late records are
-    /// added to the first interval that has not been passed on.
+    /// Adds the record of `source` for an interval; the source will not report earlier intervals afterwards. Late
+    /// records are added to the first interval that has not been passed on.
     pub fn add(&mut self, source: usize, mut part: IntervalRecord, requests: Vec<RequestRecord>) {
         let from = &mut self.sources[source];
         part.index = part.index.max(self.next);
@@ -111,7 +112,7 @@ impl IntervalMerger {
     }
 
     /// Returns the next interval that every source has moved past; it starts at the end of the previous one. If `late`
-    /// is given, intervals up to that one are also returned, with the parts that exist.
+    /// is given, intervals up to this number are returned even if they are incomplete.
     pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
         let reached = |s: &MergeSource| if s.has_ended { Some(u64::MAX) } else { s.last };
         let complete_until = self.sources.iter().map(reached).min().flatten();
@@ -125,7 +126,7 @@ impl IntervalMerger {
         merged.start_offset = self.last_end;
         merged.length = end - self.last_end;
         self.last_end = end;
-        // The calls of a source that has ended or is late stay in flight or in the backlog.
+        // For a source that has ended or is late, use the gauges of its last report.
         let missing = |s: &&MergeSource| s.last.is_some_and(|last| last < first);
         for source in self.sources.iter().filter(missing) {
             merged.in_flight += source.open.in_flight;
@@ -158,9 +159,10 @@ impl ResourceUsage {
 }
 
 impl IntervalRecord {
-    /// Converts a worker's record of an interval, and returns its calls as well; the remaining fields are empty.
+    /// Converts a worker's record of an interval to an [`IntervalRecord`], whose remaining fields are empty, and
+    /// returns its calls as well.
     pub fn recorded(by_worker: &RecordedInterval) -> (IntervalRecord, Vec<RequestRecord>) {
-        // A worker records some times only once, though they stand for several histograms.
+        // Merging completes the histograms: a worker records a time that belongs to several histograms only once.
         let mut all = RecordedInterval::default();
         all.merge(by_worker);
         let record = IntervalRecord {
@@ -176,8 +178,8 @@ impl IntervalRecord {
         (record, all.requests)
     }
 
-    /// Merges what another process recorded in the same interval, in any order. The interval extends from the earlier
-    /// start to the later end.
+    /// Merges another process's record of the same interval. The order of merging makes no difference. The interval
+    /// extends from the earlier start to the later end.
     pub fn merge(&mut self, other: &IntervalRecord) {
         let end = self.end_offset().max(other.end_offset());
         self.start_offset = if self.length.is_zero() {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::named::named;
 use crate::record::is_zero;
 
-/// The parameters that the TLS handshakes of a run negotiated, by their names in the TLS registries. They change the
-/// cost of a handshake several times over, so runs that differ in them are not comparable.
+/// The parameters that the TLS handshakes of a run negotiated, by their names in the TLS registries. The cost of a
+/// handshake depends heavily on them, so runs that differ in them are not comparable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatedTls {
     /// The TLS version; this and the next two fields are those of the first connection.
@@ -28,7 +28,7 @@ pub struct NegotiatedTls {
 }
 
 impl NegotiatedTls {
-    /// Returns the handshakes of both, where `other` is of another worker or process.
+    /// Merges the handshakes of another worker or process.
     #[must_use]
     pub fn with(mut self, other: NegotiatedTls) -> NegotiatedTls {
         for how in other.certificate {
@@ -36,7 +36,7 @@ impl NegotiatedTls {
                 self.certificate.push(how);
             }
         }
-        // All workers and processes read the same files.
+        // All workers and processes read the same certificate files, so reloads are not added up.
         self.renewed = self.renewed.max(other.renewed);
         for theirs in other.handshakes {
             match self
@@ -48,7 +48,7 @@ impl NegotiatedTls {
                 None => self.handshakes.push(theirs),
             }
         }
-        // A stable order, whichever worker ends first.
+        // Sort, so that the order does not depend on which worker ended first.
         self.handshakes.sort_by(|a, b| {
             b.count
                 .cmp(&a.count)
@@ -70,8 +70,8 @@ pub struct NegotiatedHandshakes {
     /// The key-exchange group; `None`: a resumed session took its keys from the ticket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The signature algorithm of the server's CertificateVerify (RFC 8446 §4.4.3). `None` in resumed sessions, as in
-    /// the next three fields: they involve no certificate.
+    /// The signature algorithm of the server's CertificateVerify (RFC 8446 §4.4.3). `None` in resumed sessions, which
+    /// involve no certificate; the same applies to the next three fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
     /// The type of the server certificate's key.
@@ -97,7 +97,7 @@ pub struct NegotiatedHandshakes {
     pub chosen: Option<String>,
 }
 
-/// Formats a version for people: `TLSv1_3` becomes `TLS 1.3`.
+/// Formats a TLS version for people: `TLSv1_3` becomes `TLS 1.3`.
 pub fn version_name(recorded: &str) -> String {
     recorded.replace("TLSv", "TLS ").replace('_', ".")
 }
@@ -140,7 +140,7 @@ impl NegotiatedHandshakes {
         parts.join(", ")
     }
 
-    /// Describes whether the handshakes were full, and how.
+    /// Describes whether the handshakes were full or resumed, and with which certificates or early data.
     pub fn life(&self) -> String {
         let mut parts = vec![if self.resumed { "resumed" } else { "full" }];
         if self.retried {
@@ -154,8 +154,8 @@ impl NegotiatedHandshakes {
 }
 
 named! {
-    /// How a certificate was accepted that is not of X.509 version 3, signed by a trusted CA and issued for one of its
-    /// subject alternative names; in words that follow "the server's certificate".
+    /// The reason why a certificate was accepted that is not an ordinary one (X.509 version 3, signed by a trusted CA,
+    /// and issued for one of its subject alternative names). The text follows the words "the server's certificate".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum CertificateAcceptance by sentence {

@@ -1,4 +1,4 @@
-//! The part of a run that a list of runs shows, read without its intervals.
+//! The overview of a run for a list of runs, which is read without the run's intervals.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::labels::Labels;
 /// Maximum sum of a run's calls.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// The header of a run, and the figures that it wrote when it ended.
+/// The header of a run, with the figures that were written when it ended.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RunOverview {
     /// The state in which the run ended.
@@ -32,15 +32,15 @@ pub struct RunOverview {
     /// The arrival model.
     #[serde(rename = "loop")]
     pub load_loop: Option<LoopKind>,
-    /// The machine that made the load.
+    /// The machine that generated the load.
     pub machine: Option<MachineFacts>,
     /// The version of Plimsoll that measured or imported the run.
     #[serde(default)]
     pub tool_version: String,
-    /// What the user said of the run.
+    /// The user's labels of the run.
     #[serde(default)]
     pub labels: Labels,
-    /// All stages together that are not warm-up.
+    /// The stages that are not warm-up, together.
     pub total: TotalOverview,
 }
 
@@ -78,11 +78,11 @@ pub struct CpuOverview {
 }
 
 impl RunOverview {
-    /// Reads the overview of the run in `dir`; `None`: the document alone is not enough. The run has not ended, or has
-    /// objectives, whose verdicts need the records of its intervals.
+    /// Reads the overview of the run in `dir`. `None`: `run.json` alone is not enough, because the run has not ended,
+    /// or has objectives, whose verdicts need the intervals.
     ///
     /// # Errors
-    /// When the document can't be read, or its counts are impossible.
+    /// When `run.json` can't be read, or its counts are impossible.
     pub fn load(dir: &Path) -> Result<Option<RunOverview>, RunError> {
         #[derive(Deserialize)]
         struct StoredRunState {

@@ -1,7 +1,7 @@
-//! The cost of certificate rotation during a run: the seconds around each rotation compared with the others.
+//! The cost of certificate rotation during a run: the seconds around each rotation compared with all other seconds.
 //!
-//! [`RotationTotals`] adds up intervals one by one, as part of [`super::summary::RunTotals`]. An interval is around a
-//! rotation if a certificate was replaced in it or in an adjacent interval.
+//! [`RotationTotals`] adds up intervals one by one, as part of [`super::summary::RunTotals`]. An interval counts as
+//! around a rotation if a certificate was replaced in this interval or in an adjacent one.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::times::TimesSummary;
 use crate::TimeMeasure;
 use crate::record::TimeHistogram;
 
-/// Figures of the intervals around certificate rotations and of all others, without warm-up.
+/// Figures of the intervals around certificate rotations, and of all other intervals, without warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RotationSummary {
     /// Intervals in which a certificate was replaced.
     pub intervals: u64,
     /// These intervals and the adjacent ones.
     pub around: RotationPart,
-    /// All others.
+    /// All other intervals.
     pub rest: RotationPart,
 }
 
@@ -38,7 +38,7 @@ pub struct RotationPart {
     pub connections: u64,
     /// The TLS handshake's times; `None`: there was no handshake.
     pub handshake: Option<TimesSummary>,
-    /// The client's CPU time per call, µs; `None`, as in the next field: not known.
+    /// The client's CPU time per call, µs. `None`, here and in the next field: not known.
     pub client_cpu_us_per_call: Option<f64>,
     /// The watched server's CPU time per call, µs.
     pub server_cpu_us_per_call: Option<f64>,
@@ -58,7 +58,7 @@ struct IntervalSums {
 }
 
 impl IntervalSums {
-    /// Converts an interval; `None`: it belongs to the warm-up, or nothing happened in it.
+    /// Sums up an interval; `None`: the interval belongs to the warm-up, or nothing happened in it.
     fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<IntervalSums> {
         if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
             return None;
@@ -116,7 +116,7 @@ fn add(to: &mut Option<IntervalSums>, more: &IntervalSums) {
     }
 }
 
-/// A run's intervals, grouped by whether certificates were replaced.
+/// The sums of a run's intervals, grouped by whether they are around a rotation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RotationTotals {
     intervals: u64,
@@ -129,7 +129,7 @@ pub(super) struct RotationTotals {
 }
 
 impl RotationTotals {
-    /// Adds an interval. `warms_up`: whether a stage, by its number, is warm-up.
+    /// Adds an interval. `warms_up`: returns whether the stage of this number is warm-up.
     pub(super) fn add(&mut self, warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) {
         let Some(part) = IntervalSums::of(warms_up, interval) else {
             return;

@@ -65,12 +65,12 @@ impl SamplingSummary {
     }
 }
 
-/// Rounds to three decimals, which are nanoseconds if the unit is µs.
+/// Rounds to three decimals, so a value in µs is rounded to a nanosecond.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// The records of one second or of several.
+/// The records of one second or of several consecutive ones.
 #[derive(Clone, Debug, Default)]
 struct SecondsBlock {
     /// Calls that ended in complete intervals of the stage.
@@ -123,7 +123,8 @@ impl Default for StageSeconds {
 }
 
 impl StageSeconds {
-    /// Adds the next interval. `whole`: its length if it lies completely within the stage, so that it has a rate.
+    /// Adds the next interval. `whole`: the length of the interval if it lies completely within the stage; only then
+    /// does it have a rate.
     pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
         if record.ended() == 0 {
             return;
@@ -166,7 +167,7 @@ pub(super) struct RunSampling {
 }
 
 impl RunSampling {
-    /// Computes the intervals of a run of these stages.
+    /// Computes the sampling intervals of a run with these stages.
     pub(super) fn of<'a>(stages: impl Iterator<Item = &'a StageSeconds>) -> RunSampling {
         let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
         for stage in stages.filter(|stage| !stage.blocks.is_empty()) {

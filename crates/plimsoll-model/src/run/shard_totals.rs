@@ -1,4 +1,4 @@
-//! Adds a shard's intervals up while they are merged, for its [`ShardFigures`].
+//! Adds up a shard's intervals, for its [`ShardFigures`], while they are merged with those of other shards.
 
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ impl ShardTotals {
         }
     }
 
-    /// Returns a contradiction in the counts of a shard that has ended: every call that was due must be in exactly one
-    /// of them.
+    /// Describes a contradiction in the counts of a shard that has ended, in which every call that was due must be
+    /// counted exactly once.
     pub fn contradiction(&self) -> Option<String> {
         let (due, accounted) = (self.check.due, self.check.accounted());
         (due != accounted).then(|| {
@@ -66,7 +66,7 @@ impl ShardTotals {
         })
     }
 
-    /// Returns the figures of shard number `shard`; the caller fills in how it ended.
+    /// Returns the figures of shard number `shard`; the caller sets the shard's state and reason.
     pub fn figures(&self, header: &RunHeader, shard: u32) -> ShardFigures {
         let seconds = self.duration.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);

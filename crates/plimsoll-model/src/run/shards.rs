@@ -1,5 +1,5 @@
-//! Figures of each shard of a run: one shard at its limit makes the whole run invalid, however well the others did.
-//! They are part of the header of `run.json`, since the merged intervals no longer contain them.
+//! Figures of each shard of a run, which are part of the header of `run.json`, since the merged intervals don't contain
+//! them. They matter because a single shard at its limit makes the whole run invalid.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardState {
-    /// The shard made its whole part of the load.
+    /// The shard generated its whole part of the load.
     Complete,
-    /// The shard was stopped early, and delivered what it had measured.
+    /// The shard was stopped early, and delivered its measurements up to then.
     Stopped,
     /// The shard failed and reported why.
     Failed,
@@ -17,7 +17,7 @@ pub enum ShardState {
     Lost,
 }
 
-/// One shard in `run.json`, without warm-up like the run's totals.
+/// The figures of one shard in `run.json`. As in the run's totals, the warm-up is left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardFigures {
     /// The shard's number, from 0.
@@ -37,7 +37,7 @@ pub struct ShardFigures {
     pub not_started: u64,
     /// Calls that ended, divided by the time over which they were recorded.
     pub achieved_per_s: Option<f64>,
-    /// The 99th percentile of response times; `None`, as in the next two fields: too few calls.
+    /// The 99th percentile of response times; `None`, here and in the next two fields: too few calls.
     pub response_p99_us: Option<f64>,
     /// The 99th percentile of the time from when calls were due to when they were sent.
     pub lag_p99_us: Option<f64>,
@@ -49,13 +49,13 @@ pub struct ShardFigures {
     pub busiest_worker_ratio: f64,
     /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
-    /// The rendezvous store's clock minus the shard's, in µs.
+    /// The clock of the rendezvous store minus the shard's clock, in µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_us: Option<i64>,
     /// The possible error of that offset, in µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_uncertainty_us: Option<u64>,
-    /// The shard's own limits that were reached; each makes the run invalid.
+    /// Descriptions of the limits that the shard reached; each of them makes the run invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
 }

@@ -1,9 +1,9 @@
 //! The figures of a run: a pure function of its header and its intervals.
 //!
-//! [`RunTotals`] adds intervals up one by one; [`RunSummary::of`] turns them into the figures that `run.json` contains
-//! and every report shows. Percentiles are never averaged.
+//! [`RunTotals`] adds up intervals one by one; [`RunSummary::of`] computes from them the figures that `run.json`
+//! contains and that reports show. Percentiles are never averaged.
 //!
-//! Long because it lists every figure of a run with its meaning.
+//! Long because the module lists every figure of a run with its meaning.
 
 mod problems;
 mod slow_calls;
@@ -149,7 +149,7 @@ pub struct ErrorSummary {
 }
 
 impl ErrorSummary {
-    /// Returns those among `counts` that are `wanted`, the most frequent first.
+    /// Returns the summaries of the outcomes in `counts` for which `wanted` is true, the most frequent first.
     fn of(counts: &OutcomeCounts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
         let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| wanted(*o)).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
@@ -178,7 +178,7 @@ pub struct AddressSummary {
 }
 
 impl AddressSummary {
-    /// Returns the counts by address; empty where there is only one.
+    /// Returns the counts of each address; empty where there is only one address.
     fn of(record: &StageRecord) -> Vec<AddressSummary> {
         if record.addresses.len() < 2 {
             return Vec::new();
@@ -193,14 +193,14 @@ impl AddressSummary {
     }
 }
 
-/// Resources that one end used while the calls of a stage ran.
+/// Resources that one end (client or server) used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
     /// User CPU time without busy waiting.
     pub cpu_user_us: f64,
     /// System CPU time; `None`: not known (runs of other tools).
     pub cpu_system_us: Option<f64>,
-    /// User and system CPU time a call, µs; `None`: no call ended, or the CPU time is not completely known.
+    /// User and system CPU time per call, µs; `None`: no call ended, or the CPU time is not completely known.
     pub cpu_us_per_call: Option<f64>,
     /// Maximum resident memory; 0, as in `descriptors_max` and `threads_max`: not known.
     pub rss_bytes_max: u64,
@@ -209,7 +209,7 @@ pub struct ResourcesSummary {
     pub rss_bytes_before: Option<u64>,
     /// The highest number of open files and sockets.
     pub descriptors_max: u64,
-    /// The highest number of threads of all its processes.
+    /// The highest number of threads, over all processes of this end.
     pub threads_max: u64,
 }
 
@@ -220,7 +220,8 @@ pub struct StageSummary {
     pub name: String,
     /// Whether the stage is warm-up and left out of the totals.
     pub warmup: bool,
-    /// Time in which calls were started, or, where no end was planned, in which they ran; `None`: not known.
+    /// Length of the time in which calls were started or, where no end was planned, in which they ran; `None`: not
+    /// known.
     pub elapsed_us: Option<u64>,
     /// Time from the stage's start to the end of its last call, at least `elapsed_us`: the time base of message, token
     /// and session rates.
@@ -242,7 +243,7 @@ pub struct StageSummary {
     /// Calls that waited for a free stream; left out where there are none, as in the next field.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
-    /// Calls that found no open connection.
+    /// Calls that waited because no connection was open.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
     /// ok / (ok + errors + calls that the drain time cut off); `None` where all are zero.
@@ -251,10 +252,10 @@ pub struct StageSummary {
     pub offered_per_s: Option<f64>,
     /// Calls per second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
-    /// Sampling interval of that rate in another run like this one; of the total only.
+    /// Sampling interval of `achieved_per_s`: where the rate of another run like this one would lie; only in the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub achieved_sampling_per_s: Option<[f64; 2]>,
-    /// How much of the load was sent, and when; open loops only.
+    /// How much of the load was sent, and how late; open loops only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliverySummary>,
     /// Payload bytes of requests.
@@ -265,7 +266,7 @@ pub struct StageSummary {
     pub connections_full: u64,
     /// Connections made with a resumed session.
     pub connections_resumed: u64,
-    /// Connections of both kinds with a HelloRetryRequest; left out where there are none.
+    /// Connections, full or resumed, with a HelloRetryRequest; left out where there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
     /// Shared connections that were open and were lost.
@@ -280,7 +281,7 @@ pub struct StageSummary {
     pub connections_open_max: u64,
     /// Errors, the most frequent first, as in the next two fields.
     pub errors_by_code: Vec<ErrorSummary>,
-    /// Abandoned calls; left out where there are none.
+    /// Abandoned calls by outcome; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut_off_by_code: Vec<ErrorSummary>,
     /// Failed attempts to connect; they are not calls.
@@ -288,7 +289,7 @@ pub struct StageSummary {
     /// The counts of each address, where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<AddressSummary>,
-    /// The steps of a journey, in the plan's order; left out where calls are no steps.
+    /// The steps of a journey, in the plan's order; left out where the plan has no journey.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSummary>,
     /// Time from when calls were due to their end; `None`, as below: nothing was recorded.
@@ -323,7 +324,7 @@ fn whole_us(time: Duration) -> Option<u64> {
 
 impl StageSummary {
     /// Summarises a stage. `is_lateness_known`: false for runs of other tools. `asked`: the scheduled arrivals, where
-    /// the plan has them.
+    /// the plan schedules them.
     fn of(
         name: String,
         totals: &StageTotals,
@@ -337,7 +338,8 @@ impl StageSummary {
             let seconds = totals.window.as_secs_f64();
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
-        // A call without an answer at the end of the drain time did not succeed. One that was interrupted might have.
+        // A call without an answer at the end of the drain time counts as not successful. An interrupted call is left
+        // out, because it might have succeeded.
         let settled = r.ok() + r.errors() + r.outcomes.of(Outcome::CutOff);
         StageSummary {
             name,
@@ -409,7 +411,7 @@ impl StageSummary {
 pub struct RunHealth {
     /// Whether no problem invalidates the figures.
     pub valid: bool,
-    /// Problems that a reader should know, with whether they invalidate the run.
+    /// Problems that a reader should know. Each says whether it invalidates the run.
     pub problems: Vec<HealthProblem>,
 }
 
@@ -426,7 +428,7 @@ impl RunHealth {
 pub struct RunSummary {
     /// Time from the first arrival to the end of the last interval; `None`: not known.
     pub elapsed_us: Option<u64>,
-    /// All stages together that are not warm-up.
+    /// The stages that are not warm-up, together.
     pub total: StageSummary,
     /// The stages in the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
@@ -448,8 +450,8 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Returns the phases of the connections that were made while measuring; where calls share connections, these are
-    /// made before the first call, often in the warm-up.
+    /// Returns the phases of the connections that the measured stages made. Shared connections are made before the
+    /// first call, so their phases may be in the warm-up.
     pub fn phases(&self) -> Option<&PhasesSummary> {
         let stages = self.stages.iter().filter_map(|s| s.phases.as_ref());
         self.total.phases.as_ref().into_iter().chain(stages).next()
@@ -480,7 +482,7 @@ impl RunSummary {
                 measured.merge(&t);
             }
         }
-        // This memory is read before the warm-up, and the value holds for the stages after it too.
+        // This memory is read before the warm-up, but is also valid for the measured stages.
         let ends = [&mut measured.client, &mut measured.server];
         for (end, before) in ends.into_iter().zip(totals.rss_before) {
             if let Some(end) = end {

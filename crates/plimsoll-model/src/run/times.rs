@@ -38,16 +38,18 @@ pub struct TimesSummary {
     pub p99_99_us: Option<f64>,
     /// The longest time.
     pub max_us: f64,
-    /// Bounds of the statistics had the generator been on time; `None`: its lateness doesn't affect them, or is not
-    /// known.
+    /// Bounds of what the statistics would have been had the generator been on time; `None`: the generator's lateness
+    /// doesn't affect the statistics, or is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instrument: Option<InstrumentSummary>,
-    /// Sampling intervals in another run like this one; only for times of a whole run.
+    /// Sampling intervals, which say where the statistics of another run like this one would lie; only for times of a
+    /// whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingSummary>,
 }
 
-/// The instrument intervals of [`TimesSummary`]'s statistics, µs: each from the lower bound to the measured value.
+/// The instrument intervals of [`TimesSummary`]'s statistics, µs. Each extends from the lower bound to the measured
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InstrumentSummary {
     /// Interval of the mean.
@@ -107,13 +109,13 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Rounds to three decimals, which are nanoseconds if the unit is µs.
+/// Rounds to three decimals, so a value in µs is rounded to a nanosecond.
 pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
 impl TimesSummary {
-    /// Summarises `times`; `None` where nothing was recorded.
+    /// Summarises `times`; `None`: nothing was recorded.
     pub fn of(times: &TimeHistogram) -> Option<TimesSummary> {
         let h = times.histogram()?;
         let at = |p: f64| quantile(h, p).map(micros);
@@ -135,7 +137,7 @@ impl TimesSummary {
         })
     }
 
-    /// Summarises `times` with instrument intervals, where lateness is known. `None` where nothing was recorded.
+    /// Summarises `times` with instrument intervals, where lateness is known. `None`: nothing was recorded.
     pub fn within(
         times: &TimeHistogram,
         lateness: Option<&LatenessBounds>,

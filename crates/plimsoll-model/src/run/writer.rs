@@ -1,8 +1,8 @@
-//! Writes a run directory while the run goes on.
+//! Writes a run directory during the run.
 //!
-//! Invariant: what was written before an error stays readable. A file whose last line could not be written completely
-//! is truncated to its last complete line and not written to again; the run goes on and its totals stay complete in
-//! memory.
+//! Invariant: data that was written before an error stays readable. A file whose last line could not be written
+//! completely is truncated to its last complete line and not written to again; the run goes on and its totals stay
+//! complete in memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,11 +21,11 @@ use super::{
 /// dominate.
 pub const MANY_CONNECTIONS: u32 = 100;
 
-/// A file to which complete lines are appended, and which is given up at the first error.
+/// A file to which complete lines are appended, and which is not written to again after the first error.
 struct AppendOnlyFile {
     path: PathBuf,
     file: File,
-    /// Bytes of complete lines.
+    /// Total size of the complete lines, in bytes.
     complete_bytes: u64,
 }
 
@@ -50,14 +50,15 @@ impl AppendOnlyFile {
                 Ok(())
             }
             Err(error) => {
-                // Truncating needs no space. If even that fails, readers ignore the partial line.
+                // Truncate the partial line, which needs no disk space. If even this fails, readers ignore the partial
+                // line.
                 let _cut = self.file.set_len(self.complete_bytes);
                 Err(RunError::io(&self.path, "writing to it")(error))
             }
         }
     }
 
-    /// Syncs the file to disk. Some file systems report only then that the disk is full.
+    /// Syncs the file to disk. Some file systems report only now that the disk is full.
     fn close(self) -> Result<(), RunError> {
         output::settle(&self.file).map_err(RunError::io(&self.path, "writing to it"))
     }
@@ -88,8 +89,8 @@ impl Write for AppendOnlyFile {
 }
 
 impl RunWriter {
-    /// Creates the directory `dir`, or uses it if it is empty, and writes what is known before the first call.
-    /// `plan_toml` is the resolved plan without secrets.
+    /// Creates the directory `dir`, or uses it if it is empty, and writes the facts that are known before the first
+    /// call. `plan_toml` is the resolved plan without secrets.
     ///
     /// # Errors
     /// When the directory is not empty or can't be written.
@@ -119,7 +120,7 @@ impl RunWriter {
         Ok(writer)
     }
 
-    /// Writes a run that consists of figures alone, as one interval.
+    /// Writes a run of which only totals are known, as a single interval.
     ///
     /// # Errors
     /// Returns the errors of [`RunWriter::create`], and one when the interval can't be written.
@@ -155,13 +156,13 @@ impl RunWriter {
         &self.dir
     }
 
-    /// Returns the header as far as it is known.
+    /// Returns the header with the facts that are known so far.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// Records the heap that connections made before the load took, if known. Ignored for few connections, where
-    /// one-time allocations of the process dominate.
+    /// Records the heap size of the connections that were made before the load, if known. It is ignored for few
+    /// connections, where one-time allocations of the process dominate.
     pub fn set_connection_heap(&mut self, connections: u32, heap_bytes: Option<u64>) {
         if let Some(bytes) = heap_bytes.filter(|_| connections >= MANY_CONNECTIONS) {
             let each = bytes as f64 / f64::from(connections);
@@ -171,7 +172,7 @@ impl RunWriter {
 
     /// Records the parameters that the TLS handshakes negotiated.
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
-        // A certificate that was not checked is a health problem, not a note.
+        // An unchecked certificate is reported as a health problem instead of a note.
         let unusual = tls.certificate.iter();
         let taken = unusual.filter(|how| **how != CertificateAcceptance::Unchecked);
         let taken = taken.map(|how| format!("the server's certificate {}", how.sentence()));
@@ -182,7 +183,7 @@ impl RunWriter {
                 tls.renewed
             ));
         }
-        // Notes the HTTP version that servers chose, where they had a choice.
+        // Add a note with the HTTP version that servers chose, where they had a choice.
         let mut chosen: Vec<&str> = tls
             .handshakes
             .iter()
@@ -216,8 +217,8 @@ impl RunWriter {
         RunSummary::of(&self.header, &self.totals)
     }
 
-    /// Adds an interval, and the records of the calls that ended in it where these are written. An error is returned
-    /// once: the file is given up, and the figures stay complete in memory.
+    /// Adds an interval, with the records of the calls that ended in it, where calls are logged. An error is returned
+    /// only once: the file is no longer written to, and the figures stay complete in memory.
     pub fn interval(
         &mut self,
         interval: &IntervalRecord,
@@ -225,8 +226,8 @@ impl RunWriter {
     ) -> Result<(), RunError> {
         self.totals.add(&self.header, interval);
         let mut outcome = Ok(());
-        // Calls are written before the line that counts them, so that a killed run never counts a call that is
-        // missing.
+        // Write the calls before the line that counts them, so that a killed run never counts a call that is missing in
+        // the log.
         if let Some(encoder) = &mut self.requests
             && !requests.is_empty()
             && let Err(error) = write_requests(encoder, requests)
@@ -249,7 +250,7 @@ impl RunWriter {
         outcome
     }
 
-    /// Adds a line to `log.txt`. A failure ends the log, and makes the run partial.
+    /// Adds a line to `log.txt`. After a failure, the log is no longer written, and the run is partial.
     pub fn log(&mut self, line: &str) {
         if let Some(log) = &mut self.log
             && let Err(error) = log.append(format!("{line}\n").as_bytes())

@@ -11,13 +11,13 @@ use crate::plan::ArrivalSpacing;
 pub(super) enum RenewalGaps {
     /// Exponential gaps.
     Exponential,
-    /// Gaps of a gamma distribution; the second distribution is that of the gap in which the run starts, `None` once
-    /// that gap has passed.
+    /// Gaps of a gamma distribution. The second distribution is for the gap in which the run starts, and `None`
+    /// afterwards.
     Gamma(Gamma<f64>, Option<Gamma<f64>>),
 }
 
 impl RenewalGaps {
-    /// Shapes that are invalid for a gamma distribution give exponential gaps.
+    /// Returns the gaps for `spacing`. A shape that is invalid for a gamma distribution gives exponential gaps.
     pub(super) fn of(spacing: ArrivalSpacing) -> RenewalGaps {
         let ArrivalSpacing::Gamma(shape) = spacing else {
             return RenewalGaps::Exponential;
@@ -35,9 +35,9 @@ impl RenewalGaps {
         match self {
             RenewalGaps::Exponential => -(1.0 - uniform(rng)).ln(),
             RenewalGaps::Gamma(gaps, first) => match first.take() {
-                // A run starts at an arbitrary moment of the process, which is more likely to lie in a long gap: gaps
-                // weighted by their length follow a gamma distribution whose shape is higher by one. Otherwise a
-                // bursty run would have more arrivals than its rate.
+                // A run starts at an arbitrary moment of the process, which is more likely to lie in a long gap. Gaps
+                // weighted by their length follow a gamma distribution whose shape is higher by one. Without this, a
+                // bursty run would have more arrivals than its rate says.
                 Some(first) => uniform(rng) * first.sample(rng),
                 None => gaps.sample(rng),
             },

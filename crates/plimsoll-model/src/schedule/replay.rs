@@ -24,7 +24,7 @@ pub(super) struct ReplayArrivals {
 }
 
 impl ReplaySchedule {
-    /// Returns the arrivals of `load`; `None`: it has no recording.
+    /// Returns the arrivals of `load`; `None`: the load has no recording.
     pub(super) fn of(load: &LoadPlan) -> Option<ReplaySchedule> {
         let recording = load.recording.clone()?;
         let length = |warmup: bool| {
@@ -43,7 +43,7 @@ impl ReplaySchedule {
             let last = warmed_up.saturating_add(calls);
             if last < end_number {
                 end_number = last;
-                // The load ends when the first arrival that is no longer sent would have been due.
+                // The load ends at the time of the first arrival that is no longer sent.
                 end = time(&recording, &mut cursor, last, repeats)
                     .unwrap_or(end)
                     .min(end);
@@ -74,7 +74,7 @@ impl ReplaySchedule {
 }
 
 impl ReplayArrivals {
-    /// Returns number and time of the next arrival, and moves on by `step` arrivals.
+    /// Returns the number and time of the next arrival, and advances by `step` arrivals.
     #[inline]
     pub(super) fn next(&mut self, step: u64) -> Option<(u64, u64)> {
         let number = self.number;
@@ -104,8 +104,8 @@ fn time(
     Some(begins.saturating_add(cursor.time(place)?))
 }
 
-/// Returns the number of the first arrival at or after `at`, in nanoseconds since the load's start; the number of all
-/// arrivals if there is none.
+/// Returns the number of the first arrival at or after `at`, which is in nanoseconds since the load's start. If there
+/// is no such arrival, it is the number of all arrivals.
 fn first_at(recording: &Recording, cursor: &mut RecordingCursor, at: u64, repeats: bool) -> u64 {
     let round = if repeats { at / recording.end() } else { 0 };
     let within = at - round * recording.end();

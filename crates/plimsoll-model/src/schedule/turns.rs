@@ -5,8 +5,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::plan::BatchSchedule;
 
-/// Returns the batch numbers 0 to `of` - 1 in the order of one round, shuffled (Fisher and Yates) from the seed and
-/// the round alone.
+/// Returns the batch numbers 0 to `of` - 1 in the order of one round. The shuffle (Fisher and Yates) depends only on
+/// the seed and the round.
 pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(round);
@@ -18,12 +18,12 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
     order
 }
 
-/// Maps the numbers of one load's own arrivals, from 0, to those of the schedule that it shares, and back.
+/// Maps the numbers of one load's arrivals, from 0, to their numbers in the shared schedule, and back.
 #[derive(Clone, Debug)]
 pub(super) struct BlockAssignment {
     batches: BatchSchedule,
     round: u64,
-    /// The positions of the load's own batches within that round, ascending.
+    /// The positions of the load's batches within `round`, ascending.
     batch_positions: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ impl BlockAssignment {
         u64::from(self.batches.calls)
     }
 
-    /// Returns the number of arrivals of a round that belong to the load.
+    /// Returns how many arrivals of a round belong to the load.
     fn own_per_round(&self) -> u64 {
         self.calls() * u64::from(self.batches.share)
     }
@@ -80,7 +80,7 @@ impl BlockAssignment {
         self.calls() * u64::from(self.batches.of)
     }
 
-    /// Returns the number in the schedule of arrival `own` of the load.
+    /// Returns the number in the shared schedule of the load's arrival `own`.
     #[inline]
     pub(super) fn shared(&mut self, own: u64) -> u64 {
         let calls = self.calls();
@@ -92,7 +92,8 @@ impl BlockAssignment {
             .saturating_add(place * calls + within % calls)
     }
 
-    /// Returns the load's own number of arrival `shared` of the schedule; `None`: it belongs to another load.
+    /// Returns the load's number of arrival `shared` of the shared schedule; `None`: the arrival belongs to another
+    /// load.
     pub(super) fn own(&mut self, shared: u64) -> Option<u64> {
         let calls = self.calls();
         let (round, within) = (shared / self.per_round(), shared % self.per_round());

@@ -1,14 +1,14 @@
-//! Rates that trials have shown to meet the objectives, or not to meet them.
+//! The rates between which the load line lies, according to trials that met the objectives and trials that missed them.
 //!
-//! A trial stops counting when a longer one, at its rate or below, shows that it was too short to reveal a failure. A
-//! generator-limited trial says nothing about the target; a rate at which such trials outnumber the others is the
-//! upper end of the search, and marked as the generator's limit.
+//! A trial no longer counts once a longer trial, at its rate or below, has failed: the shorter one was too short to
+//! reveal the failure. A generator-limited trial says nothing about the target; a rate at which such trials outnumber
+//! the others is the upper end of the search, and marked as the generator's limit.
 
 use super::{Trial, TrialPurpose, TrialVerdict};
 
-/// Trials that must agree on the generator's limit: a single one may be a hiccup.
+/// Number of generator-limited trials that show the generator's limit; a single one may be a hiccup.
 const GENERATOR_TRIALS: usize = 2;
-/// Factor by which a trial must be longer to overrule another.
+/// A trial overrules another only if it is longer by at least this factor.
 const MIN_LENGTH_RATIO: f64 = 1.5;
 
 impl TrialVerdict {
@@ -22,7 +22,7 @@ impl TrialVerdict {
     }
 }
 
-/// Returns whether `rate` is beyond the generator.
+/// Returns whether the generator can't reach `rate`.
 pub(super) fn is_beyond_generator(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
         trials
@@ -47,7 +47,7 @@ pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
 pub(super) struct RateBounds {
     /// The highest rate that met the objectives in a trial that counts.
     pub(super) lower: Option<f64>,
-    /// The lowest rate that did not meet them, or that the generator can't make.
+    /// The lowest rate that did not meet the objectives, or that the generator can't reach.
     pub(super) upper: Option<f64>,
 }
 
@@ -68,9 +68,9 @@ pub(super) fn bounds(trials: &[Trial]) -> RateBounds {
     }
 }
 
-/// Returns whether a rate is given up: most of the longest trials at it failed.
+/// Returns whether a rate is ruled out, because most of the longest trials at this rate failed.
 pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
-    // A generator-limited trial does not overrule one of the target.
+    // Generator-limited trials say nothing about the target, so they are left out.
     let here = || {
         trials.iter().filter(|t| {
             t.rate_per_s == rate

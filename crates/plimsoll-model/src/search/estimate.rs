@@ -1,13 +1,14 @@
 //! Estimates where the load line lies: a probability for every rate, given the results of all trials.
 //!
-//! Each trial is weighted by its information. A verdict shows on which side of its rate the line is, blurred by the
-//! server's variation between trials and within the trial; the shorter the trial, the more (probabilistic bisection:
-//! Waeber, Frazier and Henderson 2013). A trial that measured the growth of the queue shows the throughput: a server
-//! that is never idle ends as many calls as it can, and the queue is a random walk reflected at zero (Harrison,
-//! *Brownian Motion and Stochastic Flow Systems*, 1.8).
+//! Each trial is weighted by its information. A verdict shows on which side of its rate the line is, with an
+//! uncertainty from the server's variation between trials and within the trial; the shorter the trial, the larger it is
+//! (probabilistic bisection: Waeber, Frazier and Henderson 2013). A trial that measured the growth of the queue shows
+//! the throughput: a server that is never idle completes calls at its capacity, and the queue is a random walk
+//! reflected at zero (Harrison, *Brownian Motion and Stochastic Flow Systems*, 1.8).
 //!
-//! The line is either the capacity, or objectives are missed below it; both stay possible until the trials decide. The
-//! variation between trials is unknown as well and is averaged over.
+//! Either the line is the capacity, or objectives are missed at a rate below the capacity. Both hypotheses are kept
+//! until trials decide between them. The variation between trials is also unknown, so the estimate averages over its
+//! possible values.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -15,12 +16,12 @@ use super::bounds::{is_beyond_generator, is_outlasted};
 use super::growth::{MAX_TOLERATED_GROWTH, critical};
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict};
 
-/// The number of rate ranges that are weighted at once, and the maximum number of passes that refine them where the
-/// weight is.
+/// The number of rate ranges (cells), and the maximum number of passes that make them narrower where their weight is
+/// high.
 const CELL_COUNT: usize = 128;
 const MAX_PASSES: usize = 5;
-/// The share of the cells that are placed where the line may be. [`CAPACITY_CELL_SHARE`] of them are placed where the
-/// capacity may be, and the others cover all rates.
+/// The share of the cells that are placed where the line may be. The share [`CAPACITY_CELL_SHARE`] of the cells is
+/// placed where the capacity may be, and the remaining cells cover all rates.
 const LINE_CELL_SHARE: f64 = 0.5;
 /// Cells are narrow enough when none has more of the total weight than this.
 const MAX_CELL_WEIGHT: f64 = 0.03;
@@ -28,25 +29,25 @@ const CAPACITY_CELL_SHARE: f64 = 0.25;
 /// Assumed standard deviations of the target between trials, in multiples of the precision, each with its prior
 /// probability where throughput is measured. Otherwise all are equally probable.
 const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
-/// A probability that makes no difference.
+/// A probability that is too low to make a difference.
 const NEGLIGIBLE_PROBABILITY: f64 = 1e-7;
 /// Probability that a trial is uninformative because the machine hiccuped.
 const HICCUP_PROBABILITY: f64 = 0.005;
-/// The prior probability that the line is the capacity, and the same where no rate missed the objectives and only
-/// queues grew.
+/// The prior probability that the line is the capacity, and the same probability if no trial missed the objectives and
+/// only queues grew.
 const CAPACITY_PRIOR: f64 = 0.6;
 const ONLY_GREW_PRIOR: f64 = 0.97;
 /// Highest capacity that is considered, in multiples of a line below it.
 const HIGHEST_CAPACITY: f64 = 4.0;
-/// Above this multiple of its throughput an overloaded server may carry less than its capacity: such a trial is a hint
-/// where to look, not a measurement.
+/// At more than this multiple of its throughput, an overloaded server may carry less than its capacity, so a trial only
+/// hints at the capacity.
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
-/// How far an overloaded target's throughput may be below its capacity while objectives are still met, as a share.
+/// How far an overloaded target's throughput may be below its capacity, as a share, while objectives are still met.
 const OVERLOADED_DOUBT: f64 = 0.04;
-/// Growth below this many standard errors does not show a queue.
+/// Growth below this many standard errors is no sign of a queue.
 const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
 
-/// The information of one trial.
+/// The information from one trial.
 struct TrialEvidence {
     rate: f64,
     /// Whether the objectives were met; `None`: a longer trial contradicts the verdict.
@@ -60,7 +61,7 @@ struct TrialEvidence {
     first: f64,
     /// Variance of the throughput within the trial, relative to the rate.
     within: f64,
-    /// Factor of the standard deviation between trials, which averages out over the trial's length.
+    /// Factor by which the standard deviation between trials applies to this trial; it is lower for longer trials.
     spread_factor: f64,
 }
 
@@ -90,7 +91,7 @@ impl RateCell {
     }
 }
 
-/// The probability of each rate to be the load line.
+/// For each rate, the probability that it is the load line.
 pub(super) struct LoadLineEstimate {
     /// The cells in ascending order of rate; their weights add up to 1.
     cells: Vec<RateCell>,
@@ -103,12 +104,12 @@ pub(super) struct LoadLineEstimate {
 }
 
 impl LoadLineEstimate {
-    /// Estimates the line from `trials`; `None`: only one side of it has been seen.
+    /// Estimates the line from `trials`; `None`: all trials are on the same side of the line.
     pub(super) fn of(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
         LoadLineEstimate::from_trials(goal, trials, false)
     }
 
-    /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer ones contradict.
+    /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer trials contradict.
     pub(super) fn with_outlasted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
         LoadLineEstimate::from_trials(goal, trials, true)
     }
@@ -140,7 +141,7 @@ impl LoadLineEstimate {
             let heaviest = cells.iter().map(RateCell::line_weight).fold(0.0, f64::max);
             let fine =
                 heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line_weight).sum::<f64>();
-            // The first, coarse passes may have missed a peak.
+            // At least three passes, because the first, coarse passes may have missed a peak.
             if fine && pass > 2 {
                 break;
             }
@@ -161,7 +162,7 @@ impl LoadLineEstimate {
         })
     }
 
-    /// Returns the rate below which the line lies with this probability.
+    /// Returns the rate below which the line lies with probability `share`.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let mut sum = 0.0;
         for cell in &self.cells {
@@ -223,12 +224,12 @@ pub(super) struct TrialPrediction<'a> {
 }
 
 impl TrialPrediction<'_> {
-    /// Returns the probability that a trial at `rate` meets the objectives, and the probability that it does and the
-    /// line is within `near` of the rate, relative to the line.
+    /// Returns the probability that a trial at `rate` meets the objectives, and the probability that, in addition, the
+    /// rate is within `near` of the line, relative to the line.
     pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
         let normal = Normal::standard();
         let at = rate.ln();
-        // The lines at that distance from the rate.
+        // The lowest and the highest line (as logarithms) that are within `near` of the rate.
         let least = (rate / (1.0 + near)).ln();
         let most = (rate / (1.0 - near).max(f64::MIN_POSITIVE)).ln();
         let (mut passes, mut succeeds) = (0.0, 0.0);
@@ -252,7 +253,7 @@ impl TrialPrediction<'_> {
 /// Returns the variance of the throughput in a second, relative to its mean (the squared coefficient of variation of
 /// service times), from the trials in which the server was never idle.
 fn dispersion(trials: &[Trial]) -> f64 {
-    // Before there is data: the value of a server between constant and exponential service times.
+    // Before there is data, assume a value between those of constant and exponential service times.
     let (mut squares, mut degrees) = (0.5, 1.0);
     if trials.iter().all(|t| t.growth.is_none()) {
         return 0.0;
@@ -313,7 +314,7 @@ fn evidence(
     all
 }
 
-/// Returns the edges of as many cells, narrower where there is more weight.
+/// Returns the edges of the same number of new cells, which are narrower where there is more weight.
 fn refined_edges(cells: &[RateCell]) -> Vec<f64> {
     let sum = |of: fn(&RateCell) -> f64| cells.iter().map(of).sum::<f64>();
     let (line, carried, width) = (
@@ -372,8 +373,8 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
-        // The likelihood of the measured throughput for each rate as the capacity; then that of the verdicts for each
-        // rate as the line, if this is the capacity and if it is below.
+        // `carried`: the likelihood of the measured throughput if each rate is the capacity. The others: the likelihood
+        // of the verdicts if each rate is the line, and the line is the capacity or below it.
         let mut carried = vec![1.0_f64; grid.len()];
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];
@@ -390,13 +391,13 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
                 let room = if met { x - at } else { at - x } / blur;
                 let side = sure(normal.cdf(room));
                 as_below[i] *= side;
-                // Where the growth is known, it determines the capacity.
+                // Where the growth is known, it determines the capacity, so the verdict is not used.
                 if e.growth.is_none() || (!met && !e.grew) {
                     as_capacity[i] *= side;
                 }
             }
         }
-        // The capacity may be anywhere above the line.
+        // A line below the capacity: the capacity may be anywhere above the line.
         let mut above = 0.0;
         for (i, cell) in cells.iter_mut().enumerate().rev() {
             let carried = carried[i] * cell.width();
@@ -414,13 +415,13 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
     (cells, if total > 0.0 { spreads / total } else { 0.0 })
 }
 
-/// Returns the probability that a random walk that starts at `first`, with drift `drift` and deviation 1 and reflected
-/// at zero, is at most at `end`.
+/// Returns the probability that a random walk ends at `end` or below. The walk starts at `first`, has drift `drift` and
+/// standard deviation 1, and is reflected at zero.
 fn reflected_walk_cdf(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     normal.cdf(end - first - drift) - mirror_term(normal, first, end, drift)
 }
 
-/// Returns e^(2·drift·end) · Φ(−end − first − drift), whose factors alone would overflow.
+/// Returns e^(2·drift·end) · Φ(−end − first − drift), computed so that the first factor does not overflow.
 fn mirror_term(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     match end + first + drift {
         far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / SQRT_TWO_PI,
@@ -428,8 +429,9 @@ fn mirror_term(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     }
 }
 
-/// Returns the density of a reflected random walk with deviation `blur` from the first to the second value of `queue`;
-/// if the second is below `least`, the probability of ending below `least`. All values are relative to the rate.
+/// Returns the density with which a reflected random walk of standard deviation `blur` moves from the first to the
+/// second value of `queue`; if the second is below `least`, the probability of ending below `least`. All values are
+/// relative to the rate.
 fn walk_density(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
     let density = |z: f64| (-z * z / 2.0).exp() / SQRT_TWO_PI;
     let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);

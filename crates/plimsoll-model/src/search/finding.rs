@@ -6,13 +6,15 @@ use super::bounds::{bounds, is_beyond_generator, is_outlasted, is_rejected};
 use super::estimate::LoadLineEstimate;
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, width};
 
-/// The probability that the line lies in the reported interval: three standard deviations. The estimate ignores that
-/// rates are chosen by earlier results; with this value, 95 of 100 simulated searches cover their line.
+/// Probability of the reported interval in the estimate, which corresponds to three standard deviations. It is higher
+/// than 95 % because the estimate ignores that rates are chosen by earlier results; with this value, the interval
+/// contains the line in 95 of 100 simulated searches.
 const INTERVAL_PROBABILITY: f64 = 0.997;
-/// The margin on either side of the interval, as a share of the precision, for rounded rates and the assumed variance.
+/// Margin on either side of the interval, as a share of the precision. It covers rounded rates and the assumed
+/// variance.
 const INTERVAL_MARGIN: f64 = 0.3;
 
-/// What limits the load above the load line.
+/// The factor that limits the load above the load line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LimitingFactor {
@@ -25,7 +27,7 @@ pub enum LimitingFactor {
     ServerErrors,
     /// The backlog grows above the line: the target's capacity is reached.
     Queue,
-    /// The generator can't make more. The target's limit is unknown.
+    /// The generator can't reach a higher rate, so the target's limit is unknown.
     Generator {
         /// The reason, a sentence.
         reason: String,
@@ -50,28 +52,28 @@ pub struct Knee {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate did.
+    /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate was.
     pub line_per_s: Option<f64>,
     /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials; the interval
     /// covers at least the range from the line to the lowest higher rate that failed.
     pub low_per_s: Option<f64>,
     /// Upper end of that interval; `None`: no rate missed the objectives.
     pub high_per_s: Option<f64>,
-    /// The relative width of the interval from the line to the lowest rate that missed.
+    /// The relative width of the interval from the line to the lowest rate that missed the objectives.
     pub width: Option<f64>,
-    /// Whether a longer trial at the line met the objectives too, without a growing queue.
+    /// Whether a longer trial at the line also met the objectives, without a growing queue.
     pub confirmed: bool,
-    /// What limits the load above the line.
+    /// The factor that limits the load above the line.
     pub limit: LimitingFactor,
     /// The lowest rate at which the generator was the limit.
     pub generator_limit_per_s: Option<f64>,
-    /// Whether the budget ended before the precision was reached or the line confirmed.
+    /// Whether the budget was spent before the precision was reached and the line was confirmed.
     pub budget_spent: bool,
-    /// The knee of the curve; `None`: too few points, or no bend.
+    /// The knee of the curve of latency against rate; `None`: there are too few points, or the curve has no bend.
     pub knee: Option<Knee>,
 }
 
-/// Returns the result of `trials` as though the search had ended; a caller who stops early sets
+/// Returns the result of a search that ends after `trials`. A caller that stops the search early sets
 /// [`SearchResult::budget_spent`].
 pub fn finding(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
     found(goal, trials, LoadLineEstimate::of(goal, trials).as_ref())
@@ -92,14 +94,14 @@ pub(super) fn found(
     let generator_limit_per_s =
         lowest(&|t| t.verdict.is_generator_limited() && is_beyond_generator(trials, t.rate_per_s));
     let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_rejected(trials, t.rate_per_s));
-    // The lower of the two limits is the one that ends the line.
+    // The generator's limit only matters if it is below the lowest rate that failed.
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
     let failed_per_s = failed_per_s.filter(|_| generator_limit_per_s.is_none());
     let tail = (1.0 - INTERVAL_PROBABILITY) / 2.0;
     let room = |share: f64| (share - 0.5).signum() * goal.precision * INTERVAL_MARGIN;
     let quantile = |share| estimate.map(|e| e.quantile(share) * (1.0 + room(share)));
-    // Trials that longer ones contradict may have been right nevertheless.
+    // Trials that longer ones contradict may still have been right, so they extend the interval.
     let outlasted = trials
         .iter()
         .any(|t| t.verdict == TrialVerdict::Met && is_outlasted(trials, t));
@@ -128,8 +130,8 @@ pub(super) fn found(
     }
 }
 
-/// Returns the rate that is reported as the line, and whether it is confirmed: the highest that a confirmation met, or
-/// else the highest that met the objectives and is probably below the line.
+/// Returns the rate that is reported as the line, and whether it is confirmed. It is the highest rate that a
+/// confirmation met or, without one, the highest that met the objectives and is probably below the line.
 fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, bool) {
     let met = |purpose: TrialPurpose| {
         trials
@@ -190,8 +192,8 @@ fn limit(
     }
 }
 
-/// Returns the rate farthest below the chord of the curve of p99 against rate, both scaled to 0–1 (Satopää et al.
-/// 2011). `None`: too few points, or no bend.
+/// Finds the knee: the rate at which the curve of p99 against rate is farthest below its chord, with both axes scaled
+/// to 0–1 (Satopää et al. 2011). `None`: there are too few points, or the curve has no bend.
 fn knee(trials: &[Trial]) -> Option<Knee> {
     const MIN_KNEE_POINTS: usize = 5;
     const MIN_BEND: f64 = 0.2;

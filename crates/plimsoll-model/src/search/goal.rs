@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrialPurpose;
 
-/// What is searched for, and how carefully (RFC 9971 §4.6: search goal).
+/// The goal of a search: the range of rates, the precision, and the lengths of trials (RFC 9971 §4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchGoal {
     /// The first rate to try, in calls per second.
@@ -13,7 +13,7 @@ pub struct SearchGoal {
     pub least_per_s: f64,
     /// The highest rate that is tried, in calls per second.
     pub most_per_s: f64,
-    /// The relative width of the interval that suffices: 0.01 is 1 % (goal width).
+    /// The relative width at which the interval is narrow enough: 0.01 is 1 % (goal width).
     pub precision: f64,
     /// The length of a probing trial, seconds.
     pub probe_s: f64,
@@ -23,7 +23,8 @@ pub struct SearchGoal {
     pub trials: u32,
     /// The length of the trial that confirms the result, seconds.
     pub confirm_s: f64,
-    /// Minimum number of calls in a trial, as the objectives' percentiles require; it is lengthened where needed.
+    /// Minimum number of calls in a trial, which the objectives' percentiles require. Trials are lengthened to reach
+    /// it.
     pub least_calls: u64,
     /// Maximum time of all trials together, seconds.
     pub budget_s: f64,
@@ -55,7 +56,7 @@ impl Default for SearchGoal {
 pub struct GoalError {
     /// The name of the field without its unit.
     pub key: &'static str,
-    /// The problem, and what would be right.
+    /// The problem, and what would be valid.
     pub problem: String,
 }
 
@@ -63,7 +64,7 @@ impl SearchGoal {
     /// Checks the goal.
     ///
     /// # Errors
-    /// The first invalid field, and what would be right.
+    /// Returns the first invalid field, and what would be valid.
     pub fn check(&self) -> Result<(), GoalError> {
         let wrong = |key, problem: String| Err(GoalError { key, problem });
         for (key, seconds) in [

@@ -1,9 +1,10 @@
 //! Detects a backlog that grows during a trial: the trend of the calls in flight and due.
 //!
-//! Above its capacity a server's queue grows for as long as the load lasts, and short trials hide it from percentiles.
-//! By Little's law response times grow with the calls in flight, so the number of calls shows both. Its increments
-//! from second to second are independent while the server is never idle, and cancel each other out while it keeps up:
-//! so Student's t-test of their mean errs at most as often as it says ([`GROWTH_ERROR`]).
+//! Above its capacity, a server's queue grows for as long as the load lasts, but in short trials percentiles hardly
+//! show it. By Little's law, response times grow with the calls in flight, so the number of calls shows the growth of
+//! both. If the server is never idle, the increments of this number from second to second are independent; if the
+//! server keeps up, they cancel each other out. So Student's t-test of their mean errs at most as often as its level
+//! says ([`GROWTH_ERROR`]).
 
 use std::time::Duration;
 
@@ -14,18 +15,17 @@ use crate::run::IntervalRecord;
 
 /// Probability of mistaking a rate that the target just sustains for one above its capacity.
 pub const GROWTH_ERROR: f64 = 0.005;
-/// The same for trials of two or three seconds, which could show nothing otherwise.
+/// The same probability for trials of two or three seconds, which could not show any growth otherwise.
 const SHORT_TRIAL_GROWTH_ERROR: f64 = 0.02;
 /// Growth up to this share of the precision is tolerated and does not fail a trial.
 pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
-/// Minimum growth in calls; less may be an artefact of when the readings were taken.
+/// Minimum growth in calls; a lower value may be an artefact of when the readings were taken.
 const MIN_GROWN_CALLS: f64 = 3.0;
-/// With at most this many increments, their variance can't be estimated: they are assumed to vary like those of a
-/// server with exponential service times, and growth is significant beyond the next constant's number of standard
-/// deviations.
+/// With at most this many increments, their variance can't be estimated. It is assumed to be that of a server with
+/// exponential service times, and growth is significant above [`CLEAR_DEVIATIONS`] standard deviations.
 const MAX_SHORT_INCREMENTS: u32 = 3;
 const CLEAR_DEVIATIONS: f64 = 2.6;
-/// Readings are whole calls: the mean of increments has at least this error, in calls.
+/// Minimum error of the mean of increments, in calls, because readings are whole calls.
 const ROUNDING_ERROR: f64 = 0.5;
 
 /// The growth of the backlog over a trial.
@@ -35,9 +35,9 @@ pub struct BacklogGrowth {
     pub per_s: f64,
     /// The standard error of the growth, in calls per second.
     pub error_per_s: f64,
-    /// Increments that the estimate is based on, about a second each.
+    /// Number of increments from which the growth is estimated, about a second each.
     pub increments: u32,
-    /// Calls at the first reading.
+    /// Number of calls at the first reading.
     #[serde(default)]
     pub first: f64,
 }
@@ -50,7 +50,7 @@ impl BacklogGrowth {
         warmup: Duration,
         end: Duration,
     ) -> Option<BacklogGrowth> {
-        /// The tolerance of a reading's time, and the minimum distance between readings.
+        /// The tolerance for the time of a reading, and the minimum distance between readings.
         const READING_TOLERANCE: Duration = Duration::from_millis(50);
         const MIN_READING_DISTANCE_S: f64 = 0.5;
         let readings: Vec<(f64, f64)> = intervals
@@ -84,8 +84,8 @@ impl BacklogGrowth {
         })
     }
 
-    /// Returns whether the rate was above the target's capacity: its queue grew by more than `precision` (a share)
-    /// allows, with an error of [`GROWTH_ERROR`].
+    /// Returns whether the rate was above the target's capacity: the queue grew by more than `precision` (a share)
+    /// tolerates, with an error probability of [`GROWTH_ERROR`].
     pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
         let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
@@ -102,7 +102,7 @@ impl BacklogGrowth {
 }
 
 /// Returns how many standard errors above zero a growth of `n` increments must be to be significant. A queue never
-/// falls below zero, so it rises past a bound twice as often as an unrestricted walk (the reflection principle).
+/// falls below zero, so it exceeds a bound twice as often as an unrestricted walk (the reflection principle).
 pub(super) fn critical(n: f64) -> f64 {
     let error = if n <= f64::from(MAX_SHORT_INCREMENTS) {
         SHORT_TRIAL_GROWTH_ERROR

@@ -1,4 +1,4 @@
-//! `search.json`: a search with its trials, beside their run directories.
+//! `search.json`: a search with its trials. The trials' run directories are next to the file.
 
 use std::path::Path;
 
@@ -55,14 +55,14 @@ impl SearchRecord {
     /// Reads the search in `dir`.
     ///
     /// # Errors
-    /// When there is none, it was written in another version of the format, or its numbers contradict each other.
+    /// When there is no search, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<SearchRecord, RunError> {
         document::read_checked(&dir.join(FILE_NAME), |record: &SearchRecord| {
             check(&record.trials, record.finding.as_ref())
         })
     }
 
-    /// Returns whether `dir` holds a search.
+    /// Returns whether `dir` contains a search.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }

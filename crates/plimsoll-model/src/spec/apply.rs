@@ -16,19 +16,19 @@ pub(super) const NON_UTF8_HELP: &str = "not valid UTF-8, which a plan needs: use
 /// or `false`.
 ///
 /// # Errors
-/// Where a plan can't contain the value, such as a path that is not UTF-8.
+/// When a plan can't contain the value, such as a path that is not UTF-8.
 pub fn apply_typed<T: Serialize + DeserializeOwned>(
     name: &str,
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
     let whole = |e: &dyn Display| Problem::new(name, e.to_string());
-    // An earlier flag may have set a value that a plan can't contain; its key is named as well.
+    // Check the present values first, since an earlier flag may have set a value that a plan can't contain.
     keys(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
     for (key, value) in keys(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
-            // TOML can represent any remaining JSON value except integers above `i64::MAX`.
+            // Of the remaining JSON values, TOML can't represent only integers above `i64::MAX`.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
             let kept = toml::Value::try_from(&value)
                 .map_err(|_| Problem::new(format!("{name}.{key}"), too_large()))?;

@@ -12,7 +12,7 @@ pub(super) const ARRIVALS_TABLE_HELP: &str =
     "write one of { gamma = 0.25 } and { file = \"times.txt\" }";
 
 impl Problems {
-    /// Resolves the arrival model, and the stages with the warm-up first.
+    /// Resolves the arrival model and the stages, of which the warm-up comes first.
     pub(super) fn arrivals(
         &mut self,
         spec: &Spec,
@@ -54,7 +54,7 @@ impl Problems {
             );
             return (None, Vec::new());
         }
-        // Arriving users pause between their calls as well.
+        // Think time is also valid for arriving users, who pause between their calls.
         if load.clients.is_none() && load.think.is_some() && !users {
             self.add(
                 "load.think",
@@ -88,7 +88,7 @@ impl Problems {
                     None => self.add_steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
                 }
                 if let Some(length) = warmup {
-                    // A warm-up at rate 0 would have no effect.
+                    // Use the first rate above 0, because a warm-up at rate 0 would have no effect.
                     let mut rates = stages.iter().flat_map(|s| [s.rate_from, s.rate_to]);
                     let rate = rates.find(|rate| *rate > 0.0).unwrap_or(0.0);
                     stages.insert(0, warm_up(length, rate));
@@ -300,7 +300,7 @@ fn warm_up(length: Duration, rate: f64) -> LoadStage {
 fn open_loop_length(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
     let arrivals = match spacing {
         ArrivalSpacing::Constant | ArrivalSpacing::Recorded => calls as f64,
-        // Long enough that the count is missed only once in a billion runs; the load ends when it is reached.
+        // Long enough that only one run in a billion does not reach the number of calls, at which the load ends.
         ArrivalSpacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
         ArrivalSpacing::Gamma(shape) => longest_gaps(calls as f64, shape),
     };
@@ -310,10 +310,10 @@ fn open_loop_length(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration 
 /// Returns an upper bound of the sum of `gaps` gaps of a gamma distribution of mean 1, exceeded only once in a billion
 /// times.
 fn longest_gaps(gaps: f64, shape: f64) -> f64 {
-    // The negative natural logarithm of that probability, rounded up.
+    // The negative natural logarithm of one in a billion, rounded up.
     const NEG_LN_MISS_PROBABILITY: f64 = 21.0;
-    // The gap in which the run starts has at most the next higher shape, so the sum has at most this shape. The bound
-    // is Chernoff's for a gamma distribution.
+    // The gap in which the run starts has a shape that is higher by at most 1, so the sum has at most this shape. The
+    // bound is Chernoff's for a gamma distribution.
     let whole = gaps * shape + 1.0;
     (whole + (2.0 * whole * NEG_LN_MISS_PROBABILITY).sqrt() + NEG_LN_MISS_PROBABILITY) / shape
 }

@@ -50,7 +50,7 @@ impl CallSpec {
     /// Returns a call that consists of `section`.
     ///
     /// # Errors
-    /// Where a plan can't contain it, such as a path that is not UTF-8.
+    /// When a plan can't contain the section, such as a path that is not UTF-8.
     pub fn of<S: CallSection>(section: &S) -> Result<CallSpec, Problem> {
         let sections = [(S::SCHEMES.section, protocol::table_of(section)?)];
         Ok(CallSpec {
@@ -99,8 +99,8 @@ impl CallSpec {
         !given.any(|(protocol, _)| protocol.schedules_itself)
     }
 
-    /// Returns whether a warm-up is certain to end. Where a user makes several calls, all of them belong to the stage
-    /// in which it started, so those of a user from the warm-up might never be measured.
+    /// Returns whether a warm-up is certain to end. It is not where a user makes several calls: all of them belong to
+    /// the stage in which the user started, so a user from the warm-up might never make a measured call.
     pub fn can_leave_warmup(&self) -> bool {
         self.has_warmup() && self.calls_in_a_row().is_none_or(|calls| calls <= 1)
     }
@@ -116,7 +116,7 @@ impl CallSpec {
         given.find_map(|(protocol, section)| (protocol.calls_in_a_row)(section))
     }
 
-    /// Returns the section's name, and the deadline that it sets itself.
+    /// Returns the section's name, and the deadline that the section sets.
     pub fn deadline(&self) -> (&'static str, Option<OptionalPeriod>) {
         let name = self.section();
         let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
@@ -124,7 +124,7 @@ impl CallSpec {
         (name, own)
     }
 
-    /// Returns the wire format of the connections of `spec`, to which this call belongs.
+    /// Returns the wire format of this call's connections. `spec`: the spec to which the call belongs.
     pub fn wire(&self, spec: &Spec) -> WireFormat {
         let mut given = self.protocols();
         let first = given.next();
@@ -133,7 +133,7 @@ impl CallSpec {
         })
     }
 
-    /// Removes the deadline that a section sets itself.
+    /// Removes the deadline that the section sets.
     pub fn remove_deadline(&mut self) {
         for section in self.sections.values_mut() {
             section.remove("deadline");

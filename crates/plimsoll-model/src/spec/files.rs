@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use super::Spec;
 
 impl Spec {
-    /// Returns the files that determine what a call is, with their keys: two runs of a plan are comparable only if
-    /// these are equal. Import folders are not included, since what is imported is part of the calls' bytes; neither
-    /// are TLS keys and certificates, since each machine may have its own.
+    /// Returns the files that determine the calls, with their keys: two runs of a plan are comparable only if these
+    /// files are equal. Import folders are not included, since the imported definitions determine the calls' bytes,
+    /// which are compared. TLS keys and certificates are not included either, since each machine may have its own.
     pub fn data_files(&self) -> Vec<(String, PathBuf)> {
         let rows = self.rows.iter().filter_map(|rows| rows.file.clone());
         let rows = rows.map(|path| ("rows.file".to_owned(), path));

@@ -51,7 +51,7 @@ impl Spec {
     /// Returns the goal of a search with the objectives of `plan`, which starts at `start_per_s`.
     ///
     /// # Errors
-    /// The key of `[find]` with an invalid value, and what would be right.
+    /// Returns the key of `[find]` with an invalid value, and what would be valid.
     pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<SearchGoal, Problem> {
         let find = self.find.clone().unwrap_or_default();
         let defaults = SearchGoal::default();
@@ -71,7 +71,7 @@ impl Spec {
                     )
                 })?,
         };
-        // Where they are not set, the lengths of the other trials follow that of the main ones.
+        // The default lengths of the other trials are derived from `trial_s`.
         let trial_s = seconds(find.trial, defaults.trial_s);
         let goal = SearchGoal {
             start_per_s,
@@ -103,7 +103,7 @@ impl Spec {
     }
 }
 
-/// Returns how many calls quantile `p` needs, with a margin.
+/// Returns the number of calls that quantile `p` needs, with a margin.
 fn least_calls(p: f64) -> u64 {
     let least = first(1 << 40, |n| is_supported(n, p));
     least + least / 20 + 2

@@ -1,4 +1,4 @@
-//! Reads the keys of a section from its Rust type, so that they can't get out of step.
+//! Gets the keys of a section from its Rust type, so that the list of keys always matches the type.
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 

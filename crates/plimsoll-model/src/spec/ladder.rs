@@ -99,7 +99,7 @@ pub struct LadderSpec {
     pub axes: BTreeMap<String, Vec<Value>>,
 }
 
-/// Keys of `[ladder]` that have been renamed: the former name, which is still accepted, and the present one.
+/// Keys of `[ladder]` that have been renamed: the former name, which is still accepted, and the present name.
 const RENAMED_KEYS: [(&str, &str); 2] = [("turn", "batch"), ("left_out", "warmup_calls")];
 
 /// Returns the former keys in a plan's text, each with its present name, such as (`ladder.turn`, `ladder.batch`).
@@ -133,7 +133,7 @@ pub struct RungTable {
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
-    /// The name that the plan gives, or one made of the settings.
+    /// The rung's name in the plan, or one composed of its settings.
     pub name: String,
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
@@ -160,7 +160,7 @@ pub struct RungSpec {
     pub spec: Spec,
 }
 
-/// Maximum number of rungs: more would take hours, and their report would be too long to read.
+/// Maximum number of rungs: a ladder with more would take hours, and its report would be too long to read.
 const MAX_RUNGS: usize = 64;
 const NAMED_AXES: [&str; 13] = [
     "tls",
@@ -181,7 +181,7 @@ impl Spec {
     /// Returns the rungs of the plan's ladder, with the last axis varying fastest.
     ///
     /// # Errors
-    /// An unknown axis, or a value that its key does not accept.
+    /// When an axis is unknown, or its key does not accept a value.
     pub fn rungs(&self) -> Result<Vec<RungSpec>, Problem> {
         let ladder = self.ladder.clone().unwrap_or_default();
         let mut plain = self.clone();
@@ -222,7 +222,7 @@ impl Spec {
             }
             rungs = next;
         }
-        // Where only some rungs resume sessions, an objective about resumption applies to those alone.
+        // Where only some rungs resume sessions, remove an objective about resumption from the other rungs.
         if rungs.iter().any(|rung| rung.spec.resumes()) {
             for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes()) {
                 rung.spec
@@ -284,8 +284,8 @@ impl Spec {
 }
 
 impl RungSpec {
-    /// Returns one of the listed rungs. Its target is applied first, since it determines the security: a plaintext one
-    /// ignores the plan's `[tls]`.
+    /// Resolves one of the listed rungs. Its target is applied first, because it determines the security: with a
+    /// plaintext target, the plan's `[tls]` is ignored.
     fn resolve_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
@@ -314,7 +314,7 @@ impl RungSpec {
         Ok(rung)
     }
 
-    /// Returns the rung with its own keys of `[tls]` merged over the plan's.
+    /// Returns the rung with the keys `own` merged into the plan's `[tls]`.
     fn with_tls(&self, own: &Table) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         for (key, value) in own {
@@ -461,7 +461,7 @@ fn with_key(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// Returns the URL with the scheme of a TLS or of a plaintext target.
+/// Returns the URL with the scheme of a TLS target or a plaintext one.
 fn with_security(url: &str, secure: bool) -> String {
     match (section_of(url), scheme_of(url)) {
         (Some(_), Some((_, rest))) => {

@@ -11,7 +11,7 @@ use super::{Problem, Spec, read};
 pub struct LaneSpec {
     /// The key of the lane's table.
     pub name: String,
-    /// The lane's arrivals, relative to the sum of all weights.
+    /// The lane's share of the arrivals, relative to the sum of all weights.
     pub weight: u32,
     /// The plan merged with the lane's own keys.
     pub spec: Spec,
@@ -20,7 +20,7 @@ pub struct LaneSpec {
 /// Maximum sum of weights, which keeps a round of the schedule short.
 const MAX_WEIGHT: u32 = 10_000;
 
-/// Maximum number of lanes: each has a thread and connections of its own.
+/// Maximum number of lanes, since each lane has its own thread and connections.
 const MAX_LANES: usize = 16;
 
 /// Keys that all lanes share, because they share one schedule.
@@ -40,7 +40,7 @@ impl Spec {
     /// Returns the plan's lanes by name; empty where there are none.
     ///
     /// # Errors
-    /// An invalid lane, or one that the plan's load does not allow.
+    /// When a lane is invalid, or the plan's load does not allow lanes.
     pub fn lane_specs(&self) -> Result<Vec<LaneSpec>, Problem> {
         if self.lanes.is_empty() {
             return Ok(Vec::new());
@@ -118,7 +118,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
         ));
     }
     let mut merged = plan.clone();
-    // A lane of another protocol inherits nothing of the plan's call, and a plaintext one no TLS settings.
+    // A lane of another protocol inherits nothing from the plan's call, and a plaintext lane inherits no TLS settings.
     let protocols = |table: &Table| -> Vec<String> {
         let call = table.get("call").and_then(Value::as_table);
         call.map_or_else(Vec::new, |call| call.keys().cloned().collect())
@@ -158,7 +158,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     })
 }
 
-/// Merges `own` into `table`, nested tables key by key.
+/// Merges `own` into `table`. Nested tables are merged key by key.
 fn merge(table: &mut Table, own: Table) {
     for (key, value) in own {
         match (table.get_mut(&key), value) {

@@ -7,7 +7,7 @@ use super::{LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, objective}
 use crate::plan::{ArrivalModel, ConnectionReuse, InFlightLimit, LoadPlan, LoadStage, WhenFull};
 use crate::recording::Recording;
 
-/// Minimum lifetime of a connection, which takes about a millisecond to be made.
+/// Minimum lifetime of a connection; making a connection takes about a millisecond.
 const MIN_CONNECTION_LIFETIME: Duration = Duration::from_millis(10);
 /// Minimum size of a worker's read buffer, bytes.
 const MIN_READ_BUFFER_BYTES: u64 = 1 << 10;
@@ -31,7 +31,7 @@ impl Problems {
             &ConnectionReuse::ALL,
             ConnectionReuse::name,
         );
-        // Each user has as many connections as it needs.
+        // A user has as many connections as it needs.
         let connections = load.connections.unwrap_or(defaults.connections);
         self.check_counts(spec, reuse, connections);
         let deadline = self.deadline(spec);
@@ -100,7 +100,7 @@ impl Problems {
             resolve_interval,
             stall_timeout,
             retry: load.no_retry.map_or(defaults.retry, |no_retry| !no_retry),
-            // A call may take its full deadline.
+            // By default, a call may take its full deadline.
             drain: match (load.drain, stall_timeout) {
                 (Some(given), _) => Some(given.0),
                 (None, Some(_)) => None,
@@ -112,7 +112,7 @@ impl Problems {
             tick,
             read_buffer: read_buffer as usize,
             source_addresses,
-            // The ladder assigns batches once it knows the number of rungs.
+            // The remaining fields include `batches`, which the ladder sets once it knows the number of rungs.
             ..defaults
         })
     }
@@ -169,7 +169,7 @@ impl Problems {
         }
     }
 
-    /// Resolves the deadline of a call, which the load or the call's section sets.
+    /// Resolves the deadline of a call, which either the load or the call's section sets.
     fn deadline(&mut self, spec: &Spec) -> Option<Duration> {
         let load = &spec.load;
         let (section, call_deadline) = spec.call.deadline();
@@ -194,7 +194,7 @@ impl Problems {
         spec.deadline()
     }
 
-    /// Resolves the interval of bundled sends.
+    /// Resolves the interval at which due calls are sent together.
     fn tick(&mut self, spec: &Spec) -> Duration {
         let Some(tick) = spec.load.tick else {
             return Duration::ZERO;
@@ -310,7 +310,7 @@ impl Problems {
         }
     }
 
-    /// Resolves the precision to which the rate has to be known.
+    /// Resolves the precision of the rate at which the load stops.
     fn precision(&mut self, load: &LoadSpec) -> Option<f64> {
         let typed = load.precision.as_deref()?;
         let precision = objective::percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));

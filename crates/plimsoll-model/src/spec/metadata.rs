@@ -1,5 +1,5 @@
-//! Resolves metadata and header fields of a call. A value with template fields is checked for every row, so that no
-//! call has one that HTTP/2 can't carry.
+//! Resolves metadata and header fields of a call. A value with template fields is checked for every row, so that HTTP/2
+//! can carry the value of every call.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::template::{
 /// Minimum refresh interval; more frequent changes need another mechanism.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
-/// The first slot of metadata fields, distinct from those of messages.
+/// The first slot number of random fields in metadata; slots of messages have lower numbers.
 const FIRST_SLOT: u32 = 1 << 24;
 
 /// The rules for the names of a table of fields.
@@ -38,7 +38,7 @@ impl FieldNameRules {
 
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
-        // Servers would decode a value of this name as bytes.
+        // Servers of another protocol would decode the value of such a name as binary.
         let others = protocol::all().filter_map(|protocol| protocol.binary_names);
         let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
         others.next().map_or(Ok(()), |(_, problem)| Err(problem))
@@ -72,7 +72,7 @@ impl<'a> PlanRows<'a> {
 pub struct MetadataScope<'a> {
     /// The plan's rows.
     pub rows: PlanRows<'a>,
-    /// The names that earlier answers of a journey bind.
+    /// The names of values that earlier steps of a journey take from answers.
     pub taken: &'a [String],
 }
 
@@ -85,11 +85,11 @@ impl<'a> From<PlanRows<'a>> for MetadataScope<'a> {
 /// The resolved metadata of a call.
 #[derive(Clone, Debug, Default)]
 pub struct CallMetadata {
-    /// Entries that are the same for every call.
+    /// Entries whose values are the same for every call.
     pub constant: Vec<(String, String)>,
-    /// Entries that differ from call to call.
+    /// Entries whose values differ from call to call.
     pub varying: Vec<MetadataField>,
-    /// Whether a value refers to rows, even if invalidly.
+    /// Whether a value refers to rows, even if the reference is invalid.
     pub uses_rows: bool,
 }
 
@@ -111,21 +111,21 @@ impl CallMetadata {
 pub enum SharedValue {
     /// Constant throughout the run.
     Constant(String),
-    /// Refreshed while the run goes on.
+    /// Refreshed during the run.
     Live(LiveValue),
 }
 
 /// A parsed entry.
 #[derive(Default)]
 struct ParsedField {
-    /// Whether the entry refers to rows, even if invalidly.
+    /// Whether the entry refers to rows, even if the reference is invalid.
     uses_rows: bool,
     /// The field; `None`: a problem has been reported, or it needs rows that could not be read.
     field: Option<MetadataField>,
 }
 
 impl Problems {
-    /// Resolves the value at `key`, which is the same for all calls; the rules for names of fields do not apply.
+    /// Resolves the value at `key`, which is the same for all calls. The rules for field names are not applied.
     pub fn shared_value(
         &mut self,
         key: &str,
@@ -153,7 +153,8 @@ impl Problems {
                 metadata.uses_rows |= field.uses_rows;
                 fields.extend(field.field);
             }
-            // Constant fields are sent first: values of one name keep their order if they are all of one kind.
+            // Constant fields are sent before varying ones, so values of the same name keep their order only if all of
+            // them are constant, or none is.
             let constant = |field: &MetadataField| {
                 let text = field.template.constant()?;
                 Some((field.name.clone(), text.to_owned()))
@@ -276,7 +277,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
                 return Err("refresh: too short, use 1s or longer".to_owned());
             }
             let printed = surroundings.printed(command)?;
-            // The output may be secret and is not shown.
+            // The output may be secret, so messages don't contain it.
             let value = LiveValue::new(command, refresh, &printed);
             return value
                 .map(SharedValue::Live)
@@ -286,7 +287,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
     Ok(SharedValue::Constant(text))
 }
 
-/// Returns the value of Basic authentication for `USER:PASSWORD` (RFC 7617 §2). Problems do not show the password.
+/// Returns the value of Basic authentication for `USER:PASSWORD` (RFC 7617 §2). Messages do not contain the password.
 fn basic(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String> {
     let (user, typed) = pair
         .split_once(':')
@@ -314,8 +315,8 @@ fn basic(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String
     Ok(format!("Basic {encoded}"))
 }
 
-/// Parses a value. `is_typed`: it is literal text of the plan; otherwise it may be secret. `None`: it needs rows that
-/// could not be read.
+/// Parses a value. `is_typed`: the value is literal text of the plan; otherwise it may be secret. `None`: the value
+/// needs rows that could not be read.
 fn template(
     text: &str,
     is_typed: bool,
@@ -342,7 +343,7 @@ const UNPRINTABLE_FIELD: &str =
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
-/// Checks that `template` gives a valid value for every call. Values may be secret and are not shown.
+/// Checks that `template` gives a valid value for every call. Values may be secret, so messages don't contain them.
 fn check(
     names: &FieldNameRules,
     name: &str,
@@ -386,7 +387,7 @@ fn check(
     Ok(())
 }
 
-/// Checks the value with the columns of one row; an error names the column that is at fault, if any.
+/// Checks the value with the columns of one row. An error contains the column that causes it, if any.
 fn check_one<'a>(
     is_binary: bool,
     template: &Template,
@@ -419,7 +420,7 @@ fn check_one<'a>(
     if let Some(column) = columns.iter().find(|c| !is_ascii(&c.value(row))) {
         return bad(UNPRINTABLE_METADATA, Some(column));
     }
-    // Only blanks at the ends remain to be checked; those of a column show only in the whole value.
+    // Blanks at the ends can only be checked in the whole value, since a column's blanks may be in its middle.
     let mut whole = String::new();
     for part in template.parts() {
         match part {

@@ -11,7 +11,7 @@ use crate::units::{ByteSize, Period, Rate};
 
 const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, users_failed, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
-/// Times by their names in an objective, besides those of [`TimeMeasure`].
+/// Times by their names in an objective, in addition to the names of [`TimeMeasure`].
 const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
     ("response", TimeMetric::Response),
     ("service", TimeMetric::Service),
@@ -27,13 +27,13 @@ const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
     ("itl", TimeMetric::Measure(TimeMeasure::TokenGap)),
 ];
 
-/// An objective as a plan has it.
+/// An objective as it is written in a plan.
 pub(super) struct WrittenObjective<'a> {
-    /// The key of the table that holds it, such as `objective` or `steps.1.objective`.
+    /// The key of the objective's table, such as `objective` or `steps.1.objective`.
     table: String,
     metric: &'a str,
     limit: &'a str,
-    /// The name of the step that it is an objective of.
+    /// The name of the journey's step to which the objective applies; `None`: it applies to the whole load.
     step: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl WrittenObjective<'_> {
     /// Parses the objective.
     ///
     /// # Errors
-    /// An invalid metric or limit, or a metric that is not measured for each step.
+    /// When the metric or the limit is invalid, or the metric is not measured for each step.
     pub(super) fn parse(&self) -> Result<Objective, String> {
         let parsed = parse(self.metric, self.limit)?;
         let Some(step) = &self.step else {
@@ -96,7 +96,7 @@ impl WrittenObjective<'_> {
 /// Parses one entry of `[objective]`, whose key is like `p99`, `lag.p99`, `ttft.p99 at step 2`.
 ///
 /// # Errors
-/// An invalid metric or limit; the message says what would be right.
+/// When the metric or the limit is invalid; the message says what would be valid.
 pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let (metric, stage) = match metric.split_once(" at ") {
         Some((metric, stage)) => (metric.trim(), Some(stage.trim())),
@@ -116,7 +116,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         "client.memory" | "client memory" => Metric::Memory(LinkEnd::Client),
         "server.memory" | "server memory" => Metric::Memory(LinkEnd::Server),
         _ => {
-            // A blank in place of the dot is accepted.
+            // A blank is accepted in place of the dot.
             let words = match metric.split_once(' ') {
                 None => metric
                     .split_once('.')
@@ -143,7 +143,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
             ));
         }
     };
-    // "<=" is accepted: it is judged like "<", and shown as typed.
+    // "<=" is accepted, judged like "<", and shown as typed.
     let (or_equal, value) = match value.strip_prefix('=') {
         Some(value) => ("=", value.trim()),
         None => ("", value.trim()),
@@ -173,7 +173,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     })
 }
 
-/// Returns whether the text is a percentile such as `p99`, also where `.9` follows.
+/// Returns whether the text is a percentile such as `p99` or `p99.9`.
 fn is_percentile(text: &str) -> bool {
     text.strip_prefix('p')
         .is_some_and(|digits| digits.parse::<f64>().is_ok())
@@ -244,12 +244,12 @@ pub(super) fn percent(text: &str) -> Option<f64> {
         .map(|percent| percent / 100.0)
 }
 
-/// Parses a share. `of`: the whole that it refers to, and what would be right.
+/// Parses a share. `of`: for the message, the whole to which the share refers, and what would be valid.
 fn parse_share(text: &str, of: &str) -> Result<f64, String> {
     percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
-/// Returns why `call` never has what `metric` limits; `None`: it may have it.
+/// Returns why `metric` can't be measured for `call`; `None`: it can.
 fn lack_of(call: &CallPlan, metric: Metric) -> Option<&'static str> {
     match metric {
         Metric::FailedUsers if call.calls_in_a_row().is_none() => {

@@ -10,7 +10,7 @@ use crate::template;
 pub struct Problem {
     /// The key, with dots: `load.rate`. Empty: the file as a whole.
     pub key: String,
-    /// The problem and the remedy: a lower-case fragment.
+    /// The problem and its remedy, as a fragment that begins with a lower-case letter.
     pub message: String,
     /// Advice, where there is any.
     pub help: Option<String>,
@@ -19,7 +19,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates a problem without advice or place.
+    /// Creates a problem without advice or span.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem {
             key: key.into(),
@@ -51,7 +51,7 @@ impl std::error::Error for Problem {}
 /// Returns the value among `all` whose name is `typed`.
 ///
 /// # Errors
-/// Where none of `all` has this name.
+/// When none of `all` has this name.
 pub(super) fn one_of<T: Copy>(
     typed: &str,
     all: &[T],
@@ -76,7 +76,8 @@ impl Problems {
         self.0.push(Problem::new(key, message));
     }
 
-    /// Reports template fields in a text that is sent unchanged: the server would receive the characters `{{seq}}`.
+    /// Reports template fields in a text that is not a template, because the server would receive the characters
+    /// `{{seq}}`.
     pub fn refuse_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
         if let Some(field) = text.and_then(template::first_field) {
             let problem = "fields are not supported here, where every call has the same text";
@@ -84,7 +85,8 @@ impl Problems {
         }
     }
 
-    /// Returns the value among `all` whose name was typed; the first of `all` if none was typed, or an invalid name.
+    /// Returns the value in `all` with the typed name. Without a typed name, or if it is invalid (which is reported),
+    /// returns the first of `all`.
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: &str,
@@ -96,8 +98,7 @@ impl Problems {
         found.unwrap_or(all[0])
     }
 
-    /// Adds the problems among `checks` that apply; each check has a flag that says whether it applies, a key, and a
-    /// message.
+    /// Adds a problem for each of `checks` whose flag is set. A check consists of the flag, a key, and a message.
     pub(super) fn add_all<'a>(
         &mut self,
         checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,
@@ -113,7 +114,7 @@ impl Problems {
     }
 }
 
-/// Rewords the parser's message about a string in place of a list.
+/// Replaces the parser's message about a string that should be a list.
 pub(super) fn reword(message: &str) -> String {
     let text = message
         .strip_prefix("invalid type: string ")

@@ -1,7 +1,7 @@
-//! What a protocol adds to plans: its section, its URL schemes, and its calls.
+//! The interface by which a protocol extends plans: its section, its URL schemes, and its calls.
 //!
-//! The model itself knows no protocol: a program registers those that it supports before it reads the first plan. Here
-//! a section is a table whose type only its protocol knows.
+//! This crate contains no protocols: a program registers those that it supports before it reads the first plan. In this
+//! module, a section is a table whose type only its protocol knows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
 /// The URL schemes of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlSchemes {
-    /// The section of a plan that defines the call: `call.SECTION`. It names the protocol.
+    /// The section of a plan that defines the call: `call.SECTION`. It is also the protocol's name.
     pub section: &'static str,
     /// The scheme of plaintext targets.
     pub plain: &'static str,
     /// The scheme over TLS; `None`: there is none.
     pub secured: Option<&'static str>,
-    /// Other names of both schemes that describe the call better; they are kept as typed.
+    /// Alternative names for both schemes that describe the call better. URLs keep the name that was typed.
     pub aliases: Option<(&'static str, &'static str)>,
     /// The end of the help text about these schemes: `for SOFARPC`.
     pub purpose: &'static str,
-    /// Equivalent schemes of other tools, each with the one to use here.
+    /// Equivalent schemes of other tools, each with the scheme to use here.
     pub foreign_schemes: &'static [(&'static str, &'static str)],
     /// Default ports, plaintext and over TLS.
     pub ports: Option<(u16, u16)>,
@@ -41,7 +41,7 @@ pub struct UrlSchemes {
     pub with_path: bool,
 }
 
-/// Arrivals that a protocol schedules itself; `None`: there was a problem.
+/// Arrivals that a protocol schedules itself. The model is `None` if there was a problem, which has been reported.
 pub type OwnArrivals = (Option<ArrivalModel>, Vec<LoadStage>);
 
 /// A section of a plan, `[call.NAME]`, and its meaning.
@@ -50,7 +50,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     const SCHEMES: UrlSchemes;
     /// Whether the protocol schedules calls itself ([`CallSection::arrivals`]), so that rate and clients don't apply.
     const SCHEDULES_ITSELF: bool = false;
-    /// Whether each call may use a row of its own.
+    /// Whether calls may use rows.
     const SUPPORTS_ROWS: bool = false;
     /// Whether requests have header fields that can differ from call to call: [`Problems::traceparent`] adds one.
     const SUPPORTS_TRACEPARENT: bool = false;
@@ -62,13 +62,13 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     /// The resolved call.
     type Call: Call;
 
-    /// Returns the keys of a table inside the section, by its relative path; `None`: any.
+    /// Returns the keys of the table at this path within the section; `None`: any key is allowed.
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
         let _ = path;
         None
     }
 
-    /// Returns the files that determine what a call is, with their keys.
+    /// Returns the files that determine the calls, with their keys.
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
         Vec::new()
     }
@@ -78,7 +78,8 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         None
     }
 
-    /// Applies `change` to header fields in tables within the section, under names that tell them apart.
+    /// Applies `change` to header fields in nested tables of the section. The names that `change` receives are unique
+    /// in the section.
     fn change_other_fields(&mut self, _change: &dyn Fn(&str, &mut MetadataSpec)) {}
 
     /// Sets defaults of the load that this section implies.
@@ -95,13 +96,13 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         false
     }
 
-    /// Returns the wire format of the connections that its calls use.
+    /// Returns the wire format of the calls' connections.
     fn wire(&self, spec: &Spec) -> WireFormat {
         let _ = spec;
         WireFormat::Bytes
     }
 
-    /// Schedules the arrivals; called only if the protocol schedules itself.
+    /// Schedules the arrivals; called only if [`CallSection::SCHEDULES_ITSELF`].
     fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
         (None, Vec::new())
     }
@@ -114,8 +115,8 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         surroundings: &dyn ResolveContext,
     ) -> Option<Self::Call>;
 
-    /// Returns the section as a run of this version has it, where older versions used other words, or left defaults
-    /// out: so that plans can be compared.
+    /// Rewrites the section as this version writes it, so that plans of older versions, which used other words or left
+    /// out defaults, can be compared.
     #[must_use]
     fn canonical(self) -> Self {
         self
@@ -126,11 +127,11 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     fn filled_in(self, call: &Self::Call) -> Self;
 }
 
-/// Changes a field of a section, given its name and value.
+/// A function that changes a field of a section, given the field's name and value.
 pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
 
-/// A protocol as seen by plans: a [`CallSection`] with its type erased. A section that can't be parsed counts as
-/// absent, except in `check` and `resolve`, which report its problem.
+/// A protocol's [`CallSection`] with its type erased. A section that can't be parsed counts as absent, except in
+/// `check` and `resolve`, which report its problem.
 #[derive(Debug)]
 pub struct CallProtocol {
     /// [`CallSection::SCHEMES`].
@@ -151,7 +152,7 @@ pub struct CallProtocol {
     pub(super) binary_names: Option<(&'static str, &'static str)>,
     /// Parses the section and serialises it again; an error names the key of a value of the wrong type.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
-    /// Returns the section with its fields changed, if it has any.
+    /// Returns the section after changing its header fields, if it has any.
     pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
     /// [`CallSection::calls_in_a_row`].
     pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
@@ -259,7 +260,7 @@ pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Proble
 /// Serialises a section as the table of a plan.
 ///
 /// # Errors
-/// Where a plan can't contain it, such as a path that is not UTF-8.
+/// When a plan can't contain the section, such as a path that is not UTF-8.
 pub(super) fn table_of<S: CallSection>(section: &S) -> Result<Table, Problem> {
     let key = || format!("call.{}", S::SCHEMES.section);
     Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NON_UTF8_HELP))

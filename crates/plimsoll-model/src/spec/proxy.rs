@@ -6,7 +6,7 @@ use crate::plan::{ForwardProxy, ProxyCredentials, ProxyKind, Target};
 const PROXY_KEY: &str = "load.proxy";
 
 impl Problems {
-    /// Sets the proxy of the targets that are reached over TCP.
+    /// Sets the proxy of those targets that are reached over TCP.
     pub(super) fn proxy(
         &mut self,
         spec: &Spec,
@@ -35,13 +35,13 @@ impl Problems {
 /// variable holds `USER:PASSWORD`.
 ///
 /// # Errors
-/// What is wrong with it, and what would be right.
+/// Returns what is wrong with the proxy, and what would be valid.
 pub fn proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardProxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
         "http" => ProxyKind::Connect,
-        // The proxy resolves names in both cases.
+        // The schemes mean the same here, because the proxy always resolves the names.
         "socks5" | "socks5h" => ProxyKind::Socks5,
         "https" => {
             return Err(format!(
@@ -56,7 +56,7 @@ pub fn proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardPr
     };
     let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
         None => (None, rest.trim_end_matches('/')),
-        // The typed text may be a secret and is not repeated.
+        // The typed text may be secret, so messages don't repeat it.
         Some((who, address)) => {
             let name = who.strip_prefix('$').ok_or(
                 "a user and a password are secret: put USER:PASSWORD into a variable of the environment, and write $NAME@ before the host",

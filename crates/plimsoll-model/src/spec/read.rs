@@ -1,6 +1,6 @@
-//! Parses TOML text to a [`Spec`]; all unknown keys are reported before anything else.
+//! Parses TOML text to a [`Spec`]. Unknown keys are reported first, all at once.
 //!
-//! The known keys come from the types themselves, so keys and types can't get out of step.
+//! The known keys come from the types themselves, so keys and types always match.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::{
 /// Parses the text of a plan file.
 ///
 /// # Errors
-/// A syntax error alone; otherwise all unknown keys at once; otherwise the first value of a wrong type.
+/// Returns a syntax error, or else all unknown keys at once, or else the first value of a wrong type.
 pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     let document = DeTable::parse(text).map_err(|e| vec![from_toml(&e, None)])?;
     let mut problems = Vec::new();
@@ -41,7 +41,7 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     Ok(spec)
 }
 
-/// Sets the spans of `problems` to the places of their keys in the text.
+/// Sets the spans of `problems` to the positions of their keys in the text.
 pub fn set_spans(text: &str, problems: &mut [Problem]) {
     let Ok(document) = DeTable::parse(text) else {
         return;
@@ -125,7 +125,7 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
-        // A step has the keys of its protocol, which only its target or the plan's tells.
+        // A step has the keys of its protocol, which is not known here, so the keys of all protocols are accepted.
         STEPS_KEY => {
             let found = protocol::all().filter_map(|protocol| (protocol.keys_within)(path));
             let mut keys: Vec<&'static str> = Vec::new();
@@ -169,7 +169,7 @@ fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Probl
             };
             let mut problem = Problem::new(here, format!("unknown key {table}"));
             problem.help = Some(match suggest(name, known) {
-                // The load's length has another name than that of its steps.
+                // The length is `duration` in `[load]`, but `for` in its steps.
                 _ if path == "load.steps" && name == "duration" => "did you mean `for`?".to_owned(),
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => match section_with_key(name) {

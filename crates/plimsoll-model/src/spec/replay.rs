@@ -11,7 +11,7 @@ use crate::recording::{Recording, RecordingFormat, RecordingRequest};
 use crate::template::Rows;
 use crate::units::Period;
 
-/// The range of replay speeds.
+/// The valid range of replay speeds.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 
 impl LoadSpec {
@@ -99,7 +99,7 @@ impl Problems {
                 &RecordingFormat::ALL,
                 RecordingFormat::name,
             )),
-            // The key implies the format.
+            // `load.arrivals = { file = … }` implies the format.
             None if load.replay.is_none() => Some(RecordingFormat::Times),
             None => None,
         };
@@ -157,13 +157,13 @@ impl Problems {
         spec: &Spec,
         surroundings: &dyn ResolveContext,
     ) -> Option<Rows> {
-        // Problems of the request are reported when the load is resolved.
+        // Problems of the request are ignored here, because they are reported when the load is resolved.
         let request = Problems::default().recording_request(spec)?;
         let recording = surroundings.recording(&request).ok()?;
         recording.rows().map(Rows::recorded)
     }
 
-    /// Resolves the stages of a replay: a first part may be the warm-up.
+    /// Resolves the stages of a replay. The warm-up, if any, is the first part of the recorded time.
     pub(super) fn replay_stages(
         &mut self,
         load: &LoadSpec,
@@ -180,7 +180,7 @@ impl Problems {
         let measured = match (duration, load.calls) {
             (Some(duration), _) => duration,
             (None, _) if !repeats => all.saturating_sub(warmup),
-            // As many repetitions as contain that many calls, and one for the part that the warm-up uses.
+            // As many repetitions as contain this number of calls, and one more for the part that the warm-up uses.
             (None, Some(calls)) => {
                 let rounds = u32::try_from(calls / recording.count() + 2).unwrap_or(u32::MAX);
                 all.saturating_mul(rounds)
@@ -218,7 +218,7 @@ impl Problems {
             );
             self.add("load.calls", problem);
         }
-        // Every stage gets the recording's mean rate, with which reports compare.
+        // Every stage gets the recording's mean rate, with which reports compare the achieved rate.
         let rate = recording.count() as f64 / all.as_secs_f64();
         let stage = |warmup, name: &str, length| LoadStage {
             warmup,

@@ -18,14 +18,14 @@ use crate::redaction;
 #[cfg(test)]
 mod tests;
 
-/// The deadline of a call unless the plan sets one.
+/// Default deadline of a call.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 pub(super) const DEFAULT_SEED: u64 = 1;
 
 /// Resolves `spec`.
 ///
 /// # Errors
-/// All problems, each with its key; [`super::set_spans`] adds places.
+/// Returns all problems, each with its key. [`super::set_spans`] adds their positions in the file.
 pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();
@@ -87,8 +87,8 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     }
 }
 
-/// Applies the defaults of a load of users: each client is one user, unless a duration or a number of calls is given,
-/// and has one connection.
+/// Applies the defaults of a load of users: each client is one user with one connection, unless the plan has a duration
+/// or a number of calls.
 fn apply_user_defaults(spec: &mut Spec) {
     let Some(calls) = spec.call.calls_in_a_row() else {
         return;
@@ -178,7 +178,7 @@ impl Problems {
         }
     }
 
-    /// Reports a missing name for the server's certificate to be checked against.
+    /// Reports that there is no name against which the server's certificate could be checked.
     fn check_server_name(
         &mut self,
         tls: Option<&TlsPlan>,
@@ -275,7 +275,7 @@ impl Problems {
 }
 
 impl Problems {
-    /// Reports a sample that can't be kept.
+    /// Reports an invalid `span_sample`.
     fn span_sample(&mut self, spec: &Spec) {
         let Some(calls) = spec.span_sample.filter(|calls| *calls > 0) else {
             return;
@@ -295,7 +295,7 @@ impl Problems {
     }
 }
 
-/// Lists the sections of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
+/// Formats a list of the sections of those protocols for which `wanted` is true: `[call.a], [call.b] and [call.c]`.
 fn sections(wanted: impl Fn(&protocol::CallProtocol) -> bool) -> String {
     let all = protocol::all().filter(|protocol| wanted(protocol));
     let names: Vec<String> = all
@@ -312,11 +312,12 @@ pub fn is_printable(text: &str) -> bool {
     text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }
 
-/// Returns a target and whether it uses TLS: for a socket whose URL does not say so, the spec decides.
+/// Returns the target of `url` and whether it uses TLS. The URL of a Unix socket may leave that open; then the spec
+/// decides.
 pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
     let section = spec.call.given().into_iter().next();
     let (mut target, secured) = parse_target_for(section, url)?;
-    // The URL is only a name in reports; nothing is sent to it.
+    // The URL is only the target's name in reports, so its secrets can be replaced.
     target.url = redaction::with_variables(url);
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }

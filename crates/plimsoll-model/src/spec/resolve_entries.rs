@@ -1,5 +1,5 @@
-//! Addresses that replace those that a name resolves to: `NAME:PORT:ADDRESS,ADDRESS`, the syntax of curl's
-//! `--resolve`.
+//! Entries of `load.resolve`, which replace the addresses to which a name resolves. They have the syntax of curl's
+//! `--resolve`: `NAME:PORT:ADDRESS,ADDRESS`.
 
 use std::net::IpAddr;
 
@@ -58,10 +58,10 @@ fn read(text: &str) -> Result<ResolveEntry<'_>, String> {
     })
 }
 
-/// Sets the addresses of each of `targets` that `entries` contain.
+/// Sets the addresses of those `targets` for which there is an entry.
 ///
 /// # Errors
-/// Returns the number of an entry, and its problem: it is invalid, or names none of the targets.
+/// Returns the number of an entry that is invalid or applies to none of the targets, and its problem.
 pub fn give_addresses(
     entries: &[String],
     targets: &mut [&mut Target],

@@ -26,7 +26,7 @@ impl Problems {
         self.keep("rows.file", rows)
     }
 
-    /// Returns the settings by which values of calls are chosen.
+    /// Resolves the settings that determine the values of each call.
     pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
         let order = self.choice("rows.order", typed, &RowOrder::ALL, RowOrder::name);
@@ -45,9 +45,9 @@ impl Problems {
         }
     }
 
-    /// Checks that there are as many rows as calls, including the warm-up's, where each row is used only once.
+    /// Checks that there are enough rows for all calls, including the warm-up's, where each row is used only once.
     pub(super) fn check_row_count(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
-        // An arrival may be a user that makes several calls.
+        // An arrival may be a user who makes several calls.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));
         let Some(variation) = call.variation() else {
             return;

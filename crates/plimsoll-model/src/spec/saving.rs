@@ -1,4 +1,4 @@
-//! Writes a plan as the TOML of the run directory: every default written out, no secrets.
+//! Converts a plan to the TOML in the run directory, with every default and without secrets.
 
 use std::convert::Infallible;
 
@@ -15,14 +15,14 @@ use crate::recording::Recording;
 use crate::redaction::{self, is_secret_name};
 use crate::units::{ByteSize, Period};
 
-/// Returns the values that must not be written to the run directory, by the variables in which the plan there expects
-/// them.
+/// Returns the values that must not be written to the run directory, each with the environment variable from which the
+/// plan there reads it.
 pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     let (constant, varying) = plan.call.fields();
-    // Values are written as typed, since fields are parsed again when the plan is read.
+    // Escape braces again, since template fields are parsed again when the plan is read.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
-    // A command's output is computed again, so it has no text.
+    // The value of a command has no constant text, because the command runs again.
     let varying = varying.iter();
     let all: Vec<(&String, String)> = constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
@@ -42,14 +42,14 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the variable of one of several values of a name, numbered from 1.
+/// Returns the variable for value number `nth` (from 1) of several values with the same name.
 fn nth_variable(name: &str, nth: usize) -> String {
     format!("{}_{nth}", secret_variable(name))
 }
 
 impl Spec {
-    /// Returns this spec with every default of `plan` (which was resolved from it) written out, and secrets replaced
-    /// by environment variables: another version with other defaults repeats the same run.
+    /// Returns this spec with every default of `plan`, which was resolved from it, and with environment variables in
+    /// place of secrets. A version with other defaults can then repeat the same run.
     #[must_use]
     pub fn filled_in(&self, plan: &Plan) -> Spec {
         let mut spec = self.without_secrets();
@@ -86,12 +86,12 @@ impl Spec {
             ArrivalModel::Open(spacing) => {
                 load.arrivals = match spacing {
                     ArrivalSpacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
-                    // The file is named as it was typed.
+                    // Keep the path as it was typed.
                     ArrivalSpacing::Recorded => load.arrivals.take(),
                     named => Some(ArrivalsSpec::Named(named.name().to_owned())),
                 };
                 load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
-                // Arriving users pause as well; the plan keeps their think time with the calls.
+                // Arriving users may have a think time as well; the plan stores it with the calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }
             ArrivalModel::Closed { clients, think } => {
@@ -100,7 +100,7 @@ impl Spec {
             }
         }
         match plan.load.reuse {
-            // Each user has as many connections as it needs.
+            // A user has as many connections as it needs.
             ConnectionReuse::Always if plan.call.calls_in_a_row().is_some() => {
                 load.calls = plan.load.calls;
             }
@@ -111,7 +111,7 @@ impl Spec {
             ConnectionReuse::Never => load.reuse = Some("never".into()),
         }
         load.warmup = Some(Period(plan.load.warmup()));
-        // A stall timeout replaces a deadline that is not set.
+        // With a stall timeout, there is no deadline to write.
         if plan.load.stall_timeout.is_none() {
             load.deadline = Some(plan.load.deadline.into());
         }
@@ -169,13 +169,13 @@ impl Spec {
     /// Formats the spec as TOML.
     ///
     /// # Errors
-    /// Where a path is not UTF-8.
+    /// When a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, String> {
         super::steps::to_toml(self)
     }
 }
 
-/// Returns the typed settings completed by the defaults of `plan`, in the words of plans.
+/// Returns the typed settings with the defaults of `plan`, in the syntax of plan files.
 fn tls_spec(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
         pin: match &plan.trust {

@@ -1,4 +1,4 @@
-//! The spacing of open-loop arrivals as typed: a name, or a table of one key.
+//! The spacing of open-loop arrivals as typed: a name, or a table with one key.
 
 use std::fmt;
 use std::path::PathBuf;

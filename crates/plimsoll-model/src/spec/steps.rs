@@ -1,4 +1,5 @@
-//! `[[steps]]`: a journey's steps, which plans write at the top, and which belong to the section of their protocol.
+//! `[[steps]]`: a journey's steps. They are at the top level of a plan file, and are moved to the section of their
+//! protocol.
 
 use toml::{Table, Value};
 
@@ -7,16 +8,16 @@ use super::target::{path_of, section_of};
 use super::{Problem, Spec};
 use crate::redaction::{self, QuerySecrets};
 
-/// The key of the steps, at the top of a plan and within a section.
+/// The key of the steps, at the top level of a plan and within a section.
 pub(super) const STEPS_KEY: &str = "steps";
 
-/// The keys of a step whose values may have a query with secrets, in the order in which these are numbered.
+/// The keys of a step whose URLs may have secrets in their queries, in the order in which secrets are numbered.
 pub const URL_KEYS: [&str; 2] = ["path", "target"];
 
-/// Moves the steps of `spec` into the section of the protocol that makes them.
+/// Moves the steps of `spec` into the section of their protocol.
 ///
 /// # Errors
-/// When the call is not one that has steps.
+/// When the call's protocol has no steps.
 pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
     if spec.steps.is_empty() {
         return Ok(());
@@ -58,8 +59,8 @@ pub(super) fn all(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
     })
 }
 
-/// Replaces the secrets in the queries of a section's steps. Such a step keeps its name, which is made of the typed path
-/// where it has none of its own.
+/// Replaces the secrets in the queries of a section's steps. A changed step keeps its name: a name that is derived from
+/// the path is set explicitly.
 pub(super) fn hide_queries(section: &mut Table) {
     let mut secrets = QuerySecrets::default();
     let steps = section.get_mut(STEPS_KEY).and_then(Value::as_array_mut);
@@ -78,8 +79,8 @@ pub(super) fn hide_queries(section: &mut Table) {
     }
 }
 
-/// Returns the name of a step: its own, or the method and path of its request, without the secrets in its query, or the
-/// method of a service without the service.
+/// Returns the name of a step: the given name, or the method of a service without the service, or else method and path
+/// of the request without the secrets in its query.
 pub fn step_name(step: &Table) -> String {
     let text = |key: &str| step.get(key).and_then(Value::as_str);
     if let Some(name) = text("name") {
@@ -97,7 +98,7 @@ pub fn step_name(step: &Table) -> String {
     )
 }
 
-/// Returns the key of a problem as a plan writes it: `call.http.steps.1.path` is `steps.1.path`.
+/// Converts the key of a problem to its form in a plan file: `call.http.steps.1.path` becomes `steps.1.path`.
 pub(super) fn key_as_written(key: &str) -> String {
     let mut parts = key.splitn(4, '.');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -109,10 +110,10 @@ pub(super) fn key_as_written(key: &str) -> String {
     }
 }
 
-/// Formats a spec as TOML, with its steps at the top.
+/// Formats a spec as TOML, with its steps at the top level.
 ///
 /// # Errors
-/// Where a path is not UTF-8.
+/// When a path is not UTF-8.
 pub(super) fn to_toml(spec: &Spec) -> Result<String, String> {
     let mut spec = spec.clone();
     for section in spec.call.sections.values_mut() {

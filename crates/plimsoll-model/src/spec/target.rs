@@ -4,7 +4,7 @@ use super::protocol::{self, UrlSchemes};
 use crate::plan::{Target, UnixSocket};
 
 impl UrlSchemes {
-    /// Returns whether `scheme` is one with TLS; `None`: it is not one of these schemes.
+    /// Returns whether `scheme` is the one with TLS; `None`: it is neither of these schemes.
     fn uses_tls(&self, scheme: &str) -> Option<bool> {
         let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
         let secured = self.secured.is_some_and(is_it) || self.aliases.is_some_and(|a| is_it(a.1));
@@ -26,7 +26,7 @@ impl UrlSchemes {
 }
 
 impl Target {
-    /// Returns the target as in `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2).
+    /// Formats the target for `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2).
     pub fn authority(&self) -> String {
         let name = self.name();
         match (&self.socket, name.contains(':')) {
@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// Returns the host as peers know it: an IPv6 zone is valid on this machine alone (RFC 6874 §4).
+    /// Returns the host without its IPv6 zone, which is valid only on this machine (RFC 6874 §4).
     pub fn name(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
     }
@@ -46,7 +46,7 @@ fn all() -> impl Iterator<Item = &'static UrlSchemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
 
-/// Returns the schemes of all protocols; of protocols with the same schemes, only those of the first.
+/// Returns the schemes of all protocols, without duplicates.
 fn distinct_schemes() -> impl Iterator<Item = &'static UrlSchemes> {
     all().filter(|schemes| {
         let first = all().find(|other| other.plain == schemes.plain);
@@ -94,7 +94,7 @@ fn schemes_of(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
 const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
 /// Splits `unix:PATH` and `grpcs+unix:PATH`, and similar URLs, into the scheme before the `+`, if any, and the name of
-/// the socket; `None`: the URL is not of a socket.
+/// the socket; `None`: the URL is not that of a Unix socket.
 fn split_unix(url: &str) -> Option<(Option<&str>, &str)> {
     let (scheme, _) = url.split_once(':')?;
     let (before, kind) = match scheme.split_once('+') {
@@ -123,7 +123,7 @@ pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns whether a URL's scheme is one over TLS.
+/// Returns whether a URL's scheme uses TLS.
 pub(super) fn is_secured(url: &str) -> bool {
     let schemes = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
     schemes.is_some_and(|(_, secured)| secured)
@@ -134,7 +134,7 @@ pub fn section_of(url: &str) -> Option<&'static str> {
     Some(schemes_of(scheme_of(url)?.0)?.0.section)
 }
 
-/// Returns whether `section` of `call` belongs to a URL's scheme; every section does if there is none.
+/// Returns whether `section` of `call` belongs to a URL's scheme. Every section matches a URL without a known scheme.
 pub(super) fn goes_with(section: &str, url: &str) -> bool {
     let Some((scheme, _)) = scheme_of(url) else {
         return true;
@@ -148,8 +148,8 @@ pub(super) fn takes_path(section: &str) -> bool {
     all().any(|schemes| schemes.section == section && schemes.with_path)
 }
 
-/// Returns the schemes of the protocol of `url`, plaintext and over TLS; those of the default protocol if it names
-/// none.
+/// Returns the schemes of the protocol of `url`, plaintext and over TLS; those of the default protocol if the URL has
+/// no known scheme.
 pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     let scheme = scheme_of(url).map_or("", |(scheme, _)| scheme);
     let schemes =
@@ -173,7 +173,7 @@ pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
     known.unwrap_or(protocol::default_url_schemes())
 }
 
-/// Returns path and query of a URL, if they are part of the call.
+/// Returns the path and query of a URL, if they are part of the call.
 pub fn path_of(url: &str) -> Option<&str> {
     if let Some((_, socket)) = split_unix(url) {
         // The syntax is nginx's: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
@@ -185,10 +185,11 @@ pub fn path_of(url: &str) -> Option<&str> {
     schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
 }
 
-/// Parses `grpc://host:port` or `grpcs://host:port`, or the URL of another protocol; returns true if it uses TLS.
+/// Parses `grpc://host:port`, `grpcs://host:port`, or the URL of another protocol. Returns the target, and whether it
+/// uses TLS.
 ///
 /// # Errors
-/// What is wrong with the URL, and what would be right.
+/// Returns what is wrong with the URL, and what would be valid.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     parse_target_for(None, url)
 }
@@ -196,7 +197,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
 /// Like [`parse_target`], for a plan whose call is of `section`, if known.
 ///
 /// # Errors
-/// What is wrong with the URL, and what would be right.
+/// Returns what is wrong with the URL, and what would be valid.
 pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Target, bool), String> {
     if let Some((scheme, name)) = split_unix(url) {
         return unix_target(url, scheme, name);
@@ -307,7 +308,7 @@ fn without_userinfo(rest: &str) -> &str {
     rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..])
 }
 
-/// Returns the message for a URL with a user name or password, which is not repeated.
+/// Returns the message for a URL with a user name or password. The message does not repeat the URL.
 fn userinfo_message(schemes: &UrlSchemes) -> String {
     let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
@@ -326,7 +327,7 @@ fn userinfo_message(schemes: &UrlSchemes) -> String {
     )
 }
 
-/// Parses an address in brackets. Its zone is written `%25eth0` (RFC 6874) or, as people type it, `%eth0`.
+/// Parses an address in brackets. Its zone may be written `%25eth0` (RFC 6874) or, as people usually type it, `%eth0`.
 fn zoned(bracketed: &str) -> Result<String, String> {
     let Some((address, zone)) = bracketed.split_once('%') else {
         return Ok(bracketed.to_owned());
@@ -340,7 +341,8 @@ fn zoned(bracketed: &str) -> Result<String, String> {
     Ok(format!("{address}%{zone}"))
 }
 
-/// Returns a Unix socket as target. Requests name the host `localhost`; certificates are not checked against this name.
+/// Returns the target for a Unix socket. The host in requests is `localhost`, but certificates are not checked against
+/// this name.
 fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
     let secured = match scheme.map(|scheme| (scheme, schemes_of(scheme))) {
         None => false,

@@ -15,7 +15,8 @@ use crate::plan::{
 use crate::suggest::suggest;
 
 /// How the link is secured.
-// Keys without a flag here have one in every command that connects to a server, not only in commands that make a load.
+// Keys without a flag here have a flag that is defined for every command that connects to a server, including those
+// that generate no load.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "TLS", next_display_order = 1000)]
@@ -107,7 +108,7 @@ pub struct TlsSpec {
     pub key_log: Option<PathBuf>,
     /// When to check the server's certificate chain: `"each"` full handshake, or `"once"` a minute for all connections
     /// that are shown the same. Default each.
-    // Listed before --compressed-certificates.
+    // The flag is listed before --compressed-certificates.
     #[arg(
         help = "When to check the server's certificate chain: each full handshake, or once a minute for all connections that are shown the same [default: each]",
         long,
@@ -117,8 +118,8 @@ pub struct TlsSpec {
     pub chain: Option<String>,
 }
 
-/// Returns the default versions to offer: those of the suites, or 1.3 alone if something is set that 1.2 does not
-/// have.
+/// Returns the TLS versions to offer by default: those of the suites. Without suites, it is 1.3 alone if a setting
+/// requires 1.3, and otherwise all versions.
 fn default_versions(
     suites: Option<&[TlsSuite]>,
     groups: Option<&[KeyExchangeGroup]>,
@@ -132,32 +133,32 @@ fn default_versions(
     };
     let versions: Vec<_> = TlsVersion::ALL.into_iter().filter(is_wanted).collect();
     match versions.is_empty() {
-        // The suites are invalid, which is reported elsewhere.
+        // No suite was valid, which is reported elsewhere.
         true => vec![TlsVersion::V1_3],
         false => versions,
     }
 }
 
-/// Returns a cipher suite by its name, in any case.
+/// Returns the cipher suite with this name, ignoring case.
 ///
 /// # Errors
-/// The valid names.
+/// Returns the valid names if there is no such suite.
 pub fn suite_named(name: &str) -> Result<TlsSuite, String> {
     named(name, &TlsSuite::ALL, TlsSuite::name)
 }
 
-/// Returns a version of TLS by its number.
+/// Returns the TLS version with this number.
 ///
 /// # Errors
-/// The valid numbers.
+/// Returns the valid numbers if there is no such version.
 pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
     named(name, &TlsVersion::ALL, TlsVersion::name)
 }
 
-/// Returns a key-exchange group by its name, in any case.
+/// Returns the key-exchange group with this name, ignoring case.
 ///
 /// # Errors
-/// The valid names.
+/// Returns the valid names if there is no such group.
 pub fn group_named(name: &str) -> Result<KeyExchangeGroup, String> {
     named(name, &KeyExchangeGroup::ALL, KeyExchangeGroup::name)
 }
@@ -165,7 +166,7 @@ pub fn group_named(name: &str) -> Result<KeyExchangeGroup, String> {
 /// Resolves how the server's certificate is verified.
 ///
 /// # Errors
-/// More than one setting, or an invalid fingerprint.
+/// When more than one setting is given, or a fingerprint is invalid.
 pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     let insecure = spec.insecure == Some(true);
     let mut problems = Vec::new();
@@ -327,10 +328,10 @@ impl Problems {
     }
 
     fn check_plaintext_settings(&mut self, spec: Option<&TlsSpec>) {
-        // A key log is allowed here: SSLKEYLOGFILE may be set for all programs.
+        // A key log is allowed without TLS, because SSLKEYLOGFILE may be set for all programs.
         let keys: Vec<String> = match spec.map(toml::Table::try_from) {
             None => return,
-            // A file name is not UTF-8.
+            // Serialisation fails only if a file name is not UTF-8.
             Some(Err(_)) => vec!["tls".to_owned()],
             Some(Ok(table)) => {
                 let keys = table.into_iter().map(|(key, _)| key);
@@ -380,7 +381,7 @@ impl Problems {
         }
     }
 
-    /// Resolves the share of new connections that make a full handshake, where others resume sessions.
+    /// Resolves the share of new connections that make a full handshake while the others resume sessions.
     fn full_share(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
         let typed = typed?;
         let share = objective::percent(typed.trim());
@@ -399,7 +400,7 @@ impl Problems {
         share
     }
 
-    /// Returns values by their names, ignoring case.
+    /// Resolves the values with the typed names, ignoring case.
     fn named<T>(
         &mut self,
         key: &str,

@@ -1,4 +1,4 @@
-//! `[watch]`: the server process whose CPU and memory are read, and what is sampled for a profile.
+//! `[watch]`: the server process whose CPU and memory are read, and the settings of CPU profiling.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub struct WatchSpec {
 }
 
 impl WatchSpec {
-    /// Resolves what a plan says; reports contradictions.
+    /// Resolves the process to watch, and reports contradictions.
     pub(super) fn resolve(watch: Option<&WatchSpec>, problems: &mut Problems) -> WatchedProcess {
         let Some(watch) = watch else {
             return WatchedProcess::default();
@@ -75,7 +75,7 @@ impl WatchSpec {
         }
     }
 
-    /// Resolves what is sampled; `None`: nothing. Reports contradictions.
+    /// Resolves what is sampled for a profile, and reports contradictions. `None`: nothing is sampled.
     pub(super) fn resolve_profile(
         watch: Option<&WatchSpec>,
         problems: &mut Problems,
@@ -132,7 +132,7 @@ impl WatchSpec {
         })
     }
 
-    /// Returns these settings of the profile for another process; `None`: nothing is watched.
+    /// Returns the same profile settings for the process `pid`; `None`: no process is watched.
     #[must_use]
     pub fn with_process(&self, pid: Option<u32>) -> WatchSpec {
         WatchSpec {
@@ -144,19 +144,19 @@ impl WatchSpec {
         }
     }
 
-    /// Returns whether this says which process is watched.
+    /// Returns whether the settings select a process.
     pub fn names_process(&self) -> bool {
         self.pid.is_some() || self.port.is_some() || self.cgroup.is_some() || self.off.is_some()
     }
 
-    /// Returns what a saved plan says, so that a later run of it watches the same.
+    /// Returns the settings for a saved plan, with which a later run watches the same process as `plan`.
     pub(super) fn saved(plan: &Plan) -> WatchSpec {
         let mut watch = WatchSpec::default();
         match &plan.watch {
-            // The process is found by the socket again.
+            // The default finds the process by the target's socket.
             WatchedProcess::TargetPort | WatchedProcess::Started
                 if plan.target.socket.is_some() => {}
-            // A later run of this plan has not started the process itself.
+            // A later run of the saved plan does not start the process, so it finds the process by its port.
             WatchedProcess::TargetPort | WatchedProcess::Started => {
                 watch.port = Some(plan.target.port)
             }

@@ -1,16 +1,17 @@
-//! The autocorrelation of a series, and how much it widens the interval of the location.
+//! The factor by which autocorrelation of a series widens the confidence interval of its location.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
-/// Returns the factor by which an interval of the values' location is wider than one of as many independent values.
-/// Never below 1: negative correlation is ignored.
+/// Returns the factor by which an interval of the values' location is wider than that of the same number of independent
+/// values. The factor is at least 1: negative correlation is ignored.
 ///
-/// The factor is the long-run variance of the values' ranks (which are robust to outliers) over `lags` lags, the first
-/// half of which have full weight (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
-/// divided by their variance; and Student's t in place of the normal quantile, with the degrees of freedom of such an
-/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: the interval's error
-/// probability, both tails together.
+/// The factor has two parts. The first comes from the ratio of the long-run variance to the variance, both of the
+/// values' ranks, which are robust to outliers. The long-run variance is estimated over `lags` lags, the first half of
+/// which have full weight (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995). The second
+/// part replaces the normal quantile with Student's t, whose degrees of freedom are those of this estimate (Priestley,
+/// *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: the interval's error probability, both tails
+/// together.
 pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let n = values.len();
     if lags < 2 || n <= 2 * lags {

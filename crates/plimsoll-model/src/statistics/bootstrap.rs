@@ -3,9 +3,9 @@
 //! Calls of one second are correlated through the state of machine and target, so the seconds of a run are resampled
 //! rather than its calls: the block bootstrap (Künsch, *The jackknife and the bootstrap for general stationary
 //! observations*, 1989), with blocks of adjacent seconds that wrap around (Politis and Romano, *A circular
-//! block-resampling procedure*, 1992). Each stage is resampled separately. Intervals from so few blocks are too narrow,
-//! and are widened about the figure as Student's intervals are (Hesterberg, *What teachers should know about the
-//! bootstrap*, 2015).
+//! block-resampling procedure*, 1992). Each stage is resampled separately. Because the number of blocks is small, these
+//! intervals would be too narrow. They are widened as Student's intervals are (Hesterberg, *What teachers should know
+//! about the bootstrap*, 2015).
 //!
 //! For a percentile with few calls beyond it, the bootstrap is unreliable; its interval therefore includes that of
 //! [`confidence_ranks`], which assumes independent calls.
@@ -16,13 +16,13 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::quantile::{confidence_ranks, is_supported};
 
-/// Minimum number of seconds; fewer don't show how seconds vary.
+/// Minimum number of seconds; with fewer, the variation between seconds can't be estimated.
 pub const MIN_BLOCKS: usize = 10;
 
-/// Maximum number of blocks: seconds of a longer run are merged, which bounds the cost of intervals.
+/// Maximum number of blocks. Seconds of a longer run are merged, which bounds the cost of intervals.
 pub const MAX_BLOCKS: usize = 120;
 
-/// Maximum number of distinct times; more are merged with their neighbours.
+/// Maximum number of distinct times. If there are more, neighbouring times are merged.
 const MAX_VALUES: usize = 4_096;
 
 /// Number of resampled runs.
@@ -31,10 +31,10 @@ const RESAMPLES: usize = 400;
 /// The confidence level of intervals.
 const CONFIDENCE: f64 = 0.95;
 
-/// The times of calls of some seconds, ascending, each with its count.
+/// Times of calls, ascending, each with its count.
 pub type ValueCounts = Vec<(u64, u64)>;
 
-/// Merges both lists.
+/// Merges two lists and adds the counts of equal times.
 pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
     let mut all: ValueCounts = [a, b].concat();
     all.sort_unstable_by_key(|(value, _)| *value);
@@ -48,7 +48,7 @@ pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
     all
 }
 
-/// The seconds that each resampled run consists of.
+/// Resampled runs, each of which consists of seconds of the measured run.
 pub struct BootstrapResamples {
     /// How often each second occurs in each resampled run.
     weights: Vec<Vec<u32>>,
@@ -56,14 +56,14 @@ pub struct BootstrapResamples {
 }
 
 impl BootstrapResamples {
-    /// Resamples seconds of stages with these numbers of seconds, which are numbered consecutively. `None`: too few
-    /// seconds.
+    /// Draws resampled runs. `stages`: the number of seconds of each stage; all seconds are numbered consecutively.
+    /// `None`: there are too few seconds.
     pub fn of(stages: &[usize]) -> Option<BootstrapResamples> {
         let seconds: usize = stages.iter().sum();
         if seconds < MIN_BLOCKS {
             return None;
         }
-        // Stages that are too short to be resampled separately are resampled together.
+        // If a stage is too short to be resampled separately, all seconds are resampled together.
         let lengths = if stages.iter().any(|length| *length < MIN_BLOCKS) {
             vec![seconds]
         } else {
@@ -90,7 +90,8 @@ impl BootstrapResamples {
         })
     }
 
-    /// Returns the interval of a figure that is `estimate` in the run itself and `of` in a resampled one.
+    /// Returns the interval of a figure. `estimate`: its value in the measured run. `of`: computes its value in a
+    /// resampled run.
     fn interval(&self, estimate: f64, of: impl FnMut(&Vec<u32>) -> f64) -> [f64; 2] {
         let mut drawn: Vec<f64> = self.weights.iter().map(of).collect();
         drawn.sort_unstable_by(f64::total_cmp);
@@ -115,7 +116,7 @@ impl BootstrapResamples {
         let estimate = over.iter().sum::<f64>() / whole;
         let interval = self.interval(estimate, |weights| {
             let under = sum(weights, under);
-            // A resampled run without calls has no ratio, and counts like the run itself.
+            // A resampled run without calls has no ratio, so the ratio of the measured run is used.
             if under > 0.0 {
                 sum(weights, over) / under
             } else {
@@ -126,8 +127,8 @@ impl BootstrapResamples {
     }
 }
 
-/// Returns the factor by which the interval is wider than the resampled one: blocks make resampled runs vary less than
-/// real ones, and the variance is estimated from few blocks.
+/// Returns the factor by which intervals of resampled runs are widened: resampled runs vary less than real ones, and
+/// the variance is estimated from few blocks.
 fn widening(strata: &[Range<usize>]) -> f64 {
     let blocks = |stratum: &Range<usize>| stratum.len() as f64 / block_length(stratum.len()) as f64;
     let freedom: f64 = strata.iter().map(|stratum| blocks(stratum) - 1.0).sum();
@@ -138,12 +139,12 @@ fn widening(strata: &[Range<usize>]) -> f64 {
     uncertain * (fewest / (fewest - 1.0)).sqrt()
 }
 
-/// Returns how many adjacent seconds form a block: about the cube root of all.
+/// Returns how many adjacent seconds form a block: about the cube root of the number of all seconds.
 fn block_length(seconds: usize) -> usize {
     ((seconds as f64).cbrt().round() as usize).max(1)
 }
 
-/// Generates whole numbers from a seed (SplitMix64).
+/// A generator of random whole numbers (SplitMix64).
 struct BootstrapRng(u64);
 
 impl BootstrapRng {
@@ -155,7 +156,7 @@ impl BootstrapRng {
         ((u128::from(z ^ (z >> 31)) * below as u128) >> 64) as usize
     }
 
-    /// Resamples a stratum's seconds into `weights`, as many as it has.
+    /// Draws as many seconds of a stratum as it has, and counts them in `weights`.
     fn draw(&mut self, stratum: &Range<usize>, weights: &mut [u32]) {
         let (seconds, length) = (stratum.len(), block_length(stratum.len()));
         let mut left = seconds;
@@ -172,9 +173,9 @@ impl BootstrapRng {
 /// The times of a run's calls, by second.
 pub struct TimesBySecond {
     values: Vec<u64>,
-    /// For each second, how many calls took at most each value.
+    /// For each second, the number of calls that took at most each of `values`.
     counts_up_to: Vec<Vec<u32>>,
-    /// The number of calls and the sum of their times, for each second.
+    /// The number of calls and the sum of their times, for each second, in two lists.
     counts: Vec<f64>,
     sums: Vec<f64>,
     all: u64,
@@ -225,7 +226,7 @@ impl TimesBySecond {
         resamples.ratio(&self.sums, &self.counts)
     }
 
-    /// Returns the sampling interval of quantile `p` (0–1); `None` where there are too few calls.
+    /// Returns the sampling interval of quantile `p` (0–1); `None`: there are too few calls.
     pub fn quantile(&self, p: f64, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
         if !is_supported(self.all, p) {
             return None;
@@ -243,7 +244,7 @@ impl TimesBySecond {
     fn at_share(&self, p: f64, weights: &[u32]) -> f64 {
         let weighed = weights.iter().zip(&self.counts);
         let all: f64 = weighed.map(|(weight, n)| f64::from(*weight) * n).sum();
-        // Corrects a product that rounding put just above a whole number.
+        // The factor corrects a product that floating-point rounding put just above a whole number.
         self.at_rank((p * all * (1.0 - 1e-12)).ceil().max(1.0), weights)
     }
 

@@ -1,50 +1,50 @@
-//! Finds the points at which a series of figures, one of each run, changes its level.
+//! Finds the points at which a series of figures, one figure per run, changes its level.
 //!
 //! The candidates are those of Hunter (Fleming et al., *Hunter: Using Change Point Detection to Hunt for Performance
 //! Regressions*, ICPE 2023), which Apache Otava continues: in windows of [`WINDOW_RUNS`] runs, each of which begins
-//! half a window after the last one or at the last candidate, the series is divided where the energy statistic of
+//! half a window after the previous one or at the last candidate, the series is divided where the energy statistic of
 //! E-divisive means is largest (Matteson and James, *A nonparametric approach for multiple change point analysis of
 //! multivariate data*, JASA 2014, with α = 1), as long as Student's t-test of both parts has a p-value of at most
-//! [`CANDIDATE_P`]. The second part ends where the statistic is largest, and not with the window as in Hunter, so that a
-//! change is found that is taken back later.
+//! [`CANDIDATE_P`]. Unlike in Hunter, the second part does not end with the window, but where the statistic is largest,
+//! so that a change is also found if it is reverted later.
 //!
-//! Two steps differ from Hunter's, because histories of load tests have outliers. The statistic is that of ranks (Deb and
-//! Sen, *Multivariate rank-based distribution-free nonparametric testing*, JASA 2023), so that one disturbed run weighs
-//! no more than any other one. And the candidates are judged by the permutation test of Matteson and James, where Hunter
-//! has a t-test: the runs of the two neighbouring segments are shuffled, and the best place of each shuffled series is
-//! compared with the candidate. A t-test disregards that the place was chosen as the best one. As in Hunter, the weakest
-//! candidate is removed until all are significant, because each removal changes the segments of its neighbours. Those that
-//! remain are moved by some runs to where the figures themselves change most.
+//! Two steps differ from Hunter's, because histories of load tests have outliers. The statistic is that of ranks (Deb
+//! and Sen, *Multivariate rank-based distribution-free nonparametric testing*, JASA 2023), so that a disturbed run has
+//! no more weight than any other. And the candidates are judged by the permutation test of Matteson and James instead
+//! of Hunter's t-test: the runs of the two neighbouring segments are shuffled, and the best position in each shuffled
+//! series is compared with the candidate. A t-test would ignore that the position was chosen as the best one. As in
+//! Hunter, the weakest candidate is removed until all are significant, because each removal changes the segments of its
+//! neighbours. The remaining ones are moved by a few runs to where the figures themselves change most.
 //!
-//! [`FALSE_ALARMS`] holds for a series, however long it is: the permitted p-value is divided by the number of windows
-//! (Bonferroni). It requires that runs are interchangeable as long as nothing changes, whatever the distribution of
-//! their figures. Everything is deterministic: the shuffles have a fixed seed. The time is linear in the number of runs
-//! as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles a window.
+//! [`FALSE_ALARMS`] applies to the whole series, whatever its length: the permitted p-value is divided by the number of
+//! windows (Bonferroni). The only assumption is that runs are exchangeable as long as nothing changes; their figures
+//! may have any distribution. Everything is deterministic: the shuffles have a fixed seed. The time is linear in the
+//! number of runs as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles per window.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::rank::median_of;
 
-/// Number of runs in a window, and maximum number of runs on either side that judge a change.
+/// Number of runs in a window, and maximum number of runs on either side of a change by which it is judged.
 pub const WINDOW_RUNS: usize = 50;
 
-/// Minimum number of runs between two changes, and before the first and after the last one. With fewer, two runs that
-/// were disturbed would be a change.
+/// Minimum number of runs between two changes, and before the first and after the last one. With fewer, two disturbed
+/// runs would count as a change.
 pub const MIN_SEGMENT_RUNS: usize = 4;
 
-/// Maximum number of runs by which a change that was found is moved to its exact place.
+/// Maximum number of runs by which a change is moved to its exact position.
 const MAX_MOVED_RUNS: usize = 5;
 
-/// Maximum share of series without a change in which any is found (0–1).
+/// Maximum probability of finding a change in a series without one (0–1).
 pub const FALSE_ALARMS: f64 = 0.02;
 
 /// Maximum p-value of the t-test of a candidate's ranks.
 const CANDIDATE_P: f64 = 0.01;
 
-/// Minimum number of shuffles of a change that is found.
+/// Minimum number of shuffles for a change to be significant.
 const MIN_SHUFFLES: usize = 999;
 
-/// Number of shuffles for each window, which allows half of the permitted p-value to be reached.
+/// Number of shuffles per window: enough for p-values down to half of the permitted one.
 const SHUFFLES_PER_WINDOW: usize = 100;
 
 /// A change of a series.
@@ -52,19 +52,20 @@ const SHUFFLES_PER_WINDOW: usize = 100;
 pub struct ChangePoint {
     /// The index of the first value after the change.
     pub index: usize,
-    /// The index of the first value that judged the change, at most [`WINDOW_RUNS`] before it and not before the last
-    /// change.
+    /// The index of the first value by which the change was judged, at most [`WINDOW_RUNS`] before the change and not
+    /// before the previous change.
     pub first: usize,
-    /// The index after the last value that judged the change, likewise.
+    /// The index after the last value by which the change was judged, at most [`WINDOW_RUNS`] after the change and not
+    /// after the next change.
     pub end: usize,
-    /// The share of random orders of these values that have a place which looks as much like a change, times the number
-    /// of windows of the series; at most [`FALSE_ALARMS`].
+    /// The share of random orders of these values with a position that looks at least as much like a change, times the
+    /// number of windows of the series; at most [`FALSE_ALARMS`].
     pub p_value: f64,
 }
 
 /// Returns the changes of `values`, in order.
 ///
-/// No value may be infinite or NaN: such a series has no changes.
+/// A series with an infinite or NaN value is not analysed and has no changes.
 pub fn change_points(values: &[f64]) -> Vec<ChangePoint> {
     if values.iter().any(|value| !value.is_finite()) {
         return Vec::new();
@@ -74,13 +75,13 @@ pub fn change_points(values: &[f64]) -> Vec<ChangePoint> {
     confirmed(values, candidates, windows)
 }
 
-/// A place where a series may change.
+/// A position at which a series may change.
 #[derive(Clone, Copy, Debug)]
 struct CandidatePoint {
     index: usize,
-    /// The index after the last value that makes the place stand out.
+    /// The end of the values after the position for which the energy statistic is largest.
     end: usize,
-    /// The energy statistic of both sides.
+    /// The energy statistic of the values on both sides.
     energy: f64,
 }
 
@@ -100,7 +101,8 @@ fn candidates(values: &[f64]) -> Vec<usize> {
     found
 }
 
-/// Divides a window of ranks at the best place of all its parts, again and again, until that place is no candidate.
+/// Divides a window of ranks repeatedly, each time at the best position of all its parts, until the best position is
+/// not a candidate.
 fn divide(window: &[f64]) -> Vec<usize> {
     let whole = 0..window.len();
     let mut parts = vec![whole];
@@ -110,7 +112,7 @@ fn divide(window: &[f64]) -> Vec<usize> {
             let candidate = best_division(&window[part.clone()])?;
             Some((i, part.start, candidate))
         });
-        // The first of equal ones wins.
+        // The first of equal candidates is used.
         let best = best.reduce(|best, next| {
             if next.2.energy > best.2.energy {
                 next
@@ -131,11 +133,13 @@ fn divide(window: &[f64]) -> Vec<usize> {
     }
 }
 
-/// Returns where the energy statistic of what is before, and of some values after, is largest; `None`: too few values.
-/// The values after it may end before the part does, so that a change is found that is taken back later.
+/// Returns the position with the largest energy statistic of the values before it and of some values after it; `None`:
+/// there are too few values. The values after it may end before the part does, so that a change is also found if it is
+/// reverted later.
 fn best_division(part: &[f64]) -> Option<CandidatePoint> {
     let n = part.len();
-    // The sums of the distances within the values before each place, and from each place to the current end.
+    // For each position, the sum of distances within the values before it, and that within the values from it to the
+    // current end.
     let mut before = vec![0.0; n + 1];
     let mut after = vec![0.0; n + 1];
     let mut best: Option<CandidatePoint> = None;
@@ -161,7 +165,8 @@ fn best_division(part: &[f64]) -> Option<CandidatePoint> {
     best
 }
 
-/// Returns the energy statistic of two groups of these sizes, of the sums of distances within each and of all.
+/// Returns the energy statistic of two groups, given their sizes, the sums of distances within each group, and the sum
+/// of all distances.
 fn energy([n, m]: [usize; 2], [in_first, in_second]: [f64; 2], all: f64) -> f64 {
     let (n, m) = (n as f64, m as f64);
     let between = all - in_first - in_second;
@@ -188,8 +193,8 @@ fn t_test(a: &[f64], b: &[f64]) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf(difference / error))
 }
 
-/// Removes candidates that are too close to another one: overlapping windows may find the same change at two places.
-/// Of such a pair, the one that divides better what lies around both is kept.
+/// Removes candidates that are too close to another one, since overlapping windows may find the same change at two
+/// positions. Of each pair, the candidate that better divides the values around both is kept.
 fn without_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize> {
     let close = |found: &[usize]| {
         found
@@ -214,7 +219,7 @@ fn bounds(first: usize, index: usize, end: usize) -> (usize, usize) {
     (first, end.min(index + WINDOW_RUNS))
 }
 
-/// Removes the weakest candidate until all that remain are significant.
+/// Removes the weakest candidate repeatedly until all remaining ones are significant.
 fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<ChangePoint> {
     let judge = |first: usize, index: usize, end: usize| {
         let (first, end) = bounds(first, index, end);
@@ -261,9 +266,9 @@ fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<Chan
     }
 }
 
-/// Moves each change to the place within [`MAX_MOVED_RUNS`] where the values differ least from the medians of both sides
-/// (Bai, *Least absolute deviation estimation of a shift*, Econometric Theory 1995). Ranks alone can't tell a small
-/// value before a fall from those after it.
+/// Moves each change to the position within [`MAX_MOVED_RUNS`] where the values differ least from the medians of both
+/// sides (Bai, *Least absolute deviation estimation of a shift*, Econometric Theory 1995). Ranks alone can't
+/// distinguish a small value before a drop from the values after it.
 fn placed(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
     for i in 0..found.len() {
         let previous = i.checked_sub(1).map_or(0, |before| found[before].index);
@@ -288,13 +293,13 @@ fn placed(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
     found
 }
 
-/// Returns the sum of the distances of values to their median.
+/// Returns the sum of the distances between the values and their median.
 fn deviation(values: &[f64]) -> f64 {
     let median = median_of(values.to_vec()).unwrap_or(0.0);
     values.iter().map(|value| (value - median).abs()).sum()
 }
 
-/// Returns the probability that the best place of shuffled values is at least as good as `index` is in these, times
+/// Returns the probability that the best position in shuffled values is at least as good as `index` in `values`, times
 /// the number of windows. Shuffling ends once the p-value is clearly too large (Besag and Clifford, *Sequential Monte
 /// Carlo p-values*, 1991).
 fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
@@ -303,7 +308,7 @@ fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
         return 1.0;
     }
     let mut shuffle = ShuffledValues::of(&ranks(values));
-    // Sums of the same distances in another order differ in their last digits.
+    // The factor is a tolerance: sums of the same distances in another order differ in their last digits.
     let found = shuffle.energy_at(index) * (1.0 - 1e-9);
     if found <= 0.0 {
         return 1.0;
@@ -322,9 +327,9 @@ fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
     ((as_good + 1) as f64 / (shuffles + 1) as f64 * windows as f64).min(1.0)
 }
 
-/// Values in an order that is shuffled again and again.
+/// Values that are shuffled repeatedly.
 struct ShuffledValues {
-    /// Each value, with the sum of its distances to all others.
+    /// Each value, with the sum of its distances from all others.
     values: Vec<(f64, f64)>,
     order: Vec<f64>,
     all: f64,
@@ -348,7 +353,7 @@ impl ShuffledValues {
         }
     }
 
-    /// Shuffles the values (Fisher and Yates).
+    /// Shuffles the values once more (Fisher and Yates).
     fn again(&mut self) {
         for i in (1..self.values.len()).rev() {
             let other = self.below(i + 1);
@@ -368,7 +373,7 @@ impl ShuffledValues {
         ((u128::from(z ^ (z >> 31)) * below as u128) >> 64) as usize
     }
 
-    /// Calls `see` with each place that leaves enough values on both sides, and its energy statistic.
+    /// Calls `see` with each position that has enough values on both sides, and with its energy statistic.
     fn each_energy(&self, mut see: impl FnMut(usize, f64)) {
         let n = self.values.len();
         let (mut in_first, mut between) = (0.0, 0.0);
@@ -404,7 +409,8 @@ impl ShuffledValues {
     }
 }
 
-/// Returns the sum of the distances of `value` to `others`; in four sums, which the processor adds at once.
+/// Returns the sum of the distances between `value` and `others`. It is computed as four sums, which the processor can
+/// add in parallel.
 fn distances(value: f64, others: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let chunks = others.chunks_exact(4);

@@ -1,4 +1,4 @@
-//! The distribution of times: percentiles from 10 to 99, and counts in buckets with round bounds.
+//! The distribution of times: percentiles from 10 to 99, and counts in buckets whose bounds are round numbers.
 
 use super::quantile::quantile;
 use hdrhistogram::Histogram;
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 /// The percentiles that [`percentiles`] returns.
 pub const PERCENTS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
 
-/// Returns each of [`PERCENTS`] with its value; `None` where the sample is too small.
+/// Returns each of [`PERCENTS`] with its value; `None`: the sample is too small.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (u8, Option<u64>)> {
     PERCENTS
         .into_iter()
@@ -24,8 +24,9 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// Returns at most `most` buckets from the smallest value to the largest, of a width of 1, 2 or 5 times a power of
-/// ten; empty ones are included, so that the shape is preserved. Their counts add up to the histogram's.
+/// Returns at most `most` buckets from the smallest value to the largest. Their width is 1, 2 or 5 times a power of
+/// ten. Empty buckets are included, so that the shape of the distribution is preserved. The counts add up to the
+/// histogram's count.
 pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
     if histogram.is_empty() || most == 0 {
         return Vec::new();
@@ -46,7 +47,7 @@ pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
         })
         .collect();
     for value in histogram.iter_recorded() {
-        // A recorded value stands for all values up to it, within the histogram's resolution.
+        // Within the histogram's resolution, a recorded value represents all values up to it.
         let at = value.value_iterated_to().div_ceil(width).saturating_sub(1);
         let at = at.clamp(first, first + count - 1) - first;
         buckets[at as usize].count += value.count_at_value();

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Maximum number of pairs for the exact interval, whose time is cubic in it.
+/// Maximum number of pairs for the exact interval, which takes cubic time.
 const EXACT_PAIRS: usize = 60;
 
 /// A difference with its interval.
@@ -28,8 +28,8 @@ impl PairedDifference {
     }
 }
 
-/// Estimates the location of the differences of pairs, with an interval that misses the truth in at most `alpha` of
-/// cases. `None`: too few pairs for that, or a value is NaN.
+/// Estimates the location of the differences of pairs, with an interval that misses the true value with probability
+/// `alpha` at most. `None`: there are too few pairs, or a value is NaN.
 pub fn paired(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     if differences.iter().any(|d| !d.is_finite()) {
         return None;
@@ -48,16 +48,16 @@ pub fn paired(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     })
 }
 
-/// Returns the smallest number of pairs with which an interval of `alpha` exists.
+/// Returns the smallest number of pairs for which there is an interval with error probability `alpha`.
 pub fn fewest_pairs(alpha: f64) -> usize {
-    // Equal signs of all have a probability of 2 in 2ⁿ.
+    // The most extreme outcome, that all signs are equal, has a probability of 2 / 2ⁿ.
     (1..64)
         .find(|n| 2.0 / 2_f64.powi(*n) <= alpha)
         .map_or(64, |n| n as usize)
 }
 
-/// Returns how many of the smallest Walsh averages lie outside: the largest k with P(signed-rank sum ≤ k) ≤ `tail`;
-/// `None` where even k = 0 is too likely.
+/// Returns how many of the smallest Walsh averages lie outside the interval: the largest k with P(signed-rank sum ≤ k)
+/// ≤ `tail`. `None`: even k = 0 is too likely.
 fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
     if n == 0 {
         return None;

@@ -1,33 +1,33 @@
-//! Percentiles and their confidence by order statistics.
+//! Percentiles and their confidence intervals, from order statistics.
 //!
-//! The number of `n` independent values that lie below the `p` quantile is binomial (n, p), whatever the values'
-//! distribution; so the quantile lies between two of the sorted values with a known probability (David and Nagaraja,
-//! *Order Statistics*, 7.1).
+//! Of `n` independent values, the number below the quantile `p` has a binomial distribution (n, p), whatever the
+//! values' distribution is. So the quantile lies between two of the sorted values with a known probability (David and
+//! Nagaraja, *Order Statistics*, 7.1).
 
 use hdrhistogram::Histogram;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// The confidence that a percentile must have to be shown.
+/// Minimum confidence with which a sample must bound a percentile for it to be reported.
 pub const MIN_CONFIDENCE: f64 = 0.95;
 
 /// Returns whether a sample of `n` values supports quantile `p` (0–1).
 ///
-/// The rule: the sample must bound the quantile from both sides with 95 % confidence, that is, there must be a value
-/// beyond it with probability 97.5 % on either side: pⁿ ≤ 2.5 % and (1−p)ⁿ ≤ 2.5 %. So p50 needs 6 values, p90 36, p95
-/// 72, p99 368, p99.9 3,688 and p99.99 36,887.
+/// The sample must bound the quantile from both sides with 95 % confidence: on either side of the quantile, there must
+/// be a value with probability 97.5 %, that is, pⁿ ≤ 2.5 % and (1−p)ⁿ ≤ 2.5 %. So p50 needs 6 values, p90 36, p95 72,
+/// p99 368, p99.9 3,688 and p99.99 36,887.
 pub fn is_supported(n: u64, p: f64) -> bool {
     let tail = (1.0 - MIN_CONFIDENCE) / 2.0;
     let n = n as f64;
     p > 0.0 && p < 1.0 && n * p.ln() <= tail.ln() && n * (-p).ln_1p() <= tail.ln()
 }
 
-/// Returns the value at quantile `p` (0–1) of a histogram; `None` where the sample is too small ([`is_supported`]).
+/// Returns the value at quantile `p` (0–1) of a histogram; `None`: the sample is too small ([`is_supported`]).
 pub fn quantile(histogram: &Histogram<u64>, p: f64) -> Option<u64> {
     is_supported(histogram.len(), p).then(|| histogram.value_at_quantile(p))
 }
 
 /// Returns the 1-based ranks of the sorted values that enclose quantile `p` of `n` values with at least 95 %
-/// confidence; `None` where there are no such values.
+/// confidence; `None`: there are too few values.
 pub fn confidence_ranks(n: u64, p: f64) -> Option<(u64, u64)> {
     if !is_supported(n, p) {
         return None;
@@ -40,7 +40,7 @@ pub fn confidence_ranks(n: u64, p: f64) -> Option<(u64, u64)> {
     (lower >= 1 && upper <= n).then_some((lower, upper))
 }
 
-/// Returns the smallest `k` in 0..=n for which a monotonic condition holds.
+/// Returns the smallest `k` in 0..=n that satisfies a monotonic condition.
 pub(crate) fn first(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -56,8 +56,8 @@ pub(crate) fn first(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
 
 /// Returns a 95 % confidence interval of quantile `p` (0–1), as values of the histogram.
 ///
-/// It assumes independent values; calls of one run are correlated, so it is a lower bound of the true width. Runs are
-/// compared by [`super::rank`], not by this.
+/// It assumes independent values. Calls of one run are correlated, so their true interval is at least as wide. To
+/// compare runs, use [`super::rank`] instead.
 pub fn confidence_interval(histogram: &Histogram<u64>, p: f64) -> Option<(u64, u64)> {
     let n = histogram.len();
     let (lower, upper) = confidence_ranks(n, p)?;

@@ -5,14 +5,14 @@
 //! and tests over them would report noise as a difference. Small groups are computed exactly, ties included, by
 //! counting the ways in which the rank sum can arise; above [`EXACT_RUNS`] the normal approximation is used.
 //!
-//! When several statistics of the same runs are compared, one error in twenty is allowed for all of them together
+//! When several statistics of the same runs are compared, the error probability of 5 % applies to all of them together
 //! (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by the number of statistics, and the intervals are
 //! simultaneous.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
-/// Probability of reporting a difference of equal groups, over all statistics that are compared together.
+/// Probability of reporting a difference between equal groups, over all statistics that are compared together.
 pub const ALPHA: f64 = 0.05;
 
 /// Maximum size of both groups together for the exact test.
@@ -28,19 +28,19 @@ pub struct GroupDifference {
     /// Upper end of that interval.
     pub high: f64,
     /// Two-sided Mann–Whitney p-value, times the number of statistics compared together: an upper bound of the
-    /// probability that chance makes any of them differ this much.
+    /// probability that any of them differs this much by chance.
     pub p_value: f64,
 }
 
 impl GroupDifference {
-    /// Returns whether chance makes any of the statistics differ this much in at most 5 % of cases.
+    /// Returns whether the probability that any statistic differs this much by chance is at most 5 %.
     pub fn is_significant(&self) -> bool {
         self.p_value <= ALPHA
     }
 }
 
-/// Returns whether groups of these sizes can differ significantly in one of `together` statistics: whether the most
-/// extreme orders of all values are improbable enough.
+/// Returns whether groups of these sizes can differ significantly in one of `together` statistics, that is, whether the
+/// most extreme orders of all values are improbable enough.
 pub fn enough_values(n1: usize, n2: usize, together: usize) -> bool {
     // The number of orders is the binomial coefficient "n1 + n2 choose n1".
     let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
@@ -68,8 +68,8 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference>
         .collect();
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
-    // The interval reaches from the k-th smallest to the k-th largest pairwise difference; k is what `lower_tail`
-    // returns for half of the allowed error. `enough_values` makes sure that k ≥ 1 in the exact test.
+    // The interval extends from the k-th smallest to the k-th largest pairwise difference, where k is the result of
+    // `lower_tail` for half of the allowed error. `enough_values` ensures that k ≥ 1 in the exact test.
     let beyond =
         lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(GroupDifference {
@@ -109,13 +109,14 @@ fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (2.0 * below.min(above) / total).min(1.0)
 }
 
-/// Returns twice the mid-rank of every value, `a`'s first: integers in spite of ties.
+/// Returns twice the mid-rank of every value, those of `a` first. Doubled, mid-ranks are integers even if there are
+/// ties.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let ranks = Data::new([a, b].concat()).ranks(RankTieBreaker::Average);
     ranks.iter().map(|rank| (2.0 * rank) as usize).collect()
 }
 
-/// Returns, for every sum, the number of ways in which `size` of the ranks have that sum.
+/// Returns, for every sum, the number of ways to choose `size` of the ranks with this sum.
 fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; most + 1]; size + 1];
@@ -130,7 +131,7 @@ fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     ways.swap_remove(size)
 }
 
-/// Returns the normal approximation, with corrections for ties and continuity.
+/// Returns the p-value by the normal approximation, with corrections for ties and continuity.
 fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
     let (n1, n) = (size as f64, ranks.len() as f64);
     let n2 = n - n1;
@@ -145,8 +146,8 @@ fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
     (2.0 * Normal::standard().sf(distance / deviation)).min(1.0)
 }
 
-/// Returns the largest k for which P(U < k) ≤ `tail`, where U counts the pairs in which the first group's value is the
-/// larger.
+/// Returns the largest k for which P(U < k) ≤ `tail`, where U is the number of pairs in which the first group's value
+/// is larger.
 fn lower_tail(n1: usize, n2: usize, tail: f64) -> usize {
     if n1 + n2 > EXACT_RUNS {
         let (m, n) = (n1 as f64, n2 as f64);

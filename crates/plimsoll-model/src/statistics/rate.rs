@@ -1,16 +1,16 @@
-//! The uncertainty of a closed loop's rate: the confidence interval by batch means.
+//! The uncertainty of a closed loop's rate: its confidence interval, by the method of batch means.
 //!
-//! A batch is the count of one interval of a run, a second. Adjacent seconds are correlated and count for less than
-//! independent ones, according to their first autocorrelation; the interval is Student's. Law, *Simulation Modeling
-//! and Analysis*, 9.5.
+//! A batch is the number of calls in one interval of a run, which lasts a second. Adjacent seconds are correlated, so
+//! the interval, which is Student's, is widened according to their lag-1 autocorrelation (Law, *Simulation Modeling and
+//! Analysis*, 9.5).
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Minimum number of batches for estimating their variance.
 pub const MIN_BATCHES: usize = 10;
 
-/// Returns half the width of the 95 % confidence interval of the batches' mean, relative to the mean. `None`: too few
-/// batches, or a mean that is not a positive rate.
+/// Returns half the width of the 95 % confidence interval of the batches' mean, relative to the mean. `None`: there are
+/// too few batches, or the mean is not positive.
 pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let n = batches.len() as f64;
     if batches.len() < MIN_BATCHES {
@@ -20,7 +20,7 @@ pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let off = |b: &f64| b - mean;
     let squares: f64 = batches.iter().map(|b| off(b).powi(2)).sum();
     let neighbours: f64 = batches.windows(2).map(|w| off(&w[0]) * off(&w[1])).sum();
-    // Negative correlation, which would narrow the interval, is ignored.
+    // A negative correlation, which would narrow the interval, is ignored.
     let correlation = if squares > 0.0 {
         (neighbours / squares).clamp(0.0, 0.99)
     } else {

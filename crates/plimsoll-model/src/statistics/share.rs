@@ -3,8 +3,8 @@
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// Returns the 95 % confidence interval of a share (0 to 1) of which `hits` of `draws` were seen: Wilson's score
-/// interval for a binomial proportion. Without draws it is the whole range.
+/// Returns the 95 % confidence interval of a share (0 to 1), given `hits` in `draws`: Wilson's score interval for a
+/// binomial proportion. Without draws, it is the whole range.
 pub fn share_interval(hits: u64, draws: u64) -> [f64; 2] {
     if draws == 0 {
         return [0.0, 1.0];
@@ -14,7 +14,7 @@ pub fn share_interval(hits: u64, draws: u64) -> [f64; 2] {
     let scale = 1.0 + Z * Z / n;
     let middle = (share + Z * Z / (2.0 * n)) / scale;
     let half = Z / scale * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
-    // Rounding would leave an interval that does not quite reach an end.
+    // Set the bounds 0 and 1 exactly, which rounding would miss.
     let low = if hits == 0.0 {
         0.0
     } else {

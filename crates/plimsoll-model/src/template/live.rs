@@ -1,13 +1,13 @@
-//! A value that is refreshed while a run goes on: the output of a command.
+//! A value that is refreshed during a run: the output of a command.
 //!
-//! The model runs no command: the resolver of the plan sets the first value ([`LiveValue::new`]), and the run the next
-//! ones ([`LiveValue::set`]).
+//! This crate runs no commands: the first value is set when the plan is resolved ([`LiveValue::new`]), and the run sets
+//! the following ones ([`LiveValue::set`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// Maximum length of a value, bytes.
+/// Maximum length of a value, in bytes.
 pub const MAX_LIVE_BYTES: usize = 16 << 10;
 
 /// The output of a command that is refreshed during the run.
@@ -23,7 +23,7 @@ pub struct LiveValue {
 }
 
 impl PartialEq for LiveValue {
-    /// Two values are equal if their command and its interval are the same, whatever the last output.
+    /// Two values are equal if their commands and intervals are the same, whatever the last outputs are.
     fn eq(&self, other: &LiveValue) -> bool {
         (&self.command, self.refresh) == (&other.command, other.refresh)
     }
@@ -35,7 +35,7 @@ impl LiveValue {
     /// Creates the value from the command's first output.
     ///
     /// # Errors
-    /// Why `text` can't be the value of a header field or metadata entry.
+    /// Returns why `text` can't be the value of a header field or metadata entry.
     pub fn new(
         command: &str,
         refresh: Option<Duration>,
@@ -51,7 +51,7 @@ impl LiveValue {
         Ok(value)
     }
 
-    /// Sets the next value, which every call from now on uses.
+    /// Sets the next value, which all following calls use.
     ///
     /// # Errors
     /// Returns the errors of [`LiveValue::new`]; the value is then unchanged.

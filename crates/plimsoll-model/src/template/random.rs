@@ -1,22 +1,22 @@
-//! Random numbers of a range, as fields have them.
+//! The range of a field with random numbers.
 
 use super::FieldSource;
 
 /// Maximum number of decimals of a random number.
 const MAX_DIGITS: usize = 9;
 
-/// A uniform choice from `low` to `high`, both included, in steps of one in the last of `digits` decimals.
+/// A uniform distribution of numbers with `digits` decimals from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomRange {
-    /// The lowest number in steps: 0.25 with two decimals is 25.
+    /// The lowest number, in units of the last decimal: 0.25 with two decimals is 25.
     pub low: i64,
-    /// The highest number in steps.
+    /// The highest number, in units of the last decimal.
     pub high: i64,
     /// The number of decimals, at most 9.
     pub digits: u8,
 }
 
-/// Parses `1 100`, or with decimals `0.00 1.00`.
+/// Parses a range such as `1 100`, or `0.00 1.00` with decimals.
 pub(super) fn random(low: &str, high: &str) -> Result<FieldSource, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));

@@ -6,16 +6,16 @@ use super::RowOrder;
 use super::traces::TraceIds;
 use crate::mixing::{GOLDEN_GAMMA, mix};
 
-/// The slot by which rows are chosen, distinct from those of fields.
+/// The slot from which the choice of rows is computed; fields have other slots.
 const ROW_SLOT: u32 = u32::MAX;
 
-/// The settings by which the values of all calls of a run are chosen.
+/// The settings from which the values of all calls of a run are computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
     /// A number mixed from the plan's seed.
     seed: u64,
     clients: u64,
-    /// Consecutive calls of a client.
+    /// Number of consecutive calls of a client.
     in_a_row: u64,
     rows: u64,
     order: RowOrder,
@@ -24,7 +24,7 @@ pub struct Variation {
     traces: TraceIds,
 }
 
-/// One message of one call, for which values are computed.
+/// The message of a call for which values of fields are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderContext<'a> {
     variation: &'a Variation,
@@ -34,7 +34,7 @@ pub struct RenderContext<'a> {
     pub message: u32,
     /// The time, nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The values that earlier answers of the same journey bound; `None`: not bound.
+    /// The values that the same journey took from earlier answers; `None`: not taken yet.
     pub taken: &'a [Option<Box<[u8]>>],
 }
 
@@ -48,7 +48,7 @@ impl Variation {
             rows: rows.max(1) as u64,
             order,
             uses_rows_by_arrival: false,
-            // These ids are the plan's placeholders; every load, and every request before it, sets others.
+            // Placeholders for the plan: every load, and every request before it, sets other ids.
             traces: TraceIds::new(mix(seed), seed),
         }
     }
@@ -59,7 +59,7 @@ impl Variation {
         Variation { traces, ..self }
     }
 
-    /// Returns whether a row belongs to an arrival, and to all calls that it makes.
+    /// Returns whether all calls of an arrival use the same row.
     pub fn is_of_arrivals(&self) -> bool {
         self.uses_rows_by_arrival
     }
@@ -68,7 +68,7 @@ impl Variation {
         self.traces
     }
 
-    /// Assigns row k to arrival k, which may make several calls.
+    /// Assigns row k to arrival k, all of whose calls use this row.
     #[must_use]
     pub fn with_rows_by_arrival(self) -> Variation {
         Variation {
@@ -77,7 +77,7 @@ impl Variation {
         }
     }
 
-    /// Assigns `calls` consecutive numbers to each client, as for the queries of a session.
+    /// Assigns `calls` consecutive calls to each client, such as the queries of a session.
     #[must_use]
     pub fn in_a_row(mut self, calls: u32) -> Variation {
         self.in_a_row = u64::from(calls.max(1));
@@ -94,7 +94,7 @@ impl Variation {
         self.rows
     }
 
-    /// Returns the context of one message; for the arguments see [`RenderContext`].
+    /// Returns the context of one message. [`RenderContext`] describes the arguments.
     #[inline]
     pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> RenderContext<'_> {
         RenderContext {
@@ -108,13 +108,13 @@ impl Variation {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Sets the values that earlier answers of the same journey bound.
+    /// Sets the values that the same journey took from earlier answers.
     #[must_use]
     pub fn with_taken(self, taken: &'a [Option<Box<[u8]>>]) -> RenderContext<'a> {
         RenderContext { taken, ..self }
     }
 
-    /// Returns the value of the name at this position; `None`: it is not bound.
+    /// Returns the taken value with this index; `None`: it has not been taken.
     pub fn taken_value(&self, index: u16) -> Option<&'a [u8]> {
         self.taken.get(usize::from(index))?.as_deref()
     }
@@ -131,10 +131,10 @@ impl RenderContext<'_> {
         mix(call ^ place.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA))
     }
 
-    /// Returns a uniform choice from `low` to `high`, both included.
+    /// Returns a uniformly distributed number from `low` to `high`, both included.
     #[inline]
     pub(super) fn between(&self, slot: u32, low: i64, high: i64) -> i64 {
-        // The modulo bias over 2^64 values is negligible.
+        // The bias of reducing 64 random bits to the range is negligible.
         let span = u128::from(high.abs_diff(low)) + 1;
         let offset = (u128::from(self.bits(slot, 0)) * span) >> 64;
         low.wrapping_add_unsigned(offset as u64)
@@ -153,7 +153,7 @@ impl RenderContext<'_> {
         self.variation.traces.traceparent(self.number)
     }
 
-    /// Formats the time by RFC 3339, in UTC.
+    /// Formats the time according to RFC 3339, in UTC.
     pub fn rfc3339(&self) -> String {
         let time = jiff::Timestamp::from_nanosecond(i128::from(self.unix_ns));
         time.unwrap_or_default().to_string()
@@ -165,12 +165,12 @@ impl RenderContext<'_> {
         self.number / self.variation.in_a_row % self.variation.clients
     }
 
-    /// Returns the position of the call's row, which is the same for all its messages.
+    /// Returns the index of the call's row, which is the same for all messages of the call.
     #[inline]
     pub fn row(&self) -> usize {
         let rows = self.variation.rows;
         let row = match self.variation.order {
-            // Resolution has checked that there are enough rows to use each once.
+            // For unique rows, resolution has checked that there are enough of them.
             RowOrder::RoundRobin | RowOrder::Unique if self.variation.uses_rows_by_arrival => {
                 self.number / self.variation.in_a_row % rows
             }

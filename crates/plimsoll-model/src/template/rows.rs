@@ -75,7 +75,7 @@ impl RowColumn {
         }
     }
 
-    /// Returns the value of a row, numbered from 0. Panics if the row does not exist.
+    /// Returns the value of a row, numbered from 0. Panics if there is no such row.
     #[inline]
     pub fn value(&self, row: usize) -> Cow<'_, str> {
         match &self.values {
@@ -115,7 +115,7 @@ impl RowColumn {
             }
             ColumnValues::Recorded(rows, column) => rows.bounds(*column),
             ColumnValues::RecordedWhole(rows) => {
-                // A byte is escaped by at most six (RFC 8259 §7).
+                // JSON escapes a byte with at most six bytes (RFC 8259 §7).
                 let most =
                     |(column, name): (usize, &String)| 6 * (name.len() + rows.bounds(column).1) + 6;
                 (
@@ -136,12 +136,12 @@ fn row_as_json(rows: &RecordedRows, row: usize) -> String {
     format!("{{{}}}", entries.join(","))
 }
 
-/// A file's rows, by column.
+/// The rows of a file, stored by column.
 #[derive(Debug)]
 pub struct Rows {
     file: String,
     columns: Vec<Arc<RowColumn>>,
-    /// For each column, the first line that does not have exactly one value for it.
+    /// For each column, the first line without exactly one value for the column.
     defects: Vec<Option<ColumnDefect>>,
     /// Each row as JSON.
     whole: OnceLock<Arc<RowColumn>>,
@@ -150,10 +150,10 @@ pub struct Rows {
 
 impl Rows {
     /// Parses the text of `file`: JSON lines if it starts with a brace, otherwise CSV (RFC 4180, with a header line).
-    /// Values are taken byte for byte; JSON strings are decoded.
+    /// CSV values are used unchanged; JSON strings are decoded.
     ///
     /// # Errors
-    /// Where the text is neither, with the line.
+    /// When the text is neither; the message contains the line.
     pub fn parse(file: &str, text: &str) -> Result<Rows, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let rows = match text.trim_start().chars().next() {
@@ -214,15 +214,15 @@ impl Rows {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Returns why calls can't use the column of this name, if so.
+    /// Returns why calls can't use the column of this name; `None`: they can.
     pub(super) fn defect(&self, name: &str) -> Option<String> {
         let place = self.columns.iter().position(|column| column.name == name)?;
         let ColumnDefect { line, problem } = self.defects[place]?;
         Some(format!("{}, line {line}: `{name}` {problem}", self.file))
     }
 
-    /// Returns whole rows as JSON objects: a JSON line as in the file, a CSV row's values as strings in the order of
-    /// its columns.
+    /// Returns a column of whole rows as JSON objects. A JSON line is unchanged; a CSV row becomes an object of strings
+    /// in the order of the columns.
     pub fn whole(&self) -> &Arc<RowColumn> {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
@@ -286,7 +286,7 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
     check_names(&names).map_err(bad)?;
     let mut values = vec![Vec::new(); names.len()];
     for record in reader.records() {
-        // The library's message starts with the line.
+        // The CSV library's message already contains the line.
         let record = record.map_err(|e| bad(e.to_string()))?;
         for (column, value) in values.iter_mut().zip(&record) {
             column.push(value.into());
@@ -295,9 +295,9 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
     Ok(Rows::new(file, names, values))
 }
 
-/// Checks what the CSV library accepts silently: a quoted value must end with a quote, and nothing may follow it (RFC
-/// 4180 §2). Otherwise one quote too many makes a value of many lines. An error contains the line where the value
-/// starts.
+/// Checks that a quoted value ends with a quote and that nothing follows the quote (RFC 4180 §2). The CSV library
+/// accepts other texts silently, so a superfluous quote could turn many lines into one value. An error contains the
+/// line where the value starts.
 fn check_quotes(text: &str) -> Result<(), (usize, &'static str)> {
     let mut bytes = text.bytes().peekable();
     let mut line = 1;
@@ -350,7 +350,7 @@ fn parse_json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut defects: Vec<Option<ColumnDefect>> = Vec::new();
     let mut first_line = None;
     let mut whole: Vec<Box<str>> = Vec::new();
-    // Positions of columns, by name.
+    // The indices of columns, by name.
     let mut places: HashMap<String, usize> = HashMap::new();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {

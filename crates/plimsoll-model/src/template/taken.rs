@@ -1,22 +1,22 @@
-//! Values of fields that earlier answers of a journey bound to names.
+//! Fields whose values a journey took from earlier answers (the key `take` of a step).
 
 use super::{FieldSource, RenderContext, Rows, TemplatePart};
 
-/// A field whose value comes from an earlier answer.
+/// A field whose value was taken from an earlier answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenField {
-    /// The position of the name in [`FieldScope::taken`], and of its value in [`RenderContext::taken`].
+    /// The index of the name in [`FieldScope::taken`], and of the value in [`RenderContext::taken`].
     pub index: u16,
-    /// Whether bytes that a URL can't contain are percent-encoded (RFC 3986, 2.1).
+    /// Whether the value is percent-encoded for a URL (RFC 3986, 2.1).
     pub is_in_url: bool,
 }
 
-/// The names that fields of a template may refer to, besides the built-in ones.
+/// The names, besides the built-in ones, to which fields of a template may refer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FieldScope<'a> {
     /// The plan's rows, for `{{row.NAME}}`.
     pub rows: Option<&'a Rows>,
-    /// The names that earlier answers of a journey bind.
+    /// The names of values that earlier steps of a journey take from answers.
     pub taken: &'a [String],
 }
 
@@ -26,11 +26,11 @@ impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
     }
 }
 
-/// The longest value that can be taken from an answer. Bytes.
+/// Maximum length of a value that is taken from an answer, in bytes.
 pub const MAX_TAKEN: usize = 64 << 10;
 
 impl TakenField {
-    /// Appends the value; nothing where the name is not bound, which a journey never sends.
+    /// Appends the value. If it has not been taken, appends nothing; a journey does not send such a request.
     pub(super) fn write(self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let value = moment.taken.get(usize::from(self.index));
         let value = value.and_then(Option::as_deref).unwrap_or_default();
@@ -42,7 +42,7 @@ impl TakenField {
     }
 }
 
-/// Has the values that answers bound percent-encoded in these parts.
+/// Marks the taken values in `parts` as percent-encoded.
 pub(super) fn encode<'a>(parts: impl Iterator<Item = &'a mut TemplatePart>) {
     for part in parts {
         if let TemplatePart::Field(field) = part
@@ -53,8 +53,8 @@ pub(super) fn encode<'a>(parts: impl Iterator<Item = &'a mut TemplatePart>) {
     }
 }
 
-/// Appends `value` with all bytes percent-encoded but the unreserved ones (RFC 3986, 2.3) and `/`, so that it can be a
-/// part of a path or the value of a query's parameter.
+/// Appends `value` with all bytes percent-encoded except for `/` and the unreserved ones (RFC 3986, 2.3), so that it
+/// can be part of a path or the value of a query parameter.
 fn percent_encode(value: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in value {

@@ -1,9 +1,9 @@
-//! Trace ids for each call of a load, by W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
+//! Trace ids for each call of a load, according to W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
 //!
-//! They are a function of the call's number, so nothing is stored for a call: the ids of a slow one are computed
-//! again. The other inputs are drawn for each load when it begins ([`TraceIds::new`]), so no two loads have an id in
-//! common. Invariant: calls of different numbers have different ids, and no id is zero, which would be invalid
-//! (§3.2.2.3 and §3.2.2.4).
+//! The ids are a function of the call's number, so they are not stored for each call; those of a slow call are computed
+//! again. The other inputs are random numbers that are drawn when a load begins ([`TraceIds::new`]), so two loads have
+//! no ids in common. Invariant: calls with different numbers have different ids, and no id is zero, which would be
+//! invalid (§3.2.2.3 and §3.2.2.4).
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl TraceIds {
     /// Length of [`TraceIds::traceparent`] in bytes.
     pub const TRACEPARENT_LENGTH: usize = 55;
 
-    /// Creates the ids of a load; both arguments have to be random.
+    /// Creates the ids of a load. Both arguments must be random.
     pub fn new(prefix: u64, key: u64) -> TraceIds {
         TraceIds {
             prefix: prefix.max(1),
@@ -46,11 +46,11 @@ impl TraceIds {
         TraceId(u128::from(self.prefix) << 64 | u128::from(low))
     }
 
-    /// Returns the id of the call's span, which the header field names as the parent of the service's spans.
+    /// Returns the id of the call's span, which is the parent id in the header field.
     #[inline]
     pub fn span(&self, number: u64) -> SpanId {
         let TraceId(trace) = self.trace(number);
-        // Independent of the second half of the trace id.
+        // Mixing in the key makes the span id independent of the second half of the trace id.
         SpanId(mix((trace as u64) ^ self.key.rotate_left(32)).max(1))
     }
 
@@ -79,7 +79,7 @@ impl SpanId {
         self.0.to_be_bytes()
     }
 
-    /// Returns the id of the `nth` span below this one; always the same, and another one for each number.
+    /// Returns the id of the `nth` child span. It depends only on this id and `nth`, and differs for each `nth`.
     #[must_use]
     pub fn child(self, nth: u64) -> SpanId {
         SpanId(mix(self.0 ^ mix(nth.wrapping_add(GOLDEN_GAMMA))).max(1))
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for SpanId {
     }
 }
 
-/// Returns the number that exactly this many hexadecimal digits are.
+/// Parses a number that has exactly `digits` hexadecimal digits.
 fn parsed(text: &str, digits: usize) -> Option<u128> {
     let is_id = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
     u128::from_str_radix(text, 16).ok().filter(|_| is_id)

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::{FieldSource, RenderContext, Template, TraceIds, Variation};
 
-/// A message that is encoded anew for every call.
+/// A message with fields, which is encoded separately for every call.
 pub trait Render: fmt::Debug + Send + Sync {
     /// Appends the encoded message for `moment`.
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>);
@@ -16,36 +16,36 @@ pub trait Render: fmt::Debug + Send + Sync {
     /// Returns the maximum number of bytes that are appended.
     fn max_bytes(&self) -> usize;
 
-    /// Returns the positions of the names whose values the message needs ([`super::FieldScope::taken`]); they may
-    /// repeat.
+    /// Returns the indices (in [`super::FieldScope::taken`]) of the taken values that the message contains. An index
+    /// may be repeated.
     fn needs(&self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Checks that the values that answers bound fit the fields of the message.
+    /// Checks that the values taken from answers are valid for the fields of the message.
     ///
     /// # Errors
-    /// Which value does not, and why.
+    /// Returns which value is invalid, and why.
     fn check_taken(&self, _moment: &RenderContext<'_>) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// The messages of a call that vary.
+/// The messages of a call, which differ from call to call.
 #[derive(Clone, Debug)]
 pub struct VaryingMessages {
     /// The settings by which values are chosen.
     pub variation: Variation,
-    /// One message, or the several messages of a stream in order. At least one.
+    /// The call's message, or the messages of a stream in order. At least one.
     pub messages: Vec<Arc<dyn Render>>,
 }
 
-/// Metadata entries that vary.
+/// Metadata entries whose values differ from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingMetadata {
     /// The settings by which values are chosen.
     pub variation: Variation,
-    /// The entries that vary, at least one.
+    /// The entries, at least one.
     pub fields: Vec<MetadataField>,
 }
 
@@ -62,12 +62,12 @@ pub struct MetadataField {
 }
 
 impl VaryingMetadata {
-    /// Returns the [`trace_ids`] in its fields.
+    /// Returns the trace ids, if the fields contain them ([`trace_ids`]).
     pub fn trace_ids(&self) -> Option<TraceIds> {
         trace_ids(&self.variation, &self.fields)
     }
 
-    /// Returns the same metadata with other trace ids; `None`: it has none.
+    /// Returns the same metadata with other trace ids; `None`: it contains no trace ids.
     pub fn traced(&self, ids: TraceIds) -> Option<VaryingMetadata> {
         self.trace_ids()?;
         Some(VaryingMetadata {
@@ -77,7 +77,7 @@ impl VaryingMetadata {
     }
 }
 
-/// Returns the trace ids of calls that vary by `variation`, if `fields` contain them.
+/// Returns the trace ids of `variation`, if `fields` contain them.
 pub fn trace_ids<'a>(
     variation: &Variation,
     fields: impl IntoIterator<Item = &'a MetadataField>,
@@ -88,7 +88,7 @@ pub fn trace_ids<'a>(
 }
 
 impl MetadataField {
-    /// Returns the field for each call's own `traceparent` (W3C Trace Context §3.2).
+    /// Returns the field `traceparent`, whose value differs for each call (W3C Trace Context §3.2).
     pub fn traceparent() -> MetadataField {
         MetadataField {
             name: MetadataField::TRACEPARENT.to_owned(),
@@ -135,7 +135,7 @@ impl MetadataField {
 }
 
 impl PartialEq for VaryingMessages {
-    /// Compares by identity: rendering code can't be compared.
+    /// Compares messages by identity, because implementations of [`Render`] can't be compared.
     fn eq(&self, other: &VaryingMessages) -> bool {
         let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
         self.variation == other.variation

@@ -1,8 +1,8 @@
-//! Texts of common short words, each a single token in common tokenizers, of which each call has a random number.
+//! Filler texts with a random number of words. Each word is a single token in common tokenizers.
 
 use super::{FieldSource, RenderContext};
 
-/// The most words of a text.
+/// Maximum number of words of a text.
 const MAX_WORDS: u32 = 1_000_000;
 
 const FILLER_WORDS: [&str; 32] = [
@@ -12,11 +12,11 @@ const FILLER_WORDS: [&str; 32] = [
     "home",
 ];
 
-/// Appends this many words, with a blank between two of them. A text is the beginning of every longer one.
+/// Appends `count` words, separated by blanks. Every text is the beginning of all longer texts.
 pub fn filler_words(count: u32, out: &mut Vec<u8>) {
     let mut state = 1u32;
     for nth in 0..count {
-        // A linear congruential generator (Numerical Recipes) makes the same text every time.
+        // The linear congruential generator (Numerical Recipes) gives the same text every time.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         if nth > 0 {
             out.push(b' ');
@@ -25,12 +25,12 @@ pub fn filler_words(count: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// How many words a text has: a uniform choice from `low` to `high`, both included.
+/// The range of the number of words, which is uniformly distributed from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordRange {
-    /// The fewest words.
+    /// The minimum number of words.
     pub low: u32,
-    /// The most words.
+    /// The maximum number of words.
     pub high: u32,
 }
 

@@ -1,8 +1,7 @@
 //! Support for plugins written in Rust: implement [`Plugin`], and [`export!`](crate::export) it.
 //!
-//! A panic only ends the call in which it occurred, and the host closes the connection. This requires that
-//! the plugin is built with unwinding, which is the default (`panic = "abort"` in the profile would abort the
-//! process).
+//! A panic ends only the call in which it occurred, and the host closes the connection. This requires that the plugin
+//! is built with unwinding, which is the default (`panic = "abort"` in the profile would abort the process).
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +12,7 @@ use crate::abi::{self, Buffer, Host, Table};
 
 pub use crate::abi::{kind, level, make, sender};
 
-/// A codec, as a Rust plugin implements it. `plimsoll_codec.h` documents each function.
+/// A codec plugin in Rust. `plimsoll_codec.h` documents each function.
 pub trait Plugin: 'static {
     /// The name of the protocol: 1 to 63 bytes of UTF-8.
     const NAME: &'static CStr;
@@ -21,7 +20,7 @@ pub trait Plugin: 'static {
     /// Returns whether a connection that begins with `bytes` uses the protocol.
     fn matches(bytes: &[u8], sender: u32) -> Matches;
 
-    /// Decodes the beginning of `bytes`, of which there is at least one.
+    /// Decodes the beginning of `bytes`, which are not empty.
     fn decode(bytes: &[u8], sender: u32) -> Decoded;
 
     /// Writes `frame` with another id; returns `false` if it is not a frame.
@@ -49,8 +48,8 @@ pub enum Decoded {
     Frame(abi::Frame),
     /// An incomplete frame, with the total number of bytes needed; 0 if unknown.
     More(u64),
-    /// An incomplete frame whose length and other set fields are known. If its id is not 0, a frame over the
-    /// size limit is answered and skipped instead of closing the connection.
+    /// An incomplete frame whose length and other non-zero fields are known. If its id is not 0, a frame over the size
+    /// limit is answered and skipped instead of closing the connection.
     Head(abi::Frame),
     /// The bytes are not a frame, and the connection is closed.
     Malformed,
@@ -67,7 +66,7 @@ impl Out<'_> {
     /// Appends `bytes`.
     pub fn put(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
-        // Excess bytes are only counted: the host then repeats the call with a larger buffer.
+        // Bytes that do not fit are only counted: the host then repeats the call with a larger buffer.
         if let Some(place) = self.room.get_mut(self.length..end) {
             place.copy_from_slice(bytes);
         }
@@ -88,7 +87,7 @@ pub fn wants(level: u32) -> bool {
 /// Logs a message to the host.
 pub fn log(level: u32, text: &str) {
     if let Some(host) = HOST_TABLE.get() {
-        // SAFETY: this is the host's function, called with pointer and length of a string as the header requires.
+        // SAFETY: this is the host's function, called with the pointer and length of a string, as the header requires.
         unsafe { (host.log)(level, text.as_ptr().cast(), text.len() as u64) }
     }
 }
@@ -108,7 +107,7 @@ macro_rules! debug {
 macro_rules! export {
     ($plugin:ty) => {
         /// # Safety
-        /// `host` must be as `plimsoll_codec.h` says.
+        /// `host` must be as described in `plimsoll_codec.h`.
         #[allow(unsafe_code, reason = "the symbol that a plugin exports")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn plimsoll_codec(
@@ -119,11 +118,11 @@ macro_rules! export {
     };
 }
 
-/// Called by [`export!`](crate::export): returns the function table, if plugin and host use the same version
-/// of the interface.
+/// Returns the function table, and stores the host if it uses the plugin's version of the interface. Called by
+/// [`export!`](crate::export).
 ///
 /// # Safety
-/// `host` is null, or points to a `plimsoll_host` of the header that lives as long as the process.
+/// `host` must be null, or point to a `plimsoll_host` of the header that exists as long as the process.
 pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
     if host.is_null() {
         return ptr::null();
@@ -131,14 +130,14 @@ pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
     // SAFETY: `host` is not null, and has these two fields in every version.
     let (version, size) = unsafe { ((*host).abi, (*host).size) };
     if version == abi::VERSION && size as usize >= size_of::<Host>() {
-        // SAFETY: the host has this version and size, and lives as long as the process.
+        // SAFETY: the host has this version and size, and exists as long as the process.
         let _ = HOST_TABLE.set(unsafe { &*host });
     }
-    // The host detects another version by the table, and reports it.
+    // If the versions differ, the host detects that from the table and reports it.
     table::<P>()
 }
 
-/// Returns the function table of a plugin, which lives as long as the process.
+/// Returns the function table of a plugin, which is valid as long as the process exists.
 pub(crate) fn table<P: Plugin>() -> &'static Table {
     const {
         &Table {
@@ -153,10 +152,10 @@ pub(crate) fn table<P: Plugin>() -> &'static Table {
     }
 }
 
-/// Returns the bytes as a slice; `None` if they cannot be one.
+/// Returns the bytes as a slice; `None` if the pointer or the length is invalid for a slice.
 ///
 /// # Safety
-/// `bytes` points to `length` bytes that nobody writes to meanwhile, or `length` is 0.
+/// `bytes` must point to `length` bytes that are not written to during the slice's lifetime, or `length` must be 0.
 unsafe fn bytes_at<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
     let length = usize::try_from(length).ok()?;
     if length == 0 {
@@ -165,7 +164,7 @@ unsafe fn bytes_at<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
     if bytes.is_null() || length > isize::MAX as usize {
         return None;
     }
-    // SAFETY: the pointer is not null, a slice may have this length, and the caller vouches for the bytes.
+    // SAFETY: the pointer is not null, the length is allowed for a slice, and the caller vouches for the bytes.
     Some(unsafe { slice::from_raw_parts(bytes, length) })
 }
 
@@ -213,11 +212,11 @@ unsafe extern "C" fn decode<P: Plugin>(
     result
 }
 
-/// Calls `write` with the `length` bytes at `bytes`; returns `refused` if it writes no frame.
+/// Calls `write` with the `length` bytes at `bytes`; returns the result code `refused` if it writes no frame.
 ///
 /// # Safety
-/// `bytes` is as for [`bytes_at`]; `out` is null, or the host's buffer: `room` bytes that were written to
-/// before.
+/// `bytes` must be as for [`bytes_at`]; `out` must be null, or point to the host's buffer, whose `room` bytes are
+/// initialized.
 unsafe fn write_frame(
     bytes: *const u8,
     length: u64,
@@ -225,7 +224,8 @@ unsafe fn write_frame(
     refused: i32,
     write: impl FnOnce(&[u8], &mut Out<'_>) -> bool,
 ) -> i32 {
-    // SAFETY: the caller vouches for the bytes; `out` is null or the host's buffer, which nobody else uses meanwhile.
+    // SAFETY: the caller vouches for the bytes; `out` is null or points to the host's buffer, which nobody else uses
+    // during the call.
     let (bytes, buffer) = unsafe { (bytes_at(bytes, length), out.as_mut()) };
     let (Some(bytes), Some(buffer)) = (bytes, buffer) else {
         return abi::result::FAILED;

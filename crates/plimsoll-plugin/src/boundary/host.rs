@@ -16,10 +16,10 @@ use crate::abi::{self, Buffer, EntryFn, Host, Table};
 /// Maximum length of a plugin's name in bytes.
 const MAX_NAME_BYTES: usize = 63;
 
-/// Maximum length of a logged message in bytes; longer ones are cut.
+/// Maximum length of a logged message in bytes; longer ones are truncated.
 const MAX_LOG_MESSAGE_BYTES: u64 = 1024;
 
-/// Why a plugin cannot be used.
+/// The reason why a plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin {}: {problem}", path.display())]
 pub struct LoadError {
@@ -94,7 +94,7 @@ impl PluginFunctions {
     }
 
     fn open(path: &Path) -> Result<PluginFunctions, LoadProblem> {
-        // Checked separately, as the loader's errors for missing files are unclear.
+        // Missing files are detected here because the loader's error messages for them are unclear.
         if !std::fs::metadata(path)
             .map_err(LoadProblem::Read)?
             .is_file()
@@ -108,8 +108,8 @@ impl PluginFunctions {
         } else {
             Path::new(".").join(path)
         };
-        // SAFETY: runs the library's initialisers: whoever names a plugin trusts its code
-        // with this process. All its symbols are resolved now, not at a call.
+        // SAFETY: this runs the library's initialisers; a user who names a plugin trusts its code with this process.
+        // All its symbols are resolved now, so that none is missing when a function is called.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|e| LoadProblem::Load(loader_message(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and a plugin must follow the header.
@@ -122,11 +122,11 @@ impl PluginFunctions {
         unsafe { PluginFunctions::read(table) }
     }
 
-    /// Checks a plugin's table, and reads its functions and name.
+    /// Checks a plugin's function table, and reads its functions and name.
     ///
     /// # Safety
-    /// `table` is null, or points to a table that begins with `abi` and `size`, as in every version. If they are this
-    /// version and its size, the table has all other fields, too.
+    /// `table` must be null, or point to a table that begins with `abi` and `size`, as in every version. If they are
+    /// this version and its size, the table must have all other fields, too.
     unsafe fn read(table: *const Table) -> Result<PluginFunctions, LoadProblem> {
         if table.is_null() || !table.is_aligned() {
             return Err(LoadProblem::Refused);
@@ -165,28 +165,28 @@ impl PluginFunctions {
 
     #[inline]
     pub(crate) fn matches(&self, bytes: &[u8], sender: u32) -> i32 {
-        // SAFETY: the function is from a loaded table, and is called as the header declares it: with a pointer to
-        // bytes that stay valid during the call, and their length.
+        // SAFETY: the function is from a loaded table, and is called as the header declares it: with a pointer to bytes
+        // that remain valid during the call, and their length.
         unsafe { (self.matches)(bytes.as_ptr(), bytes.len() as u64, sender) }
     }
 
     #[inline]
     pub(crate) fn decode(&self, bytes: &[u8], sender: u32, frame: &mut abi::Frame) -> i32 {
-        // SAFETY: as in `matches`; the frame is borrowed exclusively, and any bytes are valid in it.
+        // SAFETY: the call is as in `matches`; the frame is borrowed exclusively, and any bytes are valid in it.
         unsafe { (self.decode)(bytes.as_ptr(), bytes.len() as u64, sender, frame) }
     }
 
-    /// Returns the result code and the length that the plugin returned.
+    /// Returns the result code and the length of the written frame, both as the plugin returned them.
     #[inline]
     pub(crate) fn encode(&self, frame: &[u8], note: u64, id: u64, room: &mut [u8]) -> (i32, u64) {
         let mut out = buffer(room);
-        // SAFETY: as in `matches`; `out` points to `room`, which is borrowed exclusively.
+        // SAFETY: the call is as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result =
             unsafe { (self.encode)(frame.as_ptr(), frame.len() as u64, note, id, &raw mut out) };
         (result, out.length)
     }
 
-    /// Returns the result code and the length that the plugin returned.
+    /// Returns the result code and the length of the written frame, both as the plugin returned them.
     pub(crate) fn make(
         &self,
         what: u32,
@@ -196,7 +196,7 @@ impl PluginFunctions {
         room: &mut [u8],
     ) -> (i32, u64) {
         let mut out = buffer(room);
-        // SAFETY: as in `matches`; `out` points to `room`, which is borrowed exclusively.
+        // SAFETY: the call is as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result = unsafe {
             (self.make)(
                 what,
@@ -230,10 +230,10 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f` and drops the debug messages of plugins called on this thread. Used where a frame is decoded an
-/// additional time, so that the log contains each step of a call once.
+/// Runs `f` and drops the debug messages of plugins called on this thread. Used when a frame is decoded once more than
+/// necessary, so that each step of a call is logged only once.
 pub fn without_debug_messages<T>(f: impl FnOnce() -> T) -> T {
-    /// Restores the previous setting, even if `f` panics.
+    /// A guard that restores the previous setting, even if `f` panics.
     struct RestoreQuiet(bool);
     impl Drop for RestoreQuiet {
         fn drop(&mut self) {
@@ -257,7 +257,7 @@ extern "C" fn wants(level: u32) -> u32 {
 /// Logs a plugin's message.
 ///
 /// # Safety
-/// `text` points to `length` bytes, or is null.
+/// `text` must point to `length` bytes, or be null.
 unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
     if text.is_null() {
         return;

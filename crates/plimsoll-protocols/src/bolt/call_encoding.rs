@@ -9,7 +9,7 @@ use super::sofa::{self, SofaCall};
 /// types are derived from the arguments.
 ///
 /// # Errors
-/// Returns the invalid key and its problem.
+/// Returns the key of the invalid value, with the reason.
 pub fn service<'a>(
     service: &str,
     method: &str,
@@ -74,7 +74,7 @@ pub fn raw<'a>(
 /// Encodes a JSON value in Hessian.
 ///
 /// # Errors
-/// Returns the problem of the JSON.
+/// Returns an error if the text is not JSON or can't be converted.
 pub fn content(json: &str) -> Result<Vec<u8>, String> {
     let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
     Ok(hessian::encode(&from_json(&json)?))

@@ -1,7 +1,7 @@
 //! The client side of SOFABolt, for the engine's driver of framed protocols ([`FramedDriver`]).
 //!
-//! In the steady state a call costs one copy of the prepared request with its id filled in, and one look at
-//! the response's fixed header. Nothing is allocated.
+//! In the steady state a call costs one copy of the prepared request, with the call's id, and one check of the
+//! response's fixed header. Nothing is allocated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl BoltProtocol {
     /// Checks and encodes the call.
     ///
     /// # Errors
-    /// Returns what part of the call can't be sent.
+    /// Returns an error that names the part of the call that can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
         let live_request = LiveRequest::of(call)?.map(Arc::new);
         Ok(BoltProtocol {
@@ -103,8 +103,8 @@ impl FrameFormat for BoltProtocol {
         BoltFrame::parse(bytes, self.prepared.max_content).map_err(broken)
     }
 
-    /// The length of the fixed header depends on its contents, so for a partial header one more byte is
-    /// requested at a time.
+    /// Returns one byte more than `partial` has as long as the fixed header is incomplete, because the length of
+    /// the fixed header depends on its contents.
     fn needed(&self, partial: &[u8]) -> Option<usize> {
         let length = BoltFrame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))

@@ -46,8 +46,8 @@ impl FrameLayout {
         matches!(self, FrameLayout::V2 { revision: 2, switches } if switches & 1 == 1)
     }
 
-    /// Returns the same layout without a checksum, for frames that no peer adds one to: heartbeats and
-    /// failure responses.
+    /// Returns the same layout without a checksum. Heartbeats and failure responses use it, because no peer
+    /// adds a checksum to them.
     #[must_use]
     pub fn without_switches(self) -> FrameLayout {
         match self {
@@ -145,7 +145,7 @@ pub struct BoltFrame<'a> {
     pub content: &'a [u8],
 }
 
-/// A frame's fixed header, without what follows it.
+/// A frame's fixed header, without class, header map and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoltFrameHead {
     /// The layout, which determines the fields of the fixed header.
@@ -449,7 +449,7 @@ impl BoltFrameHead {
     }
 }
 
-/// Returns the error that bytes too short for a fixed header already show.
+/// Returns an error if the beginning of an incomplete fixed header is already invalid.
 fn check_start(bytes: &[u8], at: usize) -> Result<(), BoltFrameError> {
     if at == 2
         && let Some(&revision) = bytes.get(1)

@@ -27,7 +27,7 @@ use crate::protocol_module::{
     UsageError, load_with_driver, text_or_file,
 };
 
-/// The interval of SOFABolt's own clients.
+/// The default heartbeat interval, the same as in SOFABolt's own clients.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The default call, if neither service nor class is given: an echo of 1,098 characters in a frame of 1.4 kB,
@@ -248,8 +248,8 @@ impl BoltOptions {
         self.class.is_some() || self.content.is_some() || self.content_file.is_some()
     }
 
-    /// Returns the entries of the header map: constant ones, and live ones whose values commands print during
-    /// the run.
+    /// Returns the entries of the header map: constant entries, and live entries, whose values are printed by
+    /// commands during the run.
     fn resolve_entries(
         &self,
         problems: &mut Problems,
@@ -326,7 +326,7 @@ impl BoltOptions {
         }
     }
 
-    /// Checks that either service and method or class and content are given, and not a mixture.
+    /// Checks that the call is given either by service and method or by class and content, not by a mixture.
     fn check_shape(&self, problems: &mut Problems) {
         if self.is_raw() {
             for (key, given) in [

@@ -11,7 +11,7 @@ use crate::relayed::{
     RejectReason,
 };
 
-/// The codec of a route, with the limit of a frame's content. Bytes.
+/// The codec of a route, with the maximum length of a frame's content in bytes.
 #[derive(Clone, Debug)]
 pub struct BoltRelayCodec(usize);
 
@@ -178,8 +178,8 @@ impl FrameCodec for BoltRelayCodec {
     }
 }
 
-/// Returns an error for frames that are not relayed, because the receiver might close its connection and so
-/// fail other calls.
+/// Returns an error for frames that must not be relayed: the receiver might close its connection because of
+/// such a frame, which would fail other calls.
 #[inline]
 fn check_relayable(frame: &BoltFrame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;

@@ -1,7 +1,7 @@
 //! The summary that load tools for SOFARPC print, for runs over Bolt.
 //!
-//! It repeats figures of the tables above in the format of those tools, for people and scripts that are used
-//! to it. Times are service times: from the actual send.
+//! The summary repeats figures of the tables above it in the format of those tools, for people and scripts that
+//! rely on that format. Times are service times: from the actual send.
 
 use std::fmt::Write as _;
 
@@ -60,8 +60,8 @@ pub(super) fn render(run: &Run) -> String {
     out
 }
 
-/// Returns how `traffic` divides into headers and contents; empty for runs of earlier versions, which did not
-/// count contents.
+/// Returns a text that splits `traffic` into headers and contents; empty for runs of earlier versions, which did
+/// not count contents.
 fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
     let data = record.measures.of(Count::ContentBytes);
     match data {
@@ -74,8 +74,8 @@ fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
     }
 }
 
-/// Prints the counts of requests. All scheduled calls are in `total`; the other counts divide it, except for
-/// calls abandoned at the end of the run.
+/// Prints the counts of requests. `total` includes all scheduled calls. The other counts add up to it, except
+/// for calls abandoned at the end of the run.
 fn write_requests(out: &mut String, record: &StageRecord) {
     let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
     let blamed = |blame: &[FailureSource]| -> u64 {

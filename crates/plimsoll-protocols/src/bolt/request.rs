@@ -84,8 +84,8 @@ impl Call for BoltCall {
     }
 }
 
-/// A request whose header map has values that change during a run. It is encoded once for each change,
-/// whatever the number of connections and calls.
+/// A request whose header map has values that change during a run. The request is encoded once for each change,
+/// regardless of the number of connections and calls.
 #[derive(Debug)]
 pub(super) struct LiveRequest {
     /// The request without the live entries.

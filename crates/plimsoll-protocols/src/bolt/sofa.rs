@@ -165,7 +165,7 @@ fn response(is_error: bool, message: HessianValue, value: HessianValue) -> Vec<u
 }
 
 /// Returns the text of a failed response: the error message of a `SofaResponse`, of the exception that it
-/// contains, or of an exception by itself.
+/// contains, or of an exception on its own.
 pub fn failure_text(content: &[u8]) -> Option<String> {
     let value = hessian::decode(content).ok()?;
     let message = |value: &HessianValue| {

@@ -1,13 +1,13 @@
-//! Translates command lines of other tools that measure TLS with files: `openssl s_time`, `openssl s_server` where it
-//! serves files, and the script that makes such a file.
+//! Translates command lines of other tools that measure TLS with files: `openssl s_time`, `openssl s_server` when it
+//! serves files, and the script `generate_html.sh`, which makes a file of a given size.
 
 use std::ffi::OsString;
 use std::slice::Iter;
 
 use crate::protocol_module::UsageError;
 
-/// Translates a command line, without our program's name; `None` if it is another tool's. `words` begin with the
-/// tool's name.
+/// Translates a command line to arguments of ours, without our program's name. `words` begin with the tool's name;
+/// `None`: the tool is not one of these.
 ///
 /// # Errors
 /// When a word has no counterpart.
@@ -21,7 +21,7 @@ pub(crate) fn translate(words: &[OsString]) -> Option<Result<Vec<String>, UsageE
     }
 }
 
-/// The arguments of a tool that writes flags with one dash, each with its value if it has one.
+/// The arguments of a tool whose flags have one dash; a flag's value is the next word.
 struct ToolArguments<'a> {
     tool: &'static str,
     words: Iter<'a, OsString>,
@@ -38,7 +38,7 @@ impl<'a> ToolArguments<'a> {
         }
     }
 
-    /// Returns the next flag without its dashes. Flags that the tools share are translated on the way.
+    /// Returns the next flag without its dash. Translates and skips flags that all these tools have.
     fn flag(&mut self) -> Result<Option<&'a str>, UsageError> {
         while let Some(word) = self.words.next() {
             let text = word.to_str().unwrap_or_default();
@@ -101,7 +101,7 @@ impl<'a> ToolArguments<'a> {
         )
     }
 
-    /// Returns the words of the command `begin`, followed by the translated arguments.
+    /// Returns the words `begin` of our command, followed by the translated arguments.
     fn into_command(self, begin: &[&str]) -> Vec<String> {
         let begin = begin.iter().map(|word| (*word).to_owned());
         begin.chain(self.ours).collect()
@@ -166,7 +166,7 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     }
     begin.extend(["--clients", "1", "--duration", &duration]);
     if !trusted {
-        // s_time does not verify the server's certificate, either.
+        // Like s_time, does not verify the server's certificate.
         begin.push("--insecure");
     }
     Ok(line.into_command(&begin))

@@ -1,5 +1,4 @@
-//! The `[call.fetch]` section and the flags of `plimsoll fetch`: a file over HTTP/1.1, and how its connections are
-//! made.
+//! The `[call.fetch]` section and the flags of `plimsoll fetch`: a file over HTTP/1.1, and the mode of its connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +18,13 @@ use crate::protocol_module::{
     UsageError,
 };
 
-/// The largest body: body lengths are counted in 32 bits for each call.
+/// The largest body, because the bytes of a call are counted in 32 bits.
 const MAX_BYTES: u32 = u32::MAX;
-/// The read buffer for bulk transfers: larger reads mean fewer wake-ups.
+/// The size of the read buffer for bulk transfers: larger reads mean fewer wake-ups.
 const READ_BUFFER: ByteSize = ByteSize(256 << 10);
-/// Clients of a closed loop, if the plan sets no rate: enough to keep a core of the server busy.
+/// The number of clients of a closed loop, if the plan sets no rate: enough to keep a core of the server busy.
 const DEFAULT_CLIENTS: u32 = 16;
-/// The warm-up of a run that resumes sessions, because its first connections have no tickets yet.
+/// The warm-up of a run that resumes TLS sessions, because its first connections have no tickets yet.
 const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
 /// The duration of one slice when the two modes alternate.
 const SLICE_DURATION: Duration = Duration::from_secs(2);
@@ -115,7 +114,7 @@ impl CallSection for FetchOptions {
             load.reuse.get_or_insert("never".into());
         }
         if load.reuse.as_deref() != Some("never") {
-            // 0 is not copied, so that it is reported only once, as a mistake in this section.
+            // 0 is not copied, because it is already reported as a mistake in this section.
             let files = self.per_connection.filter(|files| *files > 0);
             load.calls_per_connection = load.calls_per_connection.or(files);
             // HTTP/1.1 carries one file at a time, so clients that share a connection would only queue.
@@ -186,7 +185,7 @@ impl CallSection for FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
             size: call.expect_size.map(ByteSize),
-            // `load.calls_per_connection` holds it.
+            // This value was moved to `load.calls_per_connection`.
             per_connection: None,
             deadline: None,
             ..self
@@ -227,7 +226,7 @@ impl ProtocolModule for FetchOptions {
 }
 
 impl FetchOptions {
-    /// Reports settings that a connection without a request can't have.
+    /// Reports settings that conflict with `handshake_only`, which sends no request.
     fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
         const HANDSHAKE_KEY: &str = "call.fetch.handshake_only";
         let nothing_sent = "a handshake sends no request: remove one of the two";
@@ -264,7 +263,7 @@ impl FetchOptions {
     }
 }
 
-/// Reports settings that a mode with new connections can't have.
+/// Returns an error for settings that conflict with a mode that makes new connections.
 fn check_mode(mode: FetchMode, options: &FetchOptions, spec: &Spec) -> Result<(), UsageError> {
     let name = mode.to_possible_value().map(|v| v.get_name().to_owned());
     let name = name.unwrap_or_default();
@@ -302,7 +301,7 @@ fn apply_mode(mode: Option<FetchMode>, spec: &mut Spec) {
     }
 }
 
-/// Makes a ladder of new and resumed connections, with one axis and as many slices as fill the duration exactly.
+/// Makes a ladder of new and resumed connections, with one axis and exactly as many slices as fit in the duration.
 fn new_and_resumed_ladder(spec: &Spec) -> Result<LadderSpec, UsageError> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
         return Err(UsageError {

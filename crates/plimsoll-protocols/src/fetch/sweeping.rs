@@ -11,7 +11,7 @@ pub const TARGET_HELP: &str = "A server of your own, instead of the one that the
 /// Checks that the calls of `spec` fetch files.
 ///
 /// # Errors
-/// When the calls of `spec` fetch no files. `kind` names what measures them, for the message.
+/// When the calls of `spec` fetch no files. `kind` is the kind of measurement, for the message.
 pub fn check(spec: &Spec, kind: &str) -> Result<(), UsageError> {
     match spec.file() {
         Some(_) => Ok(()),
@@ -22,7 +22,7 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), UsageError> {
     }
 }
 
-/// Makes the error of a plaintext target.
+/// Returns the error for a plaintext target.
 pub fn plaintext_target_error() -> UsageError {
     UsageError::new(
         "a sweep measures TLS connections, but the target is plaintext",

@@ -1,21 +1,21 @@
 //! Translates whole command lines of other load tools to ours, by a table of each tool's flags.
 //!
-//! A [`LineTool`] lists the flags of one tool, each with what it means here. [`LineTool::translate`] reads a line by
-//! that table. What flags mean together (connections times streams, a rate of each worker) is translated by the tool's
-//! `finish`. Flags are listed without their dashes: one letter is a short flag, more are a long one.
+//! A [`LineTool`] is a table of one tool's flags, each with its meaning in Plimsoll. [`LineTool::translate`] reads a
+//! line by that table. Combinations of flags (connections times streams, a rate of each worker) are translated by the
+//! tool's `finish`. Flags are listed without their dashes: one letter is a short flag, more letters are a long flag.
 //!
-//! Called by [`crate::registry`], which knows the tools of each command.
+//! [`crate::registry`] lists the tools of each command and calls this module.
 //!
-//! Long because flags and values are read and translated in one pass.
+//! The file is long because flags and values are read and translated in one pass.
 
 mod recognition;
 
 use crate::protocol_module::UsageError;
 
-/// Another load tool, whose whole command lines are translated.
+/// Another load tool whose whole command lines are translated.
 #[derive(Debug)]
 pub struct LineTool {
-    /// The names of the tool, one of which its lines begin with: `["h2load"]`, `["vegeta attack", "vegeta"]`.
+    /// The names of the tool: `["h2load"]`, `["vegeta attack", "vegeta"]`. Its lines begin with one of them.
     pub names: &'static [&'static str],
     /// How the tool writes flags.
     pub style: FlagStyle,
@@ -23,10 +23,10 @@ pub struct LineTool {
     pub flags: &'static [LineFlag],
     /// Whether the tool reads its targets from stdin.
     pub reads_stdin: bool,
-    /// Sets of flags: a line without the tool's name belongs to it if it has all flags of one set, and no flag or value
-    /// that the tool would refuse.
+    /// Sets of flags that identify the tool: a line without a tool's name belongs to this tool if it has all flags of
+    /// one set, and no flag or value that the tool would refuse.
     pub marker_flags: &'static [&'static [&'static str]],
-    /// Completes the line: adds what several flags mean together, and the tool's own defaults.
+    /// Completes the line: translates combinations of flags, and adds the tool's own defaults.
     ///
     /// # Errors
     /// Returns the reason why the line can't be run, in words.
@@ -36,9 +36,9 @@ pub struct LineTool {
 /// How a tool writes flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagStyle {
-    /// Short flags with one dash, together or with their value attached (`-kc50`); long ones with two.
+    /// Short flags with one dash, which may be combined and followed by a value (`-kc50`); long flags with two dashes.
     Gnu,
-    /// Flags of any length with one dash or two, as Go's `flag` package reads them.
+    /// Flags of any length with one dash or two, as in Go's `flag` package.
     Go,
 }
 
@@ -46,7 +46,7 @@ pub enum FlagStyle {
 #[derive(Debug)]
 pub struct LineFlag {
     names: &'static [&'static str],
-    /// The form of its value; `None` if it takes none.
+    /// The form of the flag's value; `None`: the flag takes no value.
     value: Option<ValueForm>,
     means: FlagMeaning,
 }
@@ -68,7 +68,7 @@ pub enum ValueForm {
     Seconds,
 }
 
-/// What a flag of another tool means here.
+/// The meaning of another tool's flag in Plimsoll.
 #[derive(Clone, Copy, Debug)]
 pub enum FlagMeaning {
     /// The flag of ours with this meaning, and the unit that is appended to a bare number.
@@ -77,11 +77,11 @@ pub enum FlagMeaning {
     Words(&'static [&'static str]),
     /// A header field of this name.
     Header(&'static str),
-    /// Nothing: it changes neither the load nor the figures.
+    /// The flag is ignored, because it changes neither the load nor the figures.
     Nothing,
-    /// Nothing that is done here, for this reason: the line runs without it, and a notice says so.
+    /// The flag is dropped for this reason: the line runs without it, and a notice says so.
     Dropped(&'static str),
-    /// It has no counterpart here, for this reason.
+    /// The flag has no counterpart in Plimsoll, for this reason. The line can't be run.
     Missing(&'static str),
     /// [`LineTool::finish`] translates the flag, and looks it up by its first name.
     Deferred,
@@ -146,7 +146,7 @@ fn from_metric(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Returns whether `text` consists of numbers that each have a unit of time.
+/// Returns whether `text` consists of numbers with a unit of time each, such as `1m30s`.
 fn is_time(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -162,8 +162,8 @@ fn is_time(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// A line of another tool that is being translated: our words so far, and the flags that [`LineTool::finish`] has yet
-/// to translate.
+/// A line of another tool that is being translated: the flags translated so far, and the typed flags, which
+/// [`LineTool::finish`] looks up.
 #[derive(Debug, Default)]
 pub struct LineBuilder {
     /// The words that are neither flags nor values of flags, without the tool's name.
@@ -176,7 +176,7 @@ pub struct LineBuilder {
     pub subcommand: Option<Vec<String>>,
     /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
-    /// The first names of the flags that were given, with their values.
+    /// The typed flags, by their first names, with their values.
     typed_flags: Vec<(&'static str, String)>,
     /// Flags without a counterpart, with the reason.
     without_counterpart: Vec<(String, &'static str)>,
@@ -185,7 +185,7 @@ pub struct LineBuilder {
 }
 
 impl LineBuilder {
-    /// Returns the value of a flag, by its first name; the last one where it is given several times.
+    /// Returns the value of a flag, by its first name. If the flag was given several times, the last one counts.
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut given = self.typed_flags.iter().rev();
         given
@@ -216,7 +216,7 @@ impl LineBuilder {
         self.value(name).and_then(from_metric).unwrap_or(default)
     }
 
-    /// Whether the last flag of one first name stands behind all flags of another.
+    /// Returns whether the last flag `name` comes after all flags `other`. Both are first names.
     pub fn is_behind(&self, name: &str, other: &str) -> bool {
         let last = |name: &str| {
             self.typed_flags
@@ -226,12 +226,12 @@ impl LineBuilder {
         last(name) > last(other)
     }
 
-    /// Adds a flag of ours with its value.
+    /// Adds one of our flags with its value.
     pub fn add(&mut self, flag: &str, value: impl ToString) {
         self.our_flags.extend([flag.to_owned(), value.to_string()]);
     }
 
-    /// Adds a flag of ours that takes no value.
+    /// Adds one of our flags that takes no value.
     pub fn add_switch(&mut self, flag: &str) {
         self.our_flags.push(flag.to_owned());
     }
@@ -246,12 +246,13 @@ impl LineBuilder {
         self.without_counterpart.push((what.into(), why));
     }
 
-    /// Notes something that the line runs without.
+    /// Records something that the line runs without.
     pub fn add_dropped(&mut self, what: impl Into<String>, why: &'static str) {
         self.dropped.push((what.into(), why));
     }
 
-    /// Adds workers for the processors that a flag allows the tool: each needs one of the connections.
+    /// Adds as many workers as the number of processors in the flag `name`, but no more than connections: each worker
+    /// needs one.
     pub fn add_workers_of(&mut self, name: &str, connections: u64) {
         let processors = self.number(name, 0);
         if processors > connections {
@@ -266,10 +267,10 @@ impl LineBuilder {
         }
     }
 
-    /// Takes the only word as the target, and adds the scheme if it has none.
+    /// Sets the target to the only word, with `scheme` if it has no scheme.
     ///
     /// # Errors
-    /// Returns the reason where there is no word, or more than one.
+    /// Returns an error if there is no word, or more than one.
     pub fn take_target(&mut self, scheme: &str) -> Result<(), String> {
         match &self.words[..] {
             [] => Err("the URL is missing".to_owned()),
@@ -282,7 +283,7 @@ impl LineBuilder {
     }
 }
 
-/// Puts a scheme in front of a URL that has none.
+/// Prepends the scheme to a URL that has none.
 pub fn with_scheme(url: &str, scheme: &str) -> String {
     if url.contains("://") || url.starts_with("unix:") {
         url.to_owned()
@@ -308,9 +309,9 @@ const TARGET_PLACEHOLDER: &str = "URL";
 pub struct TranslatedLine {
     /// Our command, its target and its flags.
     pub words: Vec<String>,
-    /// Why the line cannot be run: what it lacks, and which flags have no counterpart. Empty if it can be run.
+    /// The reasons why the line cannot be run: missing words, and flags without a counterpart. Empty if it can be run.
     pub reasons: Vec<String>,
-    /// What the line runs without, and why.
+    /// Notes on dropped flags, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -319,11 +320,11 @@ pub struct TranslatedLine {
 pub enum LineError {
     /// A flag that the tool does not have.
     UnknownFlag(String),
-    /// A flag whose value is missing, or has another form.
+    /// A flag whose value is missing or has the wrong form.
     InvalidValue(String),
 }
 
-/// A flag of a typed word, the value that is attached to it, and how it was typed.
+/// A flag in a typed word, the value attached to the flag, and the flag as it was typed.
 type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
 
 impl LineTool {
@@ -351,7 +352,7 @@ impl LineTool {
     /// reads it.
     ///
     /// # Errors
-    /// Returns the flag that the tool does not have, or whose value is wrong.
+    /// Returns an error for a flag that the tool does not have, or whose value is wrong.
     pub fn translate(
         &self,
         command: &str,
@@ -463,7 +464,7 @@ impl LineTool {
     }
 }
 
-/// Adds to `line` what `flag` means by itself.
+/// Adds the translation of a single flag to `line`.
 fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &str) {
     match flag.means {
         FlagMeaning::OurFlag(ours, _)
@@ -485,10 +486,10 @@ fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &s
     }
 }
 
-/// Flags of ours whose values, behind a colon, may name a variable of the environment.
+/// Our flags whose values may contain an environment variable after a colon.
 const FLAGS_WITH_VARIABLES: [&str; 3] = ["-H", "--metadata", "-u"];
 
-/// Escapes a `$` at the beginning of a value, which other tools send as it is: ours would send a variable.
+/// Escapes a `$` at the beginning of a value: other tools send the character, but we would replace the variable.
 fn escape_variables(ours: &mut [String]) {
     for at in 1..ours.len() {
         if !FLAGS_WITH_VARIABLES.contains(&&*ours[at - 1]) {
@@ -504,7 +505,8 @@ fn escape_variables(ours: &mut [String]) {
     }
 }
 
-/// Escapes each `$` behind a `=` in the query of a URL, and one that begins the user name: ours would be variables.
+/// Escapes each `$` after a `=` in the query of a URL, and a `$` at the start of the user name, which we would replace
+/// as variables.
 fn without_variables(url: &str) -> String {
     let (begin, query) = url.split_at(url.find('?').unwrap_or(url.len()));
     format!(
@@ -514,9 +516,9 @@ fn without_variables(url: &str) -> String {
     )
 }
 
-/// Removes flags that ours refuse beside others but other tools allow: a CA if no certificate is checked, and a number
-/// of connections if each call has its own; with a rate that number becomes the limit of calls in flight. For HTTP, the
-/// field `host` becomes its own flag, and fields that kept connections imply are removed.
+/// Removes our flags that conflict with others although other tools allow them together: a CA if no certificate is
+/// checked, and a number of connections if each call has its own connection. With a rate, that number becomes the limit
+/// of calls in flight. For HTTP, the field `host` becomes `--host`, and fields that kept connections imply are removed.
 fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
     escape_variables(ours);
     let has = |flag: &str| ours.iter().any(|word| word == flag);
@@ -576,7 +578,7 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
 }
 
 impl LineError {
-    /// Converts to the error that names the mistake in a line of `tool`.
+    /// Converts this to a usage error about a line of `tool`; `ours` is our command.
     pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> UsageError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");

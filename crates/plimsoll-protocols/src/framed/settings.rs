@@ -8,7 +8,7 @@ use plimsoll_model::spec::{OptionalPeriod, Problems};
 /// Settings that all connections of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramedSettings {
-    /// The most calls in flight on a connection.
+    /// The maximum number of calls in flight on a connection.
     pub(crate) in_flight: u32,
     /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
     pub(crate) heartbeat_ns: u64,

@@ -9,7 +9,7 @@ use plimsoll_model::spec::keys_of;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The messages of a call: the path of a file with one, a table, or a list of these.
+/// The messages of a call: the path of a file with one message, a table, or a list of paths and tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BinarySpec(pub Vec<BinarySource>);
 
@@ -31,7 +31,7 @@ impl BinarySource {
         keys_of::<BinaryTable>()
     }
 
-    /// Returns a source that contains the message itself, for plans.
+    /// Returns a source with the message in base64, for resolved plans.
     pub fn of(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
     }

@@ -1,4 +1,4 @@
-//! A resolved gRPC call: what the driver needs to send it.
+//! A resolved gRPC call, from which the driver prepares its requests.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,13 +28,13 @@ pub(super) struct EncodedCall {
     /// `package.Service/Method`.
     pub method: String,
     pub kind: MethodKind,
-    /// One message, or several for a stream whose JSON was a list; if messages vary, those of the first call.
+    /// One message, or several for a stream whose JSON was a list. If messages vary: the messages of the first call.
     pub messages: Vec<Vec<u8>>,
-    /// The renderers of varying messages; empty: every call sends the same.
+    /// The renderers of varying messages; empty: every call sends the same messages.
     pub varying: Vec<Arc<dyn Render>>,
     /// The layout that responses must have; `None`: not checked.
     pub answer: Option<Arc<MessageShapes>>,
-    /// What reads values from responses; `None`: the method is not described.
+    /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
 }
 
@@ -55,17 +55,17 @@ pub enum PlanMessages {
 pub struct GrpcCall {
     /// `package.Service/Method`, without the leading slash.
     pub method: String,
-    /// The request message in the protobuf encoding, without the gRPC prefix; if messages vary, that of the
+    /// The request message in the protobuf encoding, without the gRPC prefix. If messages vary: the message of the
     /// first call. Streams have their messages in `stream`.
     pub message: Vec<u8>,
-    /// The varying messages; `None`: every call sends the same.
+    /// The varying messages; `None`: every call sends the same messages.
     pub varying: Option<VaryingMessages>,
     /// The messages as the plan gives them, for the run directory.
     pub plan_messages: PlanMessages,
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret: the run directory
     /// keeps only the names.
     pub metadata: Vec<(String, String)>,
-    /// The metadata that differs from call to call; `None`: all is constant.
+    /// The metadata that differs from call to call; `None`: all metadata is constant.
     pub varying_metadata: Option<VaryingMetadata>,
     /// The value of `:authority`; `None`: host:port of the target.
     pub authority: Option<String>,
@@ -81,9 +81,9 @@ pub struct GrpcCall {
     pub stream: Option<StreamPlan>,
     /// The layout that response messages must have; `None`: not checked.
     pub answer: Option<Arc<MessageShapes>>,
-    /// What reads values from responses; `None`: the method is not described.
+    /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
-    /// Makes each user send the calls of these steps; the call itself is that of the first.
+    /// The journey that each user makes; the other fields are then those of its first step.
     pub journey: Option<Box<JourneyPlan>>,
 }
 
@@ -142,21 +142,21 @@ impl Call for GrpcCall {
     }
 }
 
-/// The layout of messages, as far as it decides whether bytes are a valid message.
+/// The parts of messages' layouts that decide whether bytes are a valid message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessageShapes {
     /// The full name of the top-level message type.
     pub name: String,
-    /// The top-level message type, followed by those it refers to.
+    /// The shape of the top-level message type, followed by the shapes of the types that it refers to.
     pub shapes: Vec<MessageShape>,
-    /// What each message must contain; `None`: anything.
+    /// The content that each message must have; `None`: any.
     pub expected: Option<ExpectedAnswer>,
 }
 
-/// Checks a message in the protobuf encoding; the error says how it differs.
+/// A function that checks a message in the protobuf encoding. Its error describes the difference.
 type CheckFn = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
 
-/// What messages must contain.
+/// The content that messages must have.
 #[derive(Clone)]
 pub struct ExpectedAnswer {
     json: String,
@@ -164,7 +164,7 @@ pub struct ExpectedAnswer {
 }
 
 impl ExpectedAnswer {
-    /// Returns the expectation that `json` describes, and `check` tests.
+    /// Creates the expectation that `json` describes and `check` tests.
     pub fn new(json: &str, check: Arc<CheckFn>) -> ExpectedAnswer {
         let json = json.to_owned();
         ExpectedAnswer { json, check }
@@ -173,7 +173,7 @@ impl ExpectedAnswer {
     /// Checks a message in the protobuf encoding.
     ///
     /// # Errors
-    /// Returns how it differs.
+    /// Returns a description of the first difference.
     pub fn check(&self, message: &[u8]) -> Result<(), String> {
         (self.check)(message)
     }
@@ -193,27 +193,27 @@ impl PartialEq for ExpectedAnswer {
 
 impl Eq for ExpectedAnswer {}
 
-/// Reads the messages that a method returns.
+/// A reader of the messages that a method returns.
 pub trait AnswerReader: Send + Sync {
     /// Returns the name of the message's type.
     fn type_name(&self) -> String;
 
-    /// Returns a message as JSON (Protocol Buffers, "ProtoJSON Format"), with the fields' names of the `.proto` file and
-    /// with fields that hold their default.
+    /// Returns a message as JSON (Protocol Buffers, "ProtoJSON Format"). The fields have their names from the `.proto`
+    /// file, and those with default values are included.
     ///
     /// # Errors
-    /// Why the bytes are not such a message.
+    /// Returns the reason why the bytes are not such a message.
     fn json(&self, message: &[u8]) -> Result<String, String>;
 
-    /// Returns a path into that JSON with the names of the `.proto` file. `tokens`: the reference tokens of a JSON
+    /// Converts a path into that JSON to field names of the `.proto` file. `tokens` are the reference tokens of a JSON
     /// Pointer (RFC 6901).
     ///
     /// # Errors
-    /// Which field does not exist.
+    /// Returns an error that names the field that does not exist.
     fn path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
 }
 
-/// What reads the responses of a method.
+/// A shared [`AnswerReader`].
 #[derive(Clone)]
 pub struct AnswerSchema(Arc<dyn AnswerReader>);
 
@@ -336,10 +336,10 @@ pub struct StreamPlan {
     pub pace: StreamPace,
     /// The number of messages that the server must send on a call; `None`: any number.
     pub expect: Option<u32>,
-    /// The client cancels the call after this many messages from the server (0: at once), which counts as a
+    /// The number of messages from the server after which the client cancels the call (0: at once), which counts as a
     /// success.
     pub cancel_after: Option<u32>,
-    /// The client ends the call after this time, which counts as a success.
+    /// The time after which the client ends the call, which counts as a success.
     pub duration: Option<Duration>,
 }
 

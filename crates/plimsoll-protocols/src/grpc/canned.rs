@@ -3,8 +3,8 @@
 //!
 //! It is the server in the simulation and in the driver's tests, where it also checks that the client conforms
 //! to RFC 9113 ([`CannedOptions::check_requests`]), and it runs inside the reference server `fast`, where it
-//! must never be the bottleneck: responses are prepared once, only stream ids are filled in, and everything that
-//! one call of [`CannedConnection::receive`] produces is appended to one buffer.
+//! must never be the bottleneck: responses are prepared once, only stream ids are filled in, and all responses of
+//! one call of [`CannedConnection::receive`] are appended to one buffer.
 //!
 //! ```
 //! use plimsoll_protocols::grpc::canned::{CannedServer, CannedOptions};
@@ -46,10 +46,9 @@ pub struct CannedOptions {
     pub status_message: String,
     /// SETTINGS_MAX_CONCURRENT_STREAMS; `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// The receive window of a stream, and of the connection (at least 65,535, HTTP/2's default). Replenished
-    /// as requests arrive. Bytes.
+    /// The receive window of a stream (at least 65,535, HTTP/2's default). Replenished as requests arrive. Bytes.
     pub stream_window: u32,
-    /// See `stream_window`.
+    /// The receive window of the connection, as for `stream_window`. Bytes.
     pub connection_window: u32,
     /// SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub header_table_size: u32,
@@ -59,19 +58,19 @@ pub struct CannedOptions {
     pub reset_every: Option<(u64, ErrorCode)>,
     /// Whether complete requests are reported to the caller, who decides when to answer them.
     pub answered_by_caller: bool,
-    /// Whether a held request is answered even if the client has reset it, as by a server whose response was
+    /// Whether a held request is answered even if the client has reset it. This imitates a server whose response was
     /// already in transit.
     pub ignore_resets: bool,
     /// The limit of response bytes that one [`CannedConnection::receive`] produces, exceeded by at most one
     /// response. The rest waits for [`CannedConnection::resume_sending`].
     pub max_unsent_bytes: usize,
-    /// Whether requests are decoded and violations by the client are errors. If not, only what is needed to
-    /// answer is read, and nothing is checked.
+    /// Whether requests are decoded and violations by the client are errors. If not, requests are read only as far as
+    /// necessary to answer them, and not checked.
     pub check_requests: bool,
 }
 
 impl Default for CannedOptions {
-    /// A response of 9 bytes (`score.ScoreResponse` of 0.5), status OK, no limits.
+    /// Returns options for a response of 9 bytes (`score.ScoreResponse` of 0.5), status OK, and no limits.
     fn default() -> CannedOptions {
         CannedOptions {
             message: vec![9, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f],
@@ -112,17 +111,18 @@ pub struct CannedServer(Arc<PreparedAnswer>);
 struct PreparedAnswer {
     options: CannedOptions,
     head: AnswerBlocks,
-    /// `None` if the response consists of one header block ("Trailers-Only").
+    /// The trailers; `None` if the response consists of one header block ("Trailers-Only").
     trailers: Option<AnswerBlocks>,
     /// The messages with their prefixes; empty in a Trailers-Only response.
     body: Vec<u8>,
     table_needed: usize,
-    /// A complete response of steady blocks (see [`AnswerBlocks`]); `id_offsets` has the offsets of its stream ids.
+    /// A complete response with steady header blocks (see [`plimsoll_wire::hpack`]); `id_offsets` contains the offsets
+    /// of its stream ids.
     steady: Vec<u8>,
     id_offsets: Box<[u32]>,
 }
 
-/// The header blocks of a field list: see [`plimsoll_wire::hpack::Encoder`].
+/// The first and the plain header block of a list of fields: see [`plimsoll_wire::hpack`].
 #[derive(Debug)]
 struct AnswerBlocks {
     first: Vec<u8>,

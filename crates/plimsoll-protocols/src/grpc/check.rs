@@ -1,5 +1,5 @@
-//! A check of a `grpc.examples.echo.Echo` service: makes one call of each kind and verifies that messages,
-//! headers and trailers come back. `plimsoll check echo` calls this.
+//! A check of a `grpc.examples.echo.Echo` service: makes one call of each kind and verifies the messages, headers and
+//! trailers of the responses. The command `plimsoll check echo` uses this module.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use super::target::generated::echo::{EchoRequest, EchoResponse};
 /// The options of the check.
 #[derive(Clone, Debug)]
 pub struct EchoCheck {
-    /// The text that must come back.
+    /// The text that the server must return.
     pub message: String,
-    /// The number of responses that one message of server streaming must get.
+    /// The number of responses that the server must send to one message in server streaming.
     pub messages: usize,
     /// The number of messages that the client sends in client and bidirectional streaming.
     pub sent: usize,

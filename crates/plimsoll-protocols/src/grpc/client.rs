@@ -1,8 +1,7 @@
-//! A gRPC connection for queries, not for load: it is used to read a server's reflection and to check an echo
-//! service.
+//! A gRPC connection for queries, not for load: it reads a server's reflection and checks an echo service.
 //!
-//! It is tonic's client over hyper with the engine's TLS settings, so that a query uses the same link as the
-//! load. The commands in `query_commands` and the plan's resolution call it.
+//! The connection is tonic's client over hyper with the engine's TLS settings, so a query uses the same link as the
+//! load. The commands in `query_commands` and the resolution of plans use it.
 
 use std::future::Future;
 use std::io;
@@ -193,8 +192,8 @@ fn tls_failure(tls: &TlsClient, error: &io::Error) -> ConnectError {
     ConnectError::Link { outcome, detail }
 }
 
-/// Starts HTTP/2 and waits for the server's first frame. Before it, nothing shows whether the peer is a gRPC
-/// server, and the library's errors do not say what the peer sent instead.
+/// Starts HTTP/2 and waits for the server's first frame, which shows that the peer speaks HTTP/2. If it does not, the
+/// error contains what the peer sent instead, which the library's errors omit.
 async fn start_http2<S>(
     stream: S,
     tls: Option<&TlsClient>,
@@ -272,10 +271,10 @@ impl<R: AsyncRead + Unpin> AsyncRead for FirstBytesReader<R> {
             let kind = e.kind();
             let result = match this.start.is_empty() {
                 true => Err(e),
-                // The received bytes explain more than the error.
+                // The received bytes are more informative than the error.
                 false => Ok(std::mem::take(&mut this.start)),
             };
-            // The receiver is gone if connecting was abandoned meanwhile.
+            // Fails if connecting was abandoned meanwhile.
             let _ = sender.send(result);
             return Poll::Ready(Err(kind.into()));
         }
@@ -308,8 +307,8 @@ impl Service<Request<Body>> for GrpcConnection {
     }
 }
 
-/// Returns the response, or, if it is not a gRPC response (such as a proxy's error page), a status that
-/// describes it. The library would decode such a page as a message.
+/// Returns the response if it is a gRPC response. Returns a status that describes any other response, such as a
+/// proxy's error page, because the library would decode the page as a message.
 fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
     let kind = answer.headers().get("content-type");
     let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("?"));

@@ -37,7 +37,7 @@ impl StreamUnpacker {
         self.unpacker.is_none() && self.validator.is_new()
     }
 
-    /// Runs the next step of the validation, if responses are validated.
+    /// Runs `step` of the validation, if responses are validated.
     fn validate(
         &mut self,
         step: impl FnOnce(&mut ValidatingSink<'_>) -> Result<(), MessageError>,
@@ -94,7 +94,7 @@ impl MessageSink for StreamUnpacker {
     }
 }
 
-/// The partly received messages of one connection's responses, by stream.
+/// The decompressors of one connection's partly received messages, by stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamUnpackers {
     unpackers: BTreeMap<u32, StreamUnpacker>,
@@ -103,7 +103,7 @@ pub(super) struct StreamUnpackers {
 }
 
 impl StreamUnpackers {
-    /// Removes and returns the state of a stream; it is put back with [`StreamUnpackers::keep`].
+    /// Removes and returns the state of a stream; [`StreamUnpackers::keep`] puts it back.
     pub(super) fn take(
         &mut self,
         stream: u32,

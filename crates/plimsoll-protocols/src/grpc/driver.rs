@@ -3,8 +3,8 @@
 //! The state of a response is in `unary`. `answers` handles received frames, `complete` handles common complete
 //! responses in one step, `compressed` compressed responses, and `messages` calls with several messages.
 //!
-//! In the steady state a response is two header blocks that are recognised by their bytes, and a message that
-//! is counted. Nothing is allocated.
+//! In the steady state a response consists of two header blocks, which are recognised by their bytes, and a message,
+//! which is only counted. Nothing is allocated.
 
 mod answers;
 mod complete;
@@ -43,7 +43,7 @@ impl GrpcProtocol {
     /// Checks and encodes the call.
     ///
     /// # Errors
-    /// Returns what part of the call can't be sent, by name.
+    /// Returns an error that names the part of the call that can't be sent.
     pub fn new(request: &GrpcRequest<'_>) -> Result<GrpcProtocol, RequestError> {
         Ok(GrpcProtocol {
             prepared: Arc::new(PreparedGrpcCall::new(request)?),
@@ -96,7 +96,7 @@ pub struct GrpcCalls {
     unpackers: Option<Box<StreamUnpackers>>,
     validator: AnswerValidator,
     heads: HeadReader,
-    /// The state of a journey's current step; `None`: calls are no steps.
+    /// The state of a journey's current step; `None`: the calls are not steps of a journey.
     step: Option<Box<CurrentStep>>,
 }
 

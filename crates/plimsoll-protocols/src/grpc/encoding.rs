@@ -16,7 +16,7 @@ pub enum ReflectionResult {
     Schema(Schema),
     /// The server can't be reached.
     Unreachable,
-    /// The server gave no schema, or can't be queried: the reason.
+    /// The server gave no schema, or can't be queried, for this reason.
     NoAnswer(String),
 }
 
@@ -29,7 +29,7 @@ pub struct ReflectionQuery {
     pub method: String,
     /// Whether the plan demands reflection.
     pub is_required: bool,
-    /// The call's metadata, which the query carries, too.
+    /// The metadata of the call, which is also sent with the query.
     pub metadata: Vec<(String, String)>,
     /// The URL of the server.
     pub target: String,
@@ -41,8 +41,8 @@ pub struct ReflectionQuery {
     pub answer: ReflectionResult,
 }
 
-/// Looks up `method` of the server at `url`, and encodes or checks its messages, which may have fields of rows and of earlier answers. If the server must be
-/// queried, the query carries the metadata.
+/// Looks up `method` of the server at `url`, and encodes or checks its messages, which may have fields of rows and of
+/// earlier responses. If the server must be queried, the metadata is sent with the query.
 ///
 /// # Errors
 /// Returns a problem that names its key below `call.grpc`.
@@ -117,11 +117,11 @@ fn problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
     move |e| Problem::new(key, e.to_string())
 }
 
-/// The limit of types to query: messages with more are unusual, and the number of queries must be bounded.
+/// The maximum number of types to query. It bounds the number of queries; messages with more types are unusual.
 const MAX_TYPES: usize = 64;
 
-/// Returns the types that messages refer to without the service's descriptors doing so: those in an `Any`, by
-/// its `@type`, and extensions, by their names in brackets.
+/// Returns the types that messages refer to and that the service's descriptors may lack: types in an `Any`, by its
+/// `@type`, and extensions, by their names in brackets.
 fn types_named_in(given: &PlanMessages) -> Vec<String> {
     let PlanMessages::Json(json) = given else {
         return Vec::new();
@@ -129,8 +129,7 @@ fn types_named_in(given: &PlanMessages) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut strings = json.split('"').skip(1);
     let mut is_type = false;
-    // Every other part is the inside of a string, unless a string has escaped quotes, in which case a name is
-    // missed at worst.
+    // Every second part is the content of a string. Escaped quotes break this, but then at worst a name is missed.
     while let Some(text) = strings.next() {
         let name = if std::mem::replace(&mut is_type, text == "@type") {
             text.rsplit_once('/').map(|(_, name)| name)
@@ -156,8 +155,8 @@ fn types_named_in(given: &PlanMessages) -> Vec<String> {
     names
 }
 
-/// Returns the schema of a method that no file describes: that of a built-in service, or the server's
-/// reflection, supplemented by `files`.
+/// Returns the schema of a method that no file describes: the schema of a built-in service, or the one that the
+/// server's reflection describes, supplemented by `files`.
 fn find_schema(
     (call, url): (&GrpcSpec, &str),
     method: &str,

@@ -3,8 +3,8 @@
 //! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream is a
 //! position in it. If messages vary, each stream renders its own messages ([`super::rendered`]).
 //! [`StreamExchanges`] holds the state of a connection's streams in slots that the streams point to. Invariant:
-//! a slot is taken when a stream opens and released when its call ends. The driver calls this; a connection of
-//! unary calls has no such state.
+//! a slot is taken when a stream opens and released when its call ends. The driver uses this module; a connection
+//! of unary calls has no such state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,11 +18,10 @@ use super::call::{MessageCompression, MethodKind, StreamPace, StreamPlan};
 use super::message::write_message;
 use super::rendered::{MessageRenderer, RenderedMessages};
 
-/// The minimum length of the encoded messages: shorter sequences are repeated, so that frames can be filled.
-/// Bytes.
+/// The minimum length of the encoded messages. Shorter sequences are repeated, so that full frames can be sent. Bytes.
 const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME as usize;
 
-/// The prepared messages of streams, and their rules.
+/// The prepared messages of streams, and the rules for sending and expecting messages.
 #[derive(Debug)]
 pub(super) struct StreamScript {
     /// The encoded messages with their prefixes, sent cyclically. Empty if each stream renders its own.
@@ -35,7 +34,7 @@ pub(super) struct StreamScript {
     /// The number of messages that the server must send.
     pub(super) expect: Option<u32>,
     pub(super) cancel_after: Option<u32>,
-    /// The client ends the stream after this time, which counts as a success.
+    /// The time after which the client ends the stream, which counts as a success.
     pub(super) duration: Option<Duration>,
 }
 
@@ -116,8 +115,9 @@ pub(super) struct StreamExchange {
     began: Time,
     /// The number of messages that are due.
     released: u32,
-    /// The bytes of the messages that are due (`released_bytes`) and of those sent (`sent_bytes`).
+    /// The number of bytes of the messages that are due.
     released_bytes: u64,
+    /// The number of bytes sent.
     sent_bytes: u64,
     /// The number of complete messages received.
     pub(super) received: u32,
@@ -170,14 +170,14 @@ impl StreamExchange {
         }
     }
 
-    /// Makes the next message due after a response, if the pace demands it.
+    /// Makes the next message due after a response, if the pace is [`StreamPace::Answers`].
     pub(super) fn answered(&mut self, script: &StreamScript) {
         if script.pace == StreamPace::Answers {
             self.release(self.received.saturating_add(1), script);
         }
     }
 
-    /// Returns the next piece that fits in `window` bytes; `None`: there is nothing to send now.
+    /// Returns the next piece that fits in `window` bytes; `None`: no piece can be sent now.
     pub(super) fn next_piece<'a>(
         &'a mut self,
         script: &'a StreamScript,
@@ -189,7 +189,7 @@ impl StreamExchange {
         }
         let all = self.released == script.count;
         if !self.is_blocked() {
-            // A stream without messages, or whose end was delayed, ends with an empty frame.
+            // A stream without messages, or with a delayed end, ends with an empty frame.
             self.half_closed = all;
             return all.then_some(OutgoingPiece {
                 bytes: &[],
@@ -321,8 +321,8 @@ impl StreamExchanges {
         Some(id)
     }
 
-    /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, however late
-    /// the ones before were.
+    /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, even if earlier
+    /// messages were late.
     pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &StreamScript) {
         let (StreamPace::Every(gap), Some(exchange)) =
             (script.pace, self.slots.get_mut(slot as usize))

@@ -92,7 +92,7 @@ impl ProtocolCommand for GrpcCommand {
     }
 }
 
-/// Returns the sources that `--data-binary` and `--data-delimited` name: files, or the contents of stdin.
+/// Returns the sources given with `--data-binary` and `--data-delimited`: files, or the contents of stdin.
 ///
 /// # Errors
 /// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not contain messages in the

@@ -33,9 +33,9 @@ pub enum MessageEncoding {
 /// The fields of one header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcHeaders {
-    /// `:status`; 0 if there is none, as in trailers.
+    /// `:status`; 0 if the block has none, like trailers.
     pub http_status: u16,
-    /// `grpc-status`; one that is not a number from 0 to 254 is 255.
+    /// `grpc-status`; 255 if it is not a number from 0 to 254.
     pub grpc_status: Option<u8>,
     /// The format named by `content-type`.
     pub content_type: ContentType,
@@ -48,7 +48,7 @@ pub struct GrpcHeaders {
 }
 
 impl GrpcHeaders {
-    /// A block without any of these fields.
+    /// The value for a block without any of these fields.
     const NONE: GrpcHeaders = GrpcHeaders {
         http_status: 0,
         grpc_status: None,
@@ -59,7 +59,7 @@ impl GrpcHeaders {
     };
 }
 
-/// The header blocks of common responses: those of successful calls.
+/// The kinds of header blocks in the responses of successful calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommonBlock {
     /// The header of a response whose message follows, with neither encoding nor length announced.
@@ -99,14 +99,14 @@ pub struct FailureTexts {
     pub encoding: Option<String>,
 }
 
-/// The maximum length of a block that is cached. Bytes.
+/// The maximum length of a cached block. Bytes.
 const MEMO_BLOCK_LEN: usize = 39;
 
 /// The reader of one connection's header blocks, with its HPACK state and a cache.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeadReader {
-    /// The first field, since most responses need nothing else.
+    /// The cache. It is the first field, because most responses need no other.
     memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MEMO_BLOCK_LEN>,
     decoder: Decoder,
 }
@@ -126,7 +126,7 @@ impl HeadReader {
         }
     }
 
-    /// Prefetches what most responses need.
+    /// Prefetches the cache, which is sufficient for most responses.
     #[inline]
     pub fn prefetch(&self) {
         self.memo.prefetch();
@@ -147,7 +147,7 @@ impl HeadReader {
         }
     }
 
-    /// Returns the meaning of `block`, if it is cached and common.
+    /// Returns the kind of `block`, if it is cached and common.
     #[inline(always)]
     pub fn recognise(&self, block: &[u8]) -> Option<CommonBlock> {
         self.memo.get(block)?.1

@@ -19,7 +19,7 @@ fn set_target(line: &mut LineBuilder, address: &str, plaintext: &str) {
     line.target = Some(target);
 }
 
-/// Returns a method as `package.Service/Method`, even if its name follows a dot.
+/// Returns a method as `package.Service/Method`; converts `package.Service.Method`.
 fn slash_method(method: &str) -> String {
     match method.rsplit_once('.') {
         Some((service, name)) if !method.contains('/') => format!("{service}/{name}"),
@@ -27,7 +27,7 @@ fn slash_method(method: &str) -> String {
     }
 }
 
-/// Adds the flags that name descriptions of services, once for each path of a comma-separated list.
+/// Adds the flags for service descriptions, once for each path of a comma-separated list.
 fn add_descriptions(line: &mut LineBuilder) {
     for (name, flag) in [
         ("import-path", "--import-path"),

@@ -37,10 +37,10 @@ pub enum MessageError {
     /// The bytes are not gzip.
     #[error("a message that is declared as gzip but is not")]
     NotGzip,
-    /// The bytes are not a valid message: the reason.
+    /// The bytes are not a valid message, for this reason.
     #[error("not the message that the method returns: {0}")]
     Undecodable(&'static str),
-    /// The message is not what the plan expects: how it differs.
+    /// The message is not the one that the plan expects; the text describes the difference.
     #[error("not the message that the plan expects: {0}")]
     Mismatch(Box<str>),
 }
@@ -93,12 +93,12 @@ pub(super) trait MessageSink {
     }
 }
 
-/// A sink that ignores messages, which the reader counts.
+/// A sink that ignores messages; the reader counts them.
 struct CountingSink;
 
 impl MessageSink for CountingSink {}
 
-/// Reads one stream's messages from DATA frames, however they are split.
+/// A reader of one stream's messages in DATA frames, however the messages are split.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageReader {
     /// The remaining bytes of the current message.
@@ -191,8 +191,8 @@ impl MessageReader {
         self.complete
     }
 
-    /// Returns the number of complete messages since the last call or the start. No frame has as many as
-    /// 65,535.
+    /// Returns the number of complete messages since the last call of this function. One frame never completes as many
+    /// as 65,535.
     #[inline]
     pub fn take_complete_messages(&mut self) -> u16 {
         std::mem::take(&mut self.complete)

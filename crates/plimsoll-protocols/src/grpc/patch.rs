@@ -1,5 +1,4 @@
-//! A protobuf message in which some fields vary: constant bytes, and between them nodes that render each call's
-//! values.
+//! A protobuf message in which some fields vary: constant bytes alternate with nodes that render each call's values.
 //!
 //! Only the varying fields are encoded for each call; lengths around them are rewritten when a size changes.
 //! The result equals encoding the whole message with the call's values: a field without presence is left out
@@ -63,10 +62,11 @@ pub(super) enum FieldPresence {
     Implicit,
 }
 
-/// Encodes a value that an earlier answer of a journey gave; an error says why it does not fit.
+/// A function that encodes a value captured from an earlier response of a journey. Its error says why the value does
+/// not fit the field.
 type EncodeFn = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// The encoder of a field whose type only the schema knows.
+/// The encoder of a captured value for a field whose type only the schema knows.
 #[derive(Clone)]
 pub(super) struct TakenEncoder(Arc<EncodeFn>);
 
@@ -97,7 +97,7 @@ pub(super) enum PatchNode {
         tag: FieldTag,
         encoding: NumberEncoding,
         field: TemplateField,
-        /// Bits of the value that are kept: counters wrap around at the type's maximum.
+        /// The mask of the value's bits that are kept: counters wrap around at the type's maximum.
         mask: i64,
         presence: FieldPresence,
     },
@@ -126,7 +126,7 @@ pub(super) enum PatchNode {
         encoded: Box<[u8]>,
         ends: Box<[u32]>,
     },
-    /// A field that is no string, including its tag, whose value an earlier answer of a journey gave.
+    /// A field other than a string, including its tag, whose value was captured from an earlier response of a journey.
     Taken {
         index: u16,
         encoder: TakenEncoder,
@@ -198,7 +198,7 @@ impl PatchNode {
         }
     }
 
-    /// Adds the positions of the names whose values the node needs.
+    /// Adds the indices of the captured values that the node needs.
     fn add_needs(&self, needs: &mut Vec<u16>) {
         match self {
             PatchNode::Text { template, .. } => needs.extend(template.needs()),
@@ -208,7 +208,7 @@ impl PatchNode {
         }
     }
 
-    /// Checks that the values that answers gave fit their fields.
+    /// Checks that the values captured from responses fit their fields.
     fn check(&self, moment: &RenderContext<'_>) -> Result<(), String> {
         match self {
             PatchNode::Text { template, .. } => {
@@ -280,7 +280,7 @@ impl PatchNode {
             PatchNode::Duration { field } => {
                 let (number, digits) = (field.number(moment), u32::from(field.digits()));
                 let scale = 10i64.pow(digits);
-                // There are at most nine digits, so nanoseconds are whole numbers.
+                // The number has at most nine decimals, so its nanoseconds are a whole number.
                 let nanos = number % scale * 10i64.pow(9 - digits);
                 for (tag, value) in [(1 << 3, number / scale), (2 << 3, nanos)] {
                     if value != 0 {
@@ -295,7 +295,7 @@ impl PatchNode {
                 out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
             }
             PatchNode::Taken { index, encoder } => {
-                // A value that does not fit was refused by `check`.
+                // `check` has already rejected values that do not fit.
                 let value = moment.taken_value(*index);
                 if let Some(Ok(field)) = value.map(|value| encoder.encode(value)) {
                     out.extend_from_slice(&field);
@@ -380,7 +380,7 @@ fn joined(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
     joined.into()
 }
 
-/// Returns the length of the length prefix of a content whose size is midway between these bounds. Bytes.
+/// Returns the length of the length prefix for a content whose size is midway between these bounds. Bytes.
 fn usual_width((least, most): (usize, usize)) -> u8 {
     varint((least + (most - least) / 2) as u64).1 as u8
 }

@@ -1,4 +1,4 @@
-//! Recognises a gRPC server by reflection, and proposes its methods.
+//! Recognises a gRPC server by its reflection, and suggests calls of its methods.
 
 use clap::{Args, Command, FromArgMatches};
 
@@ -6,13 +6,13 @@ use super::query_commands::ListFlags;
 use crate::server_query::{QueryContext, ServerQuery};
 use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer, urls_of};
 
-/// How long the server may take until a connection is up.
+/// The timeout for connecting to the server, as the flag's value.
 const CONNECT_TIMEOUT: &str = "3s";
 
-/// Services that describe or observe a server, and are not what it is for.
+/// Prefixes of services for describing and observing a server, which are not suggested.
 const AUXILIARY_SERVICES: [&str; 3] = ["grpc.reflection.", "grpc.health.", "grpc.channelz."];
 
-/// Returns the methods of the server at `address`; `None`: none describes itself there.
+/// Returns the methods of the server at `address`; `None`: no server there supports reflection.
 pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
     let urls = urls_of(address, ["grpc", "grpcs"]);
     urls.iter().find_map(|url| {

@@ -1,10 +1,10 @@
 //! Server reflection: reads a server's own description of its services (grpc.reflection.v1, or v1alpha if the
-//! server has only that). Called when a plan is resolved and by the commands in `questions`.
+//! server has only that). Used when a plan is resolved, and by the commands in `query_commands`.
 //!
-//! Each query is a stream with one message, so no stream stays open between queries. Everything is bounded: a
-//! server that keeps naming imports, or does not answer, is abandoned.
+//! Each query is a stream with one message, so no stream stays open between queries. Time, size and the number of
+//! files are bounded: a server that keeps naming imports, or does not answer, is abandoned.
 //!
-//! Long because questions and answers of both versions of the protocol share one state machine.
+//! The file is long because queries and answers of both versions of the protocol share one state machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,7 +27,7 @@ mod tests;
 
 /// The limit of files that describe a server's services.
 const MAX_FILES: usize = 5_000;
-/// The limit of their total size. Bytes.
+/// The limit of these files' total size. Bytes.
 const MAX_DESCRIPTOR_BYTES: usize = 64 << 20;
 /// The timeout of one query.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -212,7 +212,7 @@ impl ReflectionClient {
     }
 }
 
-/// Converts the status that a query about `what` ended with.
+/// Converts the status with which a query about `what` ended to an error.
 fn status_error(what: String, status: Status) -> ReflectionError {
     match status.code() {
         Code::Unimplemented => ReflectionError::NotSupported,
@@ -228,8 +228,8 @@ fn status_error(what: String, status: Status) -> ReflectionError {
     }
 }
 
-/// Returns `answer` if its kind fits the query. A symbol may be answered with an error response, the list of
-/// services may not.
+/// Returns `answer` if its kind fits the query. An error response is accepted for a symbol, but not for the list of
+/// services.
 fn check_kind(wanted: &Query, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
     match (wanted, answer) {
         (Query::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
@@ -277,7 +277,7 @@ fn mismatch_error(answer: MessageResponse, what: String) -> ReflectionError {
     ReflectionError::InvalidAnswer { what, problem }
 }
 
-/// The subject of a query: what a server is to describe.
+/// The subject of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum SchemaQuery<'a> {
     /// All services that the server lists.
@@ -287,8 +287,8 @@ pub enum SchemaQuery<'a> {
     Symbol(&'a str),
 }
 
-/// Queries the server for its descriptors, and for those of `types`, to which messages refer although the
-/// service does not. A type that the server does not know is left out.
+/// Queries the server for its descriptors, and for those of `types`, to which only the messages of the plan refer. A
+/// type that the server does not know is left out.
 ///
 /// # Errors
 /// Returns an error if the server has no reflection, gives invalid answers, or takes too long.
@@ -300,7 +300,7 @@ pub async fn schema(
     request_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
-/// Does the same as [`schema`], with another timeout for all queries together.
+/// Works like [`schema`], with `limit` as the timeout of all queries together.
 ///
 /// # Errors
 /// Returns the errors of [`schema`].
@@ -322,8 +322,7 @@ pub async fn request_schema_within(
     Ok(collector.into_schema(&wanted))
 }
 
-/// Returns the problem of a single answer as the inner error, and a failure that ends all queries as the outer
-/// one.
+/// Splits errors: the inner `Err` is a problem of a single answer, the outer `Err` a failure that ends all queries.
 fn separate_problem(
     files: Result<Vec<ProtoFile>, ReflectionError>,
 ) -> Result<Result<Vec<ProtoFile>, String>, ReflectionError> {
@@ -339,9 +338,9 @@ fn separate_problem(
 struct FileCollector {
     files: BTreeMap<String, ProtoFile>,
     bytes: usize,
-    /// Files that the server does not have, and why.
+    /// Files that the server does not have, with the reasons.
     absent: BTreeMap<String, String>,
-    /// Services that the server does not describe, and why.
+    /// Services that the server does not describe, with the reasons.
     broken: BTreeMap<String, String>,
 }
 
@@ -368,7 +367,8 @@ impl FileCollector {
                     self.take(files)?;
                     services
                 }
-                // The list shows what there is instead. A server may describe services without listing any.
+                // The symbol is unknown: lists all services, so that similar names can be suggested. A server may
+                // describe services without listing any.
                 Err(_) => mirror.services().await.unwrap_or_default(),
             },
         };
@@ -383,7 +383,7 @@ impl FileCollector {
     }
 
     /// Queries the files of symbols that no file defines yet, several at once. Returns the symbols that the
-    /// server does not describe, and why.
+    /// server does not describe, with the reasons.
     async fn describe(
         &mut self,
         mirror: &ReflectionClient,
@@ -462,7 +462,7 @@ impl FileCollector {
         }
     }
 
-    /// Assembles the files to a schema. `wanted` lists the services that they should define.
+    /// Assembles the files into a schema. `wanted` lists the services that the files should define.
     fn into_schema(self, wanted: &[String]) -> Schema {
         let FileCollector {
             files,

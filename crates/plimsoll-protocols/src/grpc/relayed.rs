@@ -1,4 +1,4 @@
-//! The relay codec of gRPC: reads the header fields of calls, and writes those that reject a call.
+//! The relay codec of gRPC: reads the header fields of calls, and writes the header fields that reject a call.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Renders the messages of a stream whose messages vary, about a frame at a time, when they are due.
+//! Renders the varying messages of a stream when they are due, about one frame at a time.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct MessageRenderer<'a> {
     pub(super) compression: Option<MessageCompression>,
     /// The time in nanoseconds since 1970.
     pub(super) unix_ns: u64,
-    /// The values of earlier answers of the journey.
+    /// The values captured from earlier responses of the journey.
     pub(super) taken: &'a [Option<Box<[u8]>>],
 }
 
@@ -35,12 +35,12 @@ impl MessageRenderer<'_> {
 #[derive(Debug)]
 pub(super) struct RenderedMessages {
     number: u64,
-    /// The number of messages rendered. The last ones are in `buffer`.
+    /// The number of messages rendered. `buffer` contains the last of them.
     rendered: u32,
     buffer: Vec<u8>,
     /// The offsets in `buffer` at which messages end.
     ends: Vec<u32>,
-    /// The bytes of `buffer` that were sent.
+    /// The number of bytes of `buffer` that were sent.
     sent: usize,
 }
 
@@ -61,9 +61,8 @@ impl RenderedMessages {
         self.rendered - waiting as u32
     }
 
-    /// Returns the range in `buffer` of the next piece of at most `most` bytes, which counts as sent from then
-    /// on. If all of `buffer` was sent, renders about a frame of messages first, but none after the first
-    /// `released`.
+    /// Returns the range in `buffer` of the next piece of at most `most` bytes, and counts it as sent. If all of
+    /// `buffer` was sent, first renders about a frame of messages, at most up to message `released`.
     pub(super) fn advance(
         &mut self,
         renderer: &MessageRenderer<'_>,

@@ -39,12 +39,12 @@ pub(super) struct PreparedGrpcCall {
     pub(super) max_head: u32,
     /// The layout that response messages must have; `None`: not checked.
     pub(super) answer: Option<Arc<MessageShapes>>,
-    /// The varying messages; `None`: every call sends the same.
+    /// The varying messages; `None`: every call sends the same messages.
     pub(super) varying: Option<VaryingMessages>,
     pub(super) compression: Option<MessageCompression>,
     /// The prepared messages of streams; `None`: the call is unary.
     pub(super) script: Option<StreamScript>,
-    /// What is kept of the answer, and what reads it, if the call is a journey's step.
+    /// The parts of the response to keep, and their reader, if the call is a journey's step.
     pub(super) capture: Option<(AnswerCapture, Option<AnswerSchema>)>,
 }
 
@@ -113,7 +113,7 @@ impl PreparedGrpcCall {
 
         let varying = call.varying.clone();
         let most = largest_message(call);
-        // The overhead of gzip on incompressible data is far below the reserve.
+        // Reserves 1 MiB for the overhead of gzip on incompressible data, which is far smaller.
         const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
             return Err(too_large_error(most));
@@ -147,14 +147,14 @@ impl PreparedGrpcCall {
         })
     }
 
-    /// Prepares the call of a journey's step. `capture`: what is kept of its answers.
+    /// Prepares the call of a journey's step. `capture` says which parts of its responses are kept.
     pub(super) fn of_step(
         request: &GrpcRequest<'_>,
         capture: AnswerCapture,
     ) -> Result<PreparedGrpcCall, RequestError> {
         let prepared = PreparedGrpcCall::new(request)?;
         Ok(PreparedGrpcCall {
-            // Steps have different requests, so none may rely on the peer's table.
+            // The steps of a journey have different requests, so a request can't rely on the peer's dynamic table.
             request: prepared.request.stateless(),
             capture: Some((capture, request.call.answer_schema.clone())),
             ..prepared
@@ -183,7 +183,7 @@ fn check_method(method: &str) -> Result<(), RequestError> {
     }
 }
 
-/// Returns the size of the largest message of a call, bytes.
+/// Returns the size of the largest message of a call. Bytes.
 fn largest_message(call: &GrpcCall) -> usize {
     match &call.varying {
         None => call.message.len(),

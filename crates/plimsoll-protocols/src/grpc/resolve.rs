@@ -82,7 +82,7 @@ impl ProtocolModule for GrpcSpec {
     }
 }
 
-/// Returns gRPC's advice for when no connection could be established.
+/// Returns gRPC's advice to print when no connection could be established.
 pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::TlsAlpn => Some(
@@ -125,12 +125,12 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Resolves the metadata of `call`, in order, with `-bin` values in base64; values that vary are those of the
+/// Resolves the metadata of `call`, in order, with `-bin` values in base64. Varying entries have the values of the
 /// first call.
 ///
 /// # Errors
-/// Returns every entry that is invalid, or whose variable or file does not exist. Fields of rows are errors,
-/// too, since there are no rows here.
+/// Returns an error for every entry that is invalid, or whose variable or file does not exist. Fields of rows are
+/// errors, too, since there are no rows here.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(super) fn metadata(
     call: &GrpcSpec,
@@ -189,7 +189,7 @@ impl CallSection for GrpcSpec {
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
-        // Journeys differ in how many calls they make, and count as one.
+        // A journey counts as one call, because its number of calls varies.
         self.journey_steps().map(|_| 1)
     }
 
@@ -218,7 +218,7 @@ impl CallSection for GrpcSpec {
         all.chain(files(GrpcSpec::SCHEMES.section, steps)).collect()
     }
 
-    /// A stream with a planned duration gets the default deadline in addition to it.
+    /// Sets the deadline of a stream with a planned duration to that duration plus the default deadline.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
             let deadline = OptionalPeriod::After(Period(lasts.0 + DEFAULT_DEADLINE));
@@ -243,17 +243,17 @@ impl CallSection for GrpcSpec {
         }
     }
 
-    /// Older versions left the default limit of heads out.
+    /// Adds the default limit of heads, which plans of older versions lack.
     fn canonical(mut self) -> GrpcSpec {
         self.max_head.get_or_insert(DEFAULT_MAX_HEAD);
         self
     }
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
-        // The load has it.
+        // This value was moved to the load.
         self.deadline = None;
         if call.journey.is_some() {
-            // The calls are in the steps.
+            // The calls of a journey are in its steps.
             return self;
         }
         self.method = Some(call.method.clone());
@@ -338,7 +338,7 @@ fn step_call(
     let uses_rows = uses_rows || metadata.uses_rows;
     let variation = scope.variation.clone();
     let of_question = variation.clone().traced(random_trace_ids());
-    // No answer has given values yet when the server is asked to describe its methods.
+    // Removes entries that need captured values: the query for the schema is sent before any call.
     let mut known = metadata.clone();
     known
         .varying
@@ -435,10 +435,10 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
     })
 }
 
-/// Always fails, because this build lacks the feature `schema`.
+/// Returns an error, because this build lacks the feature `schema`.
 ///
 /// # Errors
-/// Returns the problem that the method can't be looked up.
+/// Always returns the problem that the method can't be looked up.
 #[cfg(not(feature = "schema"))]
 fn encode(
     _: (&GrpcSpec, &str),

@@ -1,7 +1,7 @@
 //! The methods and messages of services, so that a plan can give messages as JSON.
 //!
 //! A schema comes from `.proto` files, from a compiled descriptor set, from a server's reflection, or is the
-//! built-in one of the reference servers. In each case it is one descriptor pool. It is used when a plan is
+//! built-in one of the reference servers. In each case the schema is one descriptor pool. It is used when a plan is
 //! resolved; a run itself handles encoded bytes only.
 
 mod answers;
@@ -34,15 +34,15 @@ pub use error::SchemaError;
 use error::nearest;
 pub use varying::EncodedRequests;
 
-/// The reference servers' own protos.
+/// The protos of the reference servers.
 const BUILTIN_PROTOS: [(&str, &str); 3] = [
     ("score.proto", include_str!("../../proto/score.proto")),
     ("orders.proto", include_str!("../../proto/orders.proto")),
     ("echo.proto", include_str!("../../proto/echo.proto")),
 ];
-/// The minimum similarity (0 to 1) of a name to suggest.
+/// The minimum similarity (0 to 1) of a suggested name.
 const MIN_LIKENESS: f64 = 0.75;
-/// Names that are less similar than the best one by more than this are left out.
+/// The maximum difference in similarity between a suggested name and the best one.
 const LIKENESS_MARGIN: f64 = 0.08;
 
 /// Services, methods and messages.
@@ -52,7 +52,7 @@ pub struct Schema {
     /// The origin of the descriptors, for errors.
     source: String,
     unsupported: Arc<UnsupportedFeatures>,
-    /// Services whose descriptors can't be used, and why.
+    /// Services whose descriptors can't be used, with the reasons.
     broken: Arc<BTreeMap<String, String>>,
 }
 
@@ -63,8 +63,8 @@ pub struct GrpcMethod {
 }
 
 impl Schema {
-    /// Compiles `.proto` files. Imports are searched in `import_paths`, then beside the files themselves; the
-    /// protos that come with protobuf are always available.
+    /// Compiles `.proto` files. Imports are searched in `import_paths`, then in the folders of the files themselves;
+    /// the protos that come with protobuf are always available.
     ///
     /// # Errors
     /// Returns an error if a file or an import is missing, or does not compile (with file and line).
@@ -141,8 +141,8 @@ impl Schema {
         }
     }
 
-    /// Adds the files of `more` that this schema lacks. A file whose definitions all exist here in a file
-    /// with another path is left out.
+    /// Adds the files of `more` that this schema lacks. A file is left out if this schema has all its definitions in a
+    /// file with another path.
     ///
     /// # Errors
     /// Returns an error if a file of `more` contradicts this schema.
@@ -200,7 +200,7 @@ impl Schema {
     }
 
     /// Creates a schema from assembled descriptors; `source` names their origin for errors. `broken` lists
-    /// services that can't be used, and why.
+    /// services that can't be used, with the reasons.
     #[cfg(feature = "targets")]
     pub(super) fn of(
         assembled: descriptors::AssembledPool,
@@ -216,7 +216,7 @@ impl Schema {
     /// Returns the schema of the reference servers `score`, `orders` and `echo`.
     ///
     /// # Errors
-    /// Never in practice: the protos are part of this program.
+    /// Never fails in practice, because the protos are part of this program.
     pub fn builtin() -> Result<Schema, SchemaError> {
         let mut compiler = Compiler::with_file_resolver(BuiltinProtoResolver);
         for (name, _) in BUILTIN_PROTOS {

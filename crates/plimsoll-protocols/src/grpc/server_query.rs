@@ -36,7 +36,7 @@ pub(super) fn connect_failure(url: &str, error: ConnectError) -> PrepareError {
 /// Parses the URL of a gRPC target; returns the target and whether it uses TLS.
 ///
 /// # Errors
-/// Returns the problem with the URL.
+/// Returns the reason why the URL is invalid.
 pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     match (section_of(url), scheme_of(url)) {
@@ -48,7 +48,7 @@ pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     }
 }
 
-/// Prepares the connection to a target from a spec; `tls`: `None` for plaintext.
+/// Prepares the connection to a target from a spec. `tls` is `None` for plaintext.
 ///
 /// # Errors
 /// Returns an error if the name does not resolve, or if files of the TLS settings are invalid.
@@ -93,13 +93,13 @@ pub(super) fn server(
     })
 }
 
-/// Returns the known names among `typed`. Unknown ones are reported when the plan is resolved.
+/// Parses the known names in `typed`. Unknown names are reported when the plan is resolved.
 fn known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
     let typed = typed.unwrap_or_default().iter();
     typed.filter_map(|name| named(name).ok()).collect()
 }
 
-/// Returns the TLS versions that the plan names, or all. Unknown ones are reported when the plan is resolved.
+/// Returns the TLS versions that the plan names, or all. Unknown names are reported when the plan is resolved.
 fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     let known = named.map(|all| {
         all.iter()
@@ -136,7 +136,8 @@ pub(super) fn answer(
     })
 }
 
-/// Queries the server. The outer `Err` means that it can't be reached, the inner one that it gave no schema.
+/// Queries the server. The outer `Err` means that the server can't be reached, the inner `Err` that it gave no
+/// schema.
 fn query_schema(
     spec: &Spec,
     question: &ReflectionQuery,

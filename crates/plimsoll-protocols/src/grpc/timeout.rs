@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Formats a timeout as at most eight digits and a unit: the largest unit that represents it exactly, else
-/// rounded up in the smallest unit that fits.
+/// Formats a timeout as at most eight digits and a unit. Uses the largest unit that represents it exactly, or else
+/// rounds up to the smallest unit that fits in eight digits.
 pub(super) fn timeout_value(deadline: Duration) -> String {
     const TIMEOUT_UNITS: [(u128, char); 6] = [
         (3_600_000_000_000, 'H'),

@@ -1,8 +1,8 @@
 //! The state of a response on a stream: a header, messages, then a status (gRPC over HTTP/2, "Responses"). A
 //! unary call has one message; for streaming calls the driver counts the messages.
 //!
-//! The driver calls [`GrpcResponseState::head`] and [`GrpcResponseState::data`] with what arrives on an open
-//! stream, and carries out the returned [`ResponseAction`].
+//! The driver calls [`GrpcResponseState::head`] and [`GrpcResponseState::data`] with the header blocks and DATA of an
+//! open stream, and carries out the returned [`ResponseAction`].
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, StreamPayload};
@@ -15,10 +15,10 @@ use crate::http2::{self, length_problem};
 /// The outcome of a response whose HTTP status is not 200.
 const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
-/// The outcome of a response whose message is not what the plan expects.
+/// The outcome of a response whose message is not the one that the plan expects.
 const MESSAGE_MISMATCH: Outcome = Outcome::coded("MESSAGE_MISMATCH");
 
-/// What the driver does after a piece of a response.
+/// The action of the driver after a piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ResponseAction {
     Continue,

@@ -1,8 +1,8 @@
 //! Validates that the bytes of a response are the message that its method returns (Protocol Buffers,
 //! "Encoding"), without decoding it.
 //!
-//! The validator takes a message in pieces of any size and keeps a few words for each level of nesting, so
-//! that no server controls its memory use. It rejects what every decoder rejects: invalid tags, lengths that
+//! The validator accepts a message in pieces of any size and stores a few words for each level of nesting, so a
+//! server can't inflate its memory use. It rejects messages that every decoder rejects: invalid tags, lengths that
 //! exceed the enclosing message, unterminated groups, and strings that are not UTF-8. A field with an unknown
 //! number or of an unexpected wire type is an unknown field, which is valid.
 
@@ -61,7 +61,7 @@ pub(super) struct WireValidator {
     /// The first bytes of a partial UTF-8 character.
     partial_char: [u8; 4],
     partial_char_len: usize,
-    /// The message so far, where the plan expects something of it.
+    /// The bytes of the message so far, if the plan expects some content.
     kept: Vec<u8>,
 }
 
@@ -105,7 +105,7 @@ impl WireValidator {
     /// Validates the next bytes of the message.
     ///
     /// # Errors
-    /// Returns why they are invalid.
+    /// Returns the reason why the bytes are invalid.
     fn feed(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match self.state {
@@ -293,7 +293,7 @@ impl MessageSink for ValidatingSink<'_> {
     }
 }
 
-/// Checks that a valid message is what the plan expects.
+/// Checks that a valid message has the content that the plan expects.
 fn check_expected(shapes: &MessageShapes, message: &[u8]) -> Result<(), MessageError> {
     let Some(expected) = &shapes.expected else {
         return Ok(());
@@ -326,8 +326,8 @@ impl AnswerValidator {
         }
     }
 
-    /// Returns true if a complete message is valid. Most messages equal the last valid one, which makes this
-    /// cheap.
+    /// Returns true if a complete message is valid. This is cheap for most messages, because they equal the last valid
+    /// one.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
         self.is_known(shapes, message) || self.validate(shapes, message).is_ok()
@@ -336,7 +336,8 @@ impl AnswerValidator {
     /// Returns true if the message equals the last valid one.
     #[inline(always)]
     fn is_known(&self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
-        // At first, no message is known, and an empty one is not checked against what the plan expects.
+        // Before the first valid message `last_valid` is empty, which does not mean that an empty message has the
+        // expected content.
         let is_expected = || shapes.is_some_and(|shapes| shapes.expected.is_some());
         bytes_equal(message, &self.last_valid) && !(message.is_empty() && is_expected())
     }

@@ -1,7 +1,7 @@
 //! The client's side of one idle connection: a call is a message and its echo.
 //!
 //! Invariant: every byte received either continues an outstanding echo, even that of a cancelled call, or belongs to
-//! a line end. The engine's worker loop calls it.
+//! a line end. The engine's worker loop calls this driver.
 //!
 //! Servers that echo lines end them differently: without the newline, with CR LF, or with the rest of their buffer,
 //! which is zeros. So an echo is complete once everything before the newline has arrived, and line ends behind it are
@@ -28,8 +28,8 @@ fn echoed_part(line: &[u8]) -> &[u8] {
     &line[..line.len().saturating_sub(1).max(1)]
 }
 
-/// Makes a line of this length that is a palindrome apart from its newline, so that not only servers that echo lines,
-/// but also `openssl s_server -rev`, return it unchanged.
+/// Makes a line of this length that is a palindrome apart from its newline, so that `openssl s_server -rev` returns it
+/// unchanged, too.
 fn line(bytes: usize) -> Vec<u8> {
     let mut text = vec![b'.'; bytes.saturating_sub(1)];
     text.push(b'\n');
@@ -76,15 +76,16 @@ impl Protocol for HoldProtocol {
 pub struct HoldDriver {
     texts: Arc<EchoTexts>,
     call: Option<(CallId, Time)>,
-    /// Bytes received of the current echo, which is that of the greeting or of a message. Its newline does not count.
+    /// The number of bytes that have arrived of the current echo, of the greeting or of a message. The newline does not
+    /// count.
     echoed: u16,
-    /// Bytes of line ends since the last echo. They count towards the next one, so that results do not depend on how
-    /// bytes are split.
+    /// Bytes of line ends since the last echo. They count towards the next call, so that results do not depend on how
+    /// the stream is split into reads.
     line_end_bytes: u16,
-    /// Cancelled calls whose echo is outstanding; these echoes arrive before that of the current call.
+    /// The number of cancelled calls whose echo is outstanding. Their echoes arrive before that of the current call.
     late_echoes: u16,
     is_greeted: bool,
-    /// The last echo was complete before its newline, which may follow.
+    /// Whether the newline of the last echo may still arrive.
     newline_may_follow: bool,
 }
 
@@ -119,7 +120,7 @@ impl HoldDriver {
     }
 }
 
-/// Returns how many of `bytes` continue `text`, of which `had` bytes have arrived; `None` if one differs.
+/// Returns how many of `bytes` continue `text`, whose first `had` bytes arrived before; `None` if a byte differs.
 fn matching_prefix(text: &[u8], had: u16, bytes: &[u8]) -> Option<usize> {
     let rest = &text[usize::from(had)..];
     let n = rest.len().min(bytes.len());
@@ -149,7 +150,7 @@ impl Driver for HoldDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // An echo can't be cancelled.
+        // The server still sends the echo of a cancelled call.
         if self.call.take().is_some() {
             self.late_echoes = self.late_echoes.saturating_add(1);
         }

@@ -21,12 +21,11 @@ use crate::protocol_module::{
 /// With fewer connections, the memory of the processes themselves outweighs that of the connections.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
 const DEFAULT_GREETING: ByteSize = ByteSize(16);
-/// Longer than an empty line, which servers that echo lines need not answer.
+/// The default message is longer than an empty line, which servers that echo lines need not answer.
 const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
-/// The largest greeting or message, that of one TLS record (RFC 8446 §5.1): idle connections carry little.
+/// The largest greeting or message: the content of one TLS record (RFC 8446 §5.1), since idle connections carry little.
 const MAX_MESSAGE_BYTES: u64 = 1 << 14;
-/// The rate of the calls that try out all connections at the end, if there is no keepalive; it is a light load for
-/// either side.
+/// The rate of the calls that test all connections at the end of a run without keepalive; a light load for both sides.
 const FINAL_CALLS_PER_S: u64 = 5_000;
 
 /// Connections that are opened and held.
@@ -133,7 +132,7 @@ impl CallSection for HoldOptions {
         })
     }
 
-    /// Plans when held connections are used: at the given interval, or once at the end.
+    /// Schedules the calls of held connections: at the given interval, or once at the end.
     fn arrivals(&self, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
         let before = problems.0.len();
         for (key, given) in [

@@ -49,7 +49,7 @@ fn all_but_one(out: &mut Vec<u8>, id: u32) {
     out.pop();
 }
 
-/// Writes a good response with some bytes of its head changed.
+/// Writes a correct response in which `with` replaces the bytes at offset `at`.
 fn write_patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
     good(out, id);
     out[at..at + with.len()].copy_from_slice(with);
@@ -71,7 +71,7 @@ fn heartbeat(out: &mut Vec<u8>, id: u32) {
     BoltFrame::heartbeat(FrameLayout::V1, id.wrapping_add(1)).write(out);
 }
 
-/// Makes a behaviour that answers with the status NUMBER and nothing else.
+/// Makes a behaviour that answers with only the status NUMBER.
 const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> Behaviour {
     let outcome = match Status::from_number(NUMBER) {
         Some(status) => status.outcome(),
@@ -89,7 +89,7 @@ const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> B
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // The connection.
+    // Behaviours of the connection.
     Behaviour::new("bolt-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
@@ -129,7 +129,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("bolt-stall-in-content", O::DeadlineExceeded)
         .about("all but the last byte, and then silence")
         .frames(all_but_one),
-    // Not a frame.
+    // Responses that are not a frame.
     Behaviour::new("bolt-garbage", O::ProtocolError)
         .about("bytes that are not a frame")
         .answers_with(&[0xa5; 4096]),
@@ -157,7 +157,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("bolt-crc", O::ProtocolError)
         .about("version 2 with a wrong checksum")
         .frames(wrong_checksum),
-    // Ids.
+    // Responses with unexpected ids.
     Behaviour::new("bolt-other-id", O::DeadlineExceeded)
         .about("answers a request that was not sent")
         .frames(|out, id| good(out, id ^ 0x5555)),
@@ -195,7 +195,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("bolt-answer-flood", O::DeadlineExceeded)
         .about("answers to requests that were not sent, without end")
         .script(&[Request, FloodOf(|out, id| good(out, id ^ 0x5555))]),
-    // Statuses.
+    // Responses with an error status.
     status::<0x01>("bolt-status-error", "status ERROR"),
     status::<0x02>("bolt-status-exception", "status SERVER_EXCEPTION"),
     status::<0x03>("bolt-status-unknown", "status UNKNOWN"),

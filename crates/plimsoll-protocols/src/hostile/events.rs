@@ -18,7 +18,7 @@ const TOKEN_EVENT: &[u8] =
 
 const DONE: HostileStep = Send(b"data: [DONE]\n\n");
 
-/// Sends the bytes of the preceding steps before the next step runs.
+/// Does nothing, so that the bytes of the preceding steps are sent before the next step.
 const FLUSH: HostileStep = Do(|_| Ok(()));
 
 const USAGE: HostileStep =
@@ -58,10 +58,10 @@ fn write_encoded_head(out: &mut Vec<u8>, coding: &str) {
 
 /// Writes a zstd frame (RFC 8878 §3.1.1) of one endless line: RLE blocks that decode to 128 KiB each.
 fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
-    // Magic number, no content size, and a window of 8 MiB.
+    // Frame header: magic number, no content size, and a window of 8 MiB.
     out.extend([0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3]);
     for _ in 0..100_000 {
-        // Not the last block, RLE, 2^17 bytes.
+        // Block header: not the last block, type RLE, 2^17 bytes.
         let block = (1u32 << 17) << 3 | 1 << 1;
         out.extend_from_slice(&block.to_le_bytes()[..3]);
         out.push(b':');
@@ -75,7 +75,7 @@ const BEGIN_ANSWER: HostileStep = Do(|p| p.play(&[Request, HEAD]));
 const BEGIN_TOKENS: HostileStep = Do(|p| p.play(&[Request, HEAD, TOKEN]));
 
 impl Behaviour {
-    /// Sends a head and this event, and then nothing more.
+    /// Makes the behaviour send a head and this event, and then nothing more.
     const fn stalls(self, event: &'static [u8]) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([
             BEGIN_ANSWER,
@@ -84,7 +84,7 @@ impl Behaviour {
         ]))
     }
 
-    /// Sends a head, a token and this event, and then nothing more.
+    /// Makes the behaviour send a head, a token and this event, and then nothing more.
     const fn stalls_after_token(self, event: &'static [u8]) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([
             BEGIN_TOKENS,
@@ -95,7 +95,7 @@ impl Behaviour {
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // Valid, if unusual.
+    // Valid but unusual streams.
     Behaviour::new("sse-drip", O::Ok)
         .about("a valid answer, one byte per millisecond")
         .script(&[Request, HEAD, FLUSH, TOKEN, DONE, Drip]),
@@ -164,7 +164,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-done-unended", O::Ok)
         .about("[DONE] without the blank line after it, and closes")
         .script(&[Request, HEAD, TOKEN, Send(b"data: [DONE]")]),
-    // Incomplete ends.
+    // Streams that end incompletely.
     Behaviour::new("sse-close-at-once", O::StreamShort)
         .about("a head, and closes")
         .script(&[Request, HEAD]),
@@ -208,7 +208,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-json-deep", O::BadAnswer)
         .about("half a million brackets")
         .script(&[Request, HEAD, Write(deep_json), Wait]),
-    // Errors.
+    // Events and responses that report errors.
     Behaviour::new("sse-error", O::EventError)
         .about("an event that reports an error")
         .stalls_after_token(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
@@ -250,7 +250,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-data-flood", O::BadAnswer)
         .about("lines of data, and never a blank one")
         .script(&[Request, HEAD, Flood(b"data: more and more\n")]),
-    // Content codings.
+    // Bodies with content codings.
     Behaviour::new("sse-gzip-none", O::BadAnswer)
         .about("not gzip, although it says so")
         .script(&[

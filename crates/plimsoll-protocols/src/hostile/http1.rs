@@ -14,20 +14,20 @@ pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
 
 const GOOD_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 
-/// A good head, followed by a shorter body than the head declares.
+/// Sends a correct head, followed by a shorter body than the head declares.
 const HALF_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 
-/// The head of a chunked response.
+/// Sends the head of a chunked response.
 const CHUNKED_HEAD: HostileStep = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
-/// A chunk of 2^64 bytes.
+/// Sends the beginning of a chunk of 2^64 bytes.
 const HUGE_CHUNK: HostileStep = Send(b"10000000000000000\r\nhello\r\n");
 
-/// The last chunk.
+/// Sends the last chunk.
 const LAST_CHUNK: HostileStep = Send(b"0\r\n");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // The connection.
+    // Behaviours of the connection.
     Behaviour::new("http-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
@@ -77,7 +77,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-header-space", O::ProtocolError)
         .about("a space before a colon (RFC 9112 §5.1)")
         .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello"),
-    // Heads without end.
+    // Endless heads.
     Behaviour::new("http-head-flood", O::HeadTooLarge)
         .about("header fields without end")
         .floods(b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n"),
@@ -104,7 +104,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-close-in-head", O::ConnectionClosed)
         .about("half a head, and closes")
         .script(&[Request, Send(b"HTTP/1.1 200 OK\r\nContent-")]),
-    // Lengths.
+    // Wrong or ambiguous body lengths.
     Behaviour::new("http-stall-in-body", O::DeadlineExceeded)
         .about("half a body, and then silence")
         .script(&[Request, HALF_ANSWER, Wait]),
@@ -150,7 +150,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-answer-unasked", O::Ok)
         .about("an answer at once, before the request arrives")
         .script(&[GOOD_ANSWER, Wait]),
-    // Chunks.
+    // Invalid chunks and transfer codings.
     Behaviour::new("http-coding", O::BadAnswer)
         .about("an unknown transfer coding")
         .answers_with(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\n\r\nhello"),
@@ -194,7 +194,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-body-flood", O::DeadlineExceeded)
         .about("a chunked body without end")
         .script(&[Request, CHUNKED_HEAD, Flood(b"5\r\nhello\r\n")]),
-    // Statuses.
+    // Unexpected status codes.
     Behaviour::new("http-404", O::coded("HTTP_404"))
         .about("404 with a page")
         .answers_with(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),

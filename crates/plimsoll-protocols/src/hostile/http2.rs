@@ -1,6 +1,6 @@
 //! Misbehaving gRPC servers over HTTP/2 (RFC 9113, RFC 7541).
 //!
-//! Long because it is one list.
+//! The file is long because it is one list.
 
 mod fields;
 
@@ -85,18 +85,18 @@ fn end_with(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     headers(out, stream, fields, EndStream(true));
 }
 
-/// Writes a response that consists of trailers only.
+/// Writes a Trailers-Only response.
 fn trailers_only(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     end_with(out, stream, &[&ANSWER_HEAD, fields].concat());
 }
 
-/// Writes a response of trailers only, with a status and a message.
+/// Writes a Trailers-Only response with a status and a message.
 fn error_status(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
     let fields = [("grpc-status", number), ("grpc-message", message)];
     trailers_only(out, stream, &fields);
 }
 
-/// Writes a response whose message consists of these bytes, prefix included.
+/// Writes a response whose message consists of these bytes, including the prefix.
 fn message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
     message_with(out, stream, &[], bytes);
 }
@@ -130,7 +130,7 @@ fn pings(peer: &mut ScriptPeer) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a HEADERS frame with this block, unchanged.
+/// Writes a HEADERS frame with these bytes as its header block.
 fn block(out: &mut Vec<u8>, stream: u32, block: &[u8]) {
     write::header_block(out, stream, block, EndStream(false));
 }
@@ -170,14 +170,14 @@ fn goaway(out: &mut Vec<u8>, last: u32) {
     write::goaway(out, last, Code::NO_ERROR, b"");
 }
 
-/// Writes a frame of this kind, unchecked.
+/// Writes a frame of this kind without any checks.
 fn frame(out: &mut Vec<u8>, kind: u8, bits: u8, stream: u32, payload: &[u8]) {
     write::head(out, payload.len(), kind, bits, stream);
     out.extend_from_slice(payload);
 }
 
 impl Behaviour {
-    /// Makes the behaviour write these frames in place of SETTINGS after the client's preface, and then nothing
+    /// Makes the behaviour answer the client's preface with these frames instead of SETTINGS, and then send nothing
     /// more.
     const fn first(self, frames: FrameWriter) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([PREFACE, Write(frames), Wait]))
@@ -187,7 +187,7 @@ impl Behaviour {
 const HTTP_STATUS: O = O::coded("HTTP_STATUS");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // The connection.
+    // Behaviours of the connection.
     Behaviour::new("h2-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
@@ -232,7 +232,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-drip", O::Ok)
         .about("a valid answer, one byte per millisecond")
         .script(&[Request, Write(answer), Drip, Wait]),
-    // Settings.
+    // Violations with SETTINGS.
     Behaviour::new("h2-no-settings", O::ProtocolError)
         .about("the first frame is not SETTINGS (RFC 9113 §3.4)")
         .first(|out, _| ping(out, 0, b"pingping")),
@@ -272,7 +272,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-pings-then-answer", O::Ok)
         .about("1,000 PINGs before a good answer")
         .script(&[Request, Do(pings), Do(answers)]),
-    // Going away.
+    // GOAWAY.
     Behaviour::new("h2-goaway-at-once", O::Goaway)
         .about("GOAWAY after its SETTINGS")
         .script(&[PREFACE, SETTINGS, Write(|out, _| goaway(out, 0))]),
@@ -297,7 +297,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-goaway-length", O::ProtocolError)
         .about("GOAWAY of 4 bytes (§6.8)")
         .frames(|out, _| frame(out, kind::GOAWAY, 0, 0, &[0; 4])),
-    // Streams.
+    // Resets and other ends of streams.
     Behaviour::new("h2-refused-stream", O::StreamRefused)
         .about("RST_STREAM with REFUSED_STREAM")
         .frames(|out, s| reset(out, s, Code::REFUSED_STREAM)),
@@ -373,7 +373,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             frame(out, 0x42, 0, 12_345, &[0; 16_384]);
             trailers(out, s);
         }),
-    // Windows.
+    // Violations of flow control.
     Behaviour::new("h2-window-zero", O::ProtocolError)
         .about("WINDOW_UPDATE by 0 for the connection (§6.9)")
         .frames(|out, _| write::window_update(out, 0, 0)),
@@ -389,7 +389,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-window-length", O::ProtocolError)
         .about("WINDOW_UPDATE of 3 bytes (§6.9)")
         .frames(|out, _| frame(out, kind::WINDOW_UPDATE, 0, 0, &[0; 3])),
-    // Frames and header blocks.
+    // Invalid frames and header blocks.
     Behaviour::new("h2-frame-too-long", O::ProtocolError)
         .about("a frame of 16 MiB − 1 (§4.2)")
         .frames(|out, s| write::head(out, (1 << 24) - 1, kind::DATA, 0, s)),
@@ -462,7 +462,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-header-list-long", O::HeadTooLarge)
         .about("1 MiB of header fields")
         .frames(|out, s| error_status(out, s, "14", &"x".repeat(1 << 20))),
-    // gRPC.
+    // Violations of gRPC.
     Behaviour::new("grpc-no-trailers", O::MissingStatus)
         .about("the stream ends with DATA: no status")
         .frames(|out, s| {

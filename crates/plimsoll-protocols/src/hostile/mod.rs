@@ -1,10 +1,10 @@
 //! A reference server that misbehaves on purpose: named behaviours over HTTP/2, HTTP/1.1, server-sent events,
 //! WebSocket, Bolt and TLS, each with the outcome that a correct client reports.
 //!
-//! A behaviour is a script for one connection, whose client makes one call: it sends raw bytes and controls the
-//! socket. It implements no protocol: it reads as much of the request as it needs, and writes bytes that no server
-//! should. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). `plimsoll serve
-//! hostile` calls this.
+//! A behaviour is a script for one connection, whose client makes one call. The script sends raw bytes and controls the
+//! socket. It implements no protocol: it reads as much of the request as necessary, and writes bytes that no server
+//! should send. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). The command
+//! `plimsoll serve hostile` uses this module.
 
 use std::io;
 
@@ -36,7 +36,7 @@ pub enum HostileProtocol {
     WebSocket,
     /// SOFABolt.
     Bolt,
-    /// A file over HTTP/1.1 over TLS.
+    /// A file over HTTP/1.1 and TLS.
     Tls,
 }
 
@@ -86,7 +86,8 @@ impl HostileProtocol {
         some.iter().chain(more)
     }
 
-    /// Returns the function that reads a request, and returns its number if it has one.
+    /// Returns the function that reads a request. The function returns the request's id (a Bolt request id or an HTTP/2
+    /// stream id), or 0.
     fn request_reader(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
         match self {
             HostileProtocol::Http2 => http2::request,

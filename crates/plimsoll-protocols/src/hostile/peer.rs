@@ -1,4 +1,4 @@
-//! One connection of the hostile server, as scripts use it.
+//! The interface of scripts to one connection of the hostile server.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, Stream};
 use socket2::SockRef;
 
-/// The longest time that a script waits for its client, or lets its client wait.
+/// The longest time that a script waits for its client, or keeps its client waiting.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// The most bytes that a flood sends over a connection.
+/// The maximum number of bytes that a flood sends over a connection.
 pub const MAX_FLOOD: usize = 256 << 20;
 
 /// The longest request that a script reads. Bytes.
@@ -28,7 +28,7 @@ pub(super) struct StartedRuns {
     changed: Condvar,
 }
 
-/// The most sessions whose runs are remembered.
+/// The maximum number of sessions whose runs are remembered.
 const MAX_RUNS: usize = 1 << 16;
 
 /// A connection with a client.
@@ -37,13 +37,13 @@ pub struct ScriptPeer {
     /// The TLS state; `None` until [`ScriptPeer::secure`] has set it up.
     tls: Option<Box<ServerConnection>>,
     config: Option<Arc<ServerConfig>>,
-    /// Bytes that were read and not yet taken by the script.
+    /// Bytes that were received and that the script has not read yet.
     input: Vec<u8>,
     is_reset: bool,
     runs: Arc<StartedRuns>,
-    /// Reads a complete request, and returns its number.
+    /// Reads a complete request, and returns its id.
     request: fn(&mut ScriptPeer) -> io::Result<u32>,
-    /// The number of the last request, or 0.
+    /// The id of the last request, or 0.
     pub(super) number: u32,
 }
 
@@ -69,7 +69,7 @@ impl ScriptPeer {
         })
     }
 
-    /// Completes a correct TLS handshake; everything after it is encrypted.
+    /// Completes a correct TLS handshake; all bytes after it are encrypted.
     ///
     /// # Errors
     /// When the handshake fails, or the server has no certificate.
@@ -130,9 +130,9 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing, so that the outcome does not
-    /// depend on how fast the client reads. Nothing is read meanwhile. Also succeeds if the client stops reading
-    /// or disconnects.
+    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing more, so the outcome does not depend on
+    /// how fast the client reads. Does not read meanwhile. Also succeeds if the client stops reading or
+    /// disconnects.
     pub(super) fn flood(&mut self, bytes: &[u8]) -> io::Result<()> {
         let block = bytes.repeat((64 << 10) / bytes.len().max(1) + 1);
         let mut sent = 0;
@@ -159,7 +159,7 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Takes the next `n` bytes from the client.
+    /// Reads exactly `n` bytes from the client.
     pub(super) fn take(&mut self, n: usize) -> io::Result<Vec<u8>> {
         while self.input.len() < n {
             self.fill()?;
@@ -167,13 +167,13 @@ impl ScriptPeer {
         Ok(self.input.drain(..n).collect())
     }
 
-    /// Reads a complete request, and remembers its number.
+    /// Reads a complete request, and stores its id.
     pub(super) fn read_request(&mut self) -> io::Result<()> {
         self.number = (self.request)(self)?;
         Ok(())
     }
 
-    /// Takes bytes up to `end`, and `end` itself.
+    /// Reads bytes up to and including `end`.
     pub(super) fn take_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.input.windows(end.len()).position(|w| w == end) {
@@ -195,7 +195,7 @@ impl ScriptPeer {
     /// Neither reads nor writes until the client disconnects, or for [`MAX_WAIT`].
     pub(super) fn ignore(&mut self) -> io::Result<()> {
         let mut byte = [0];
-        // Pending bytes are left unread, so only the end of the connection is noticed.
+        // Does not read, so it only notices that the connection has ended.
         for _ in 0..MAX_WAIT.as_millis() / 20 {
             std::thread::sleep(Duration::from_millis(20));
             if matches!(self.stream.take_error(), Ok(Some(_)) | Err(_)) {
@@ -246,7 +246,7 @@ impl ScriptPeer {
             .wait_timeout_while(begun, MAX_WAIT, |begun| !begun.contains(session));
     }
 
-    /// Closes the sending side, and goes on reading.
+    /// Closes the sending side, and continues to read.
     pub(super) fn half_close(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         self.wait()
@@ -259,7 +259,7 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Closes the connection in such a way that everything sent arrives, whatever the client still sends.
+    /// Closes the connection so that all sent bytes arrive, even if the client is still sending.
     pub(super) fn close(mut self) {
         if self.is_reset || self.stream.shutdown(Shutdown::Write).is_err() {
             return;

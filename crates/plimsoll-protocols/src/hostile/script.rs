@@ -22,7 +22,7 @@ pub struct Behaviour {
     pub(super) script: BehaviourScript,
 }
 
-/// What a behaviour does on a connection, which is closed afterwards.
+/// The actions of a behaviour on a connection. The connection is closed afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BehaviourScript {
     Script(&'static [HostileStep]),
@@ -30,7 +30,7 @@ pub(super) enum BehaviourScript {
     Session(SessionHandlers),
 }
 
-/// Appends bytes in response to the request of this number.
+/// A function that appends bytes in response to the request with this id.
 pub(super) type FrameWriter = fn(&mut Vec<u8>, u32);
 
 /// One step of a script. Consecutive writes are sent together.
@@ -56,7 +56,7 @@ pub(super) enum HostileStep {
 }
 
 impl Behaviour {
-    /// Makes a behaviour without a script; `outcome` is what a correct client reports.
+    /// Makes a behaviour without a script; `outcome` is the outcome that a correct client reports.
     pub(super) const fn new(name: &'static str, outcome: Outcome) -> Behaviour {
         Behaviour {
             name,
@@ -82,7 +82,7 @@ impl Behaviour {
         self.act(BehaviourScript::Script(script))
     }
 
-    /// Reads a request, sends these bytes, and then nothing more.
+    /// Makes the behaviour read a request, send these bytes, and then nothing more.
     pub(super) const fn answers_with(self, bytes: &'static [u8]) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([
             HostileStep::Request,
@@ -91,7 +91,7 @@ impl Behaviour {
         ]))
     }
 
-    /// Reads a request, sends `begin`, and then `endless` repeatedly.
+    /// Makes the behaviour read a request, send `begin`, and then `endless` repeatedly.
     pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([
             HostileStep::Request,
@@ -100,7 +100,7 @@ impl Behaviour {
         ]))
     }
 
-    /// Reads a request, sends these frames, and then nothing more.
+    /// Makes the behaviour read a request, send these frames, and then nothing more.
     pub(super) const fn frames(self, frames: FrameWriter) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([
             HostileStep::Request,
@@ -139,7 +139,7 @@ impl ScriptPeer {
         self.send(&out)
     }
 
-    /// Runs a step that does more than write.
+    /// Runs a step other than a write.
     fn step(&mut self, step: HostileStep) -> io::Result<()> {
         match step {
             HostileStep::Request => self.read_request(),

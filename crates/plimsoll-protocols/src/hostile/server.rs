@@ -13,7 +13,7 @@ use super::peer::{ScriptPeer, StartedRuns};
 use super::{Behaviour, HostileProtocol};
 use crate::serving::{ListenOptions, ServeError, ServerTlsOptions};
 
-/// The most connections that are served at once; further ones are closed immediately.
+/// The maximum number of connections that are served at once; further connections are closed immediately.
 pub const MAX_CONNECTIONS: usize = 512;
 
 /// Counts of connections.
@@ -28,7 +28,7 @@ pub struct HostileStats {
 /// A behaviour and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct HostileEndpoint {
-    /// The protocol spoken there.
+    /// The protocol spoken at the address.
     pub protocol: HostileProtocol,
     /// The behaviour of each connection.
     pub behaviour: &'static Behaviour,
@@ -37,7 +37,7 @@ pub struct HostileEndpoint {
 }
 
 impl HostileEndpoint {
-    /// Returns the URL for a load. Over TLS it has a host name, because certificates are issued for names.
+    /// Returns the URL for a load. A URL for TLS has a host name, because certificates are issued for names.
     pub fn url(&self) -> String {
         let (scheme, address) = (self.protocol.scheme(), self.address);
         match self.protocol {
@@ -65,7 +65,7 @@ struct HostileShared {
 }
 
 impl HostileServer {
-    /// Binds a port for each of `behaviours`: the port of `first` and those after it, or free ports if that is 0.
+    /// Binds a port for each of `behaviours`: consecutive ports from that of `first` on, or free ports if that is 0.
     /// `tls` is for behaviours that begin with a correct handshake.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl HostileServer {
                 let config = tls.server_config(None)?.config;
                 let mut config = ServerConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                // No script needs tickets, and tickets left unread would turn a client's early close into RST.
+                // No script needs tickets, and a client that closes without having read them would send RST.
                 config.send_tls13_tickets = 0;
                 Some(Arc::new(config))
             }
@@ -136,10 +136,10 @@ impl HostileServer {
         &self.endpoints
     }
 
-    /// Serves on threads that end with the process; the returned function reads the counts.
+    /// Starts serving on threads that run until the process ends. The returned function reads the counts.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// When a thread can't be started.
     pub fn serve(self) -> Result<impl Fn() -> HostileStats, ServeError> {
         for (listener, wire, behaviour) in self.listeners {
             let shared = Arc::clone(&self.shared);
@@ -164,7 +164,7 @@ fn accept(
     let runs = Arc::new(StartedRuns::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // The process is out of descriptors for now.
+            // The process is out of descriptors: retries after a pause.
             thread::sleep(Duration::from_millis(100));
             continue;
         };

@@ -1,6 +1,6 @@
-//! The correct behaviour of a session; each misbehaviour replaces one of its steps.
+//! The correct behaviour of a session's server; each misbehaviour replaces one step of it.
 //!
-//! API and WebSockets share an address: the first request on a connection decides which it is.
+//! API and WebSockets share an address: the first request on a connection decides which of them it is.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
 
 use super::peer::ScriptPeer;
 
-/// What a connection does at each step of a session.
+/// The handlers of a connection for each step of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionHandlers {
     pub create: fn(&mut ScriptPeer) -> io::Result<()>,
@@ -89,7 +89,7 @@ pub(super) fn text(peer: &mut ScriptPeer, text: &str) -> io::Result<()> {
     frame(peer, Opcode::Text, text.as_bytes())
 }
 
-/// Sends tokens with these numbers.
+/// Sends token frames with these sequence numbers.
 pub(super) fn tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
     for seq in numbers {
         text(

@@ -35,9 +35,9 @@ fn huge_message(out: &mut Vec<u8>, _: u32) {
     record(out, 22, &[2, 0xff, 0xff, 0xff]);
 }
 
-/// Makes a ServerHello with this suite and extensions, which repeats the client's session id.
+/// Makes a ServerHello with this suite, these extensions and the session id of `client`, a ClientHello.
 fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
-    // 4 bytes of head, 2 of version, 32 of random; then the session id with its length.
+    // The ClientHello has 4 bytes of head, 2 of version and 32 of random before the length of the session id.
     let id = client.get(38).map_or(0, |n| usize::from(*n));
     let id = client.get(39..39 + id).unwrap_or_default();
     let mut body = vec![3, 3];
@@ -67,8 +67,8 @@ fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
     peer.write(|out| record(out, 22, &message))
 }
 
-/// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions: a ServerHello with a
-/// special random value (§4.1.3).
+/// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions. A HelloRetryRequest is a
+/// ServerHello with a special random value (§4.1.3).
 fn retry_hello(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
     let client = read_hello(peer)?;
     for extensions in extensions {
@@ -92,7 +92,7 @@ const HALF_HELLO: HostileStep = Do(|p| {
 /// The extension `supported_versions` with TLS 1.3, which every ServerHello has.
 const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 
-/// [`SUPPORTED_VERSIONS`] and a cookie, which makes one HelloRetryRequest legal, but not a second one.
+/// [`SUPPORTED_VERSIONS`] and a cookie. The cookie makes a first HelloRetryRequest legal; a second one is never legal.
 const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
 /// Completes a correct handshake, and reads the request.
@@ -101,7 +101,7 @@ const REQUEST: HostileStep = Do(|p| {
     http1::request(p).map(drop)
 });
 
-/// Does the same as [`REQUEST`], then sends the head of a response and a shorter body than the head declares.
+/// Runs [`REQUEST`], then sends the head of a response and a shorter body than the head declares.
 const HALF_ANSWER: HostileStep = Do(|p| {
     p.play(&[REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
@@ -198,7 +198,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             Do(|p| retry_hello(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
             Wait,
         ]),
-    // Alerts.
+    // Alerts in response to the ClientHello.
     Behaviour::new("tls-alert-close", O::TlsFailed)
         .about("close_notify in answer to the ClientHello, and closes (§6.1)")
         .script(&[Request, Write(|out, _| record(out, 21, &[1, 0]))]),
@@ -226,7 +226,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("tls-alert-cut", O::TlsFailed)
         .about("an alert of one byte")
         .frames(|out, _| record(out, 21, &[2])),
-    // After a correct handshake.
+    // Misbehaviour after a correct handshake.
     secured("tls-close-after-handshake", O::ConnectionClosed)
         .about("closes in good order, without an answer")
         .script(&[REQUEST, CloseNotify]),

@@ -12,7 +12,7 @@ use super::session::{
 };
 
 impl Behaviour {
-    /// Replaces the response that creates a session.
+    /// Replaces the response to the request that creates a session.
     const fn create(self, create: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
         self.act(BehaviourScript::Session(SessionHandlers {
             create,
@@ -20,7 +20,7 @@ impl Behaviour {
         }))
     }
 
-    /// Replaces the response that starts a run.
+    /// Replaces the response to the request that starts a run.
     const fn run(self, run: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
         self.act(BehaviourScript::Session(SessionHandlers {
             run,
@@ -47,30 +47,30 @@ impl Behaviour {
 
 const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
 
-/// Answers a run with this Transfer-Encoding, which may be followed by further fields.
+/// Answers the request that starts a run, with this Transfer-Encoding. `coding` may contain further header fields.
 fn answer_run(peer: &mut ScriptPeer, coding: &str, body: &str) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n{body}");
     peer.send(answer.as_bytes())
 }
 
-/// Sends a status line, and then header fields without end.
+/// Sends a status line, and then endless header fields.
 fn flood_fields(peer: &mut ScriptPeer, status: &[u8]) -> io::Result<()> {
     peer.send(status)?;
     peer.flood(b"X-More: and more\r\n")
 }
 
-/// Returns an error, which ends the script and so the connection.
+/// Returns an error, which ends the script and closes the connection.
 fn end_connection() -> io::Result<()> {
     Err(io::ErrorKind::Other.into())
 }
 
-/// Sends tokens with these numbers, and the end of the run with the number `end`.
+/// Sends tokens with these numbers, and the `done` frame with the number `end`.
 fn stream_run(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
     tokens(peer, numbers)?;
     done(peer, end)
 }
 
-/// Sends a token, and then these bytes in place of a frame.
+/// Sends a token, and then these bytes instead of a frame.
 fn send_raw_frame(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     peer.send(bytes)?;
@@ -108,7 +108,7 @@ fn send_close(peer: &mut ScriptPeer, payload: &[u8]) -> io::Result<()> {
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // The API.
+    // Misbehaviour of the API.
     Behaviour::new("api-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
@@ -181,7 +181,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("api-run-close", O::ConnectionClosed)
         .about("closes in place of an answer to the run")
         .run(|_| end_connection()),
-    // The upgrade.
+    // Misbehaviour in response to the upgrade.
     Behaviour::new("ws-upgrade-401", O::SocketDenied)
         .about("refuses the token")
         .upgrade(|p, _| http(p, "401 Unauthorized", "{}")),
@@ -229,7 +229,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("ws-upgrade-interim-flood", O::SocketRefused)
         .about("103 without end")
         .upgrade(|p, _| p.flood(EARLY_HINTS)),
-    // Frames.
+    // Unusual and invalid frames.
     Behaviour::new("ws-drip", O::Ok)
         .about("valid frames, one byte per millisecond")
         .stream(drips),
@@ -284,7 +284,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("ws-empty-flood", O::BadAnswer)
         .about("empty messages without end")
         .stream(|p| p.flood(&[0x81, 0])),
-    // Ends.
+    // Unexpected ends of the socket.
     Behaviour::new("ws-close-1000", O::SocketClosed)
         .about("closes with 1000 in mid-run")
         .stream(|p| send_close(p, &[0x03, 0xe8])),
@@ -319,7 +319,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("ws-stall", O::DeadlineExceeded)
         .about("a token, and then silence")
         .stream(|p| tokens(p, &[1])),
-    // Tokens.
+    // Wrong messages and token numbers.
     Behaviour::new("ws-no-json", O::BadAnswer)
         .about("a message that is not JSON")
         .stream(|p| text(p, "token")),

@@ -1,4 +1,4 @@
-//! Resolves how `[call.http]` reads answers: as events, as tokens, or as messages of a WebSocket.
+//! Resolves how responses are read by `[call.http]`: as events, as tokens, or as messages of a WebSocket.
 
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::spec::{MetadataSpec, Problems, ResolveContext, SharedValue};
@@ -10,7 +10,7 @@ use super::payload::Payload;
 use super::section::{HttpSpec, StreamSpec, WebSocketSpec};
 use super::tokenizer;
 
-/// The value of `call.http.stream` that stands for events of OpenAI's chat completions.
+/// The value of `call.http.stream` for events of OpenAI's chat completions, as older plans wrote it.
 const CHAT_STREAM: &str = "openai";
 const NO_TOKENS: &str =
     "needs call.http.api, or call.http.stream = \"openai\": other answers have no tokens";
@@ -61,7 +61,7 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
     })
 }
 
-/// Refuses what only streams have, where answers come as a whole.
+/// Reports keys that only apply to streams, for a plan whose responses are not streamed.
 fn check_whole_answers(problems: &mut Problems, call: &HttpSpec, has_api: bool) {
     if !has_api {
         problems.add(
@@ -83,7 +83,7 @@ fn check_whole_answers(problems: &mut Problems, call: &HttpSpec, has_api: bool) 
     }
 }
 
-/// Resolves the API of the model that answers; `None` if no model does.
+/// Resolves the API of the language model; `None` if the target is no model.
 fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmApi> {
     const API_KEY: &str = "call.http.api";
     let streams_chat = call.stream_format() == Some(CHAT_STREAM);
@@ -103,7 +103,7 @@ fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmA
     api
 }
 
-/// Writes the API of a language model as `api`, without what it implies.
+/// Sets `api` from the older way of writing it in `stream`, and removes a `stream` value that the API implies.
 pub(super) fn name_api(call: &mut HttpSpec) {
     if call.stream_format() == Some(CHAT_STREAM) && call.api.is_none() {
         let path = call.path.as_deref().unwrap_or_default();
@@ -118,7 +118,7 @@ pub(super) fn name_api(call: &mut HttpSpec) {
     }
 }
 
-/// Reports `stream_until` and `stream_error` as problems in a plan whose answers have no such events.
+/// Reports `stream_until` and `stream_error` in a plan whose responses have no such events.
 fn refuse_end_keys(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [
         ("stream_until", &call.stream_until),
@@ -159,7 +159,7 @@ pub(super) fn resolve_tokenizer(
     )
 }
 
-/// Resolves the event that ends an answer successfully, and the one that reports an error.
+/// Resolves the event that ends a response successfully, and the event that reports an error.
 fn resolve_end_events(
     problems: &mut Problems,
     call: &HttpSpec,
@@ -173,7 +173,7 @@ fn resolve_end_events(
     )
 }
 
-/// Parses `text`, the value of `key`, which says how an event is recognised.
+/// Parses `text`, the value of `key`: the rule by which an event is recognised.
 pub(super) fn parse_event_match(
     problems: &mut Problems,
     key: &str,
@@ -202,7 +202,7 @@ pub(super) fn parse_event_match(
     Some(meant)
 }
 
-/// Resolves the WebSocket that the request opens, if it opens one.
+/// Resolves the settings of the WebSocket, if the request opens one.
 pub(super) fn resolve_socket(
     problems: &mut Problems,
     call: &HttpSpec,

@@ -11,7 +11,7 @@ use super::llm_api::ModelAnswers;
 pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
 
-// Why no answer can have what an objective limits.
+// Reasons why responses can't have the metric that an objective limits.
 const NO_MODEL: &str =
     "only answers of a language model have it: needs call.http.api (plimsoll llm)";
 const NO_MESSAGES: &str = "answers are neither tokens nor messages: needs call.http.api or call.http.stream; first_byte \
@@ -28,12 +28,12 @@ const HANDSHAKE_NAME: &str = "handshake";
 /// The version of HTTP that a call uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpVersion {
-    /// RFC 9112.
+    /// HTTP/1.1 (RFC 9112).
     #[default]
     V1,
-    /// RFC 9113; without TLS by prior knowledge.
+    /// HTTP/2 (RFC 9113); without TLS, by prior knowledge.
     V2,
-    /// Over TLS the version that the server chooses by ALPN; in plaintext HTTP/1.1.
+    /// Over TLS, the version that the server chooses by ALPN; in plaintext, HTTP/1.1.
     Auto,
 }
 
@@ -51,59 +51,59 @@ impl HttpVersion {
     }
 }
 
-/// An HTTP request, and what its answer must look like.
+/// An HTTP request, and the checks of its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
     /// The version of HTTP.
     pub version: HttpVersion,
     /// The request's method.
     pub method: String,
-    /// Path and query, with the leading slash; as typed where they vary.
+    /// Path and query with the leading slash; templates are as typed.
     pub path: String,
-    /// The `Host`; `None` uses host:port of the target.
+    /// The `Host` field; `None` uses `host:port` of the target.
     pub host: Option<String>,
     /// Header fields in order, names in lower case. Values may be secret: the run directory keeps only the names.
     pub headers: Vec<(String, String)>,
-    /// Names in the case in which HTTP/1.1 sends them; in `headers` they are in lower case.
+    /// The names of `headers` in the case in which HTTP/1.1 sends them.
     pub typed_names: Vec<String>,
     /// The body; empty means none.
     pub body: Vec<u8>,
     /// The parts that differ from call to call; `None` if every call sends the same.
     pub varying: Option<VaryingHttp>,
-    /// What the lines of a replayed file give their calls besides; `None`: nothing, or there is no file.
+    /// The parts of requests that the lines of a replayed file set; `None` if they set none, or nothing is replayed.
     pub replayed: Option<ReplayedParts>,
-    /// Ranges of the statuses of successful calls, first and last.
+    /// Ranges of the statuses of successful calls, as first and last status.
     pub expect: Vec<(u16, u16)>,
-    /// Fields that an answer must have, names in lower case.
+    /// Header fields that a response must have, names in lower case.
     pub expect_headers: Vec<(String, String)>,
     /// Text that the body must contain.
     pub expect_body: Option<String>,
-    /// The length that a body must have, as received. Bytes.
+    /// The length that a body must have before it is decoded, in bytes.
     pub expect_size: Option<u64>,
-    /// Asks for compressed answers, and decodes them.
+    /// Whether to ask for compressed responses, and decode them.
     pub compressed: bool,
-    /// The path is that of a file: an error page fails, even if its status is 200.
+    /// Whether the path is that of a file: an error page fails the call, even with status 200.
     pub is_file: bool,
-    /// Only makes connections, and sends nothing over them.
+    /// Whether calls only open connections, and send nothing over them.
     pub handshake_only: bool,
-    /// Opens a WebSocket; each call sends the body as a frame.
+    /// The WebSocket that is opened, if calls are its messages: each sends the body as a frame.
     pub socket: Option<Box<SocketCall>>,
-    /// Reads the body as a stream of events; `None` reads it as a whole.
+    /// How the body is read as a stream of events; `None` reads it as a whole.
     pub stream: Option<EventStream>,
-    /// Ends a stream after this time, as a success.
+    /// The time after which a stream is ended, as a success.
     pub stream_duration: Option<Duration>,
-    /// Ends streams with the load, as a success, if they have brought events and none of the run's streams has ended
-    /// by itself.
+    /// Whether streams that have brought events are ended with the load, as a success, unless some stream of the run
+    /// has ended on its own.
     pub ends_with_load: bool,
-    /// Counts the tokens of streamed answers, in addition to the service's own count.
+    /// The counter for the tokens of streamed responses, in addition to the service's own count.
     pub tokenizer: Option<TokenCounter>,
-    /// If set, each user sends several such calls, each with all messages so far.
+    /// If set, each user sends several of these calls, each with all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
-    /// Makes each user send the requests of these steps; the call itself is that of the first.
+    /// If set, each user sends the requests of these steps; the call itself is the first step's.
     pub journey: Option<Box<JourneyPlan>>,
-    /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
+    /// The largest body, in bytes; a larger one fails with `MESSAGE_TOO_LARGE`.
     pub max_body: u32,
-    /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
+    /// The largest head, in bytes; a larger one fails with `HEAD_TOO_LARGE`.
     pub max_head: u32,
 }
 
@@ -173,7 +173,7 @@ impl Call for HttpCall {
 
     fn lacks(&self, metric: Metric) -> Option<&'static str> {
         match &self.journey {
-            // Some step may have it.
+            // Some step's responses may have the metric.
             Some(journey) => {
                 let lacks: Option<Vec<_>> =
                     journey.calls().map(|call| call.lacks(metric)).collect();
@@ -213,7 +213,7 @@ impl Call for HttpCall {
 }
 
 impl HttpCall {
-    /// Returns why no answer to this request has what `metric` limits; `None`: it may have it.
+    /// Returns why responses to this request can't have `metric`; `None` if they can.
     fn lack_of_answers(&self, metric: Metric) -> Option<&'static str> {
         let times_messages = self.stream.is_some() || self.socket.is_some();
         let is_first = matches!(metric, Metric::Time(TimeMetric::FirstToken, _));
@@ -221,7 +221,7 @@ impl HttpCall {
         let Some(answers) = stream.and_then(|stream| stream.tokens) else {
             return match metric {
                 metric if metric.is_about_tokens() => Some(NO_MODEL),
-                // It is the time to the first message, too.
+                // `FirstToken` is also the time to the first message of other streams.
                 _ => (is_first && !times_messages).then_some(NO_MESSAGES),
             };
         };
@@ -238,8 +238,7 @@ impl HttpCall {
         }
     }
 
-    /// Returns whether sending the request twice has the effect of sending it once (RFC 9110 §9.2.2), because of its
-    /// method or its idempotency key.
+    /// Returns whether the request is idempotent (RFC 9110 §9.2.2), by its method or by an idempotency key.
     pub(super) fn is_idempotent(&self) -> bool {
         let has_key = || {
             let varying = self.varying.iter().flat_map(|all| &all.headers);
@@ -251,7 +250,7 @@ impl HttpCall {
         by_method.contains(&&*self.method) || has_key()
     }
 
-    /// Returns a field's name as HTTP/1.1 sends it.
+    /// Returns a field's name in the case in which HTTP/1.1 sends it.
     pub(super) fn typed_name<'a>(&'a self, name: &'a str) -> &'a str {
         let mut typed = self.typed_names.iter();
         typed
@@ -259,7 +258,7 @@ impl HttpCall {
             .map_or(name, String::as_str)
     }
 
-    /// Returns the version that is used; `Auto` only if the server chooses it.
+    /// Returns the version that is used with these TLS settings; `Auto` only if the server chooses it.
     pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {
             // Early data is sent before the server has chosen a version.
@@ -273,29 +272,28 @@ impl HttpCall {
 /// Settings of calls over a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketCall {
-    /// Subprotocols to offer, in order of preference; the server must take one of them. They may be secret.
+    /// Subprotocols to offer, in order of preference; the server must accept one of them. They may be secret.
     pub subprotocols: Vec<String>,
-    /// The message from the server that is awaited before the first call.
+    /// The message from the server that must arrive before the first call.
     pub welcome: Option<WelcomeMessage>,
-    /// Sends binary frames.
+    /// Whether frames are binary instead of text.
     pub binary: bool,
-    /// The frame sent once on each socket, before its first call: the constant bytes, and the template if it varies.
+    /// The frame sent once on each socket before its first call: its constant bytes, and its template if it varies.
     pub greeting: Option<(Vec<u8>, Option<VaryingBody>)>,
-    /// The message that ends an answer; `None` means the first one.
+    /// The message that ends a response; `None` means the first message.
     pub until: Option<EventMatch>,
     /// The message that reports an error.
     pub error: Option<EventMatch>,
-    /// The frames that each user sends over a socket of its own; if empty, calls share sockets and send the request's
-    /// body.
+    /// The frames that each user sends over its own socket; if empty, calls share sockets and send the request's body.
     pub script: Vec<FrameCall>,
 }
 
-/// A message that the server sends by itself after a socket has opened.
+/// A message that the server sends unasked after a socket has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WelcomeMessage {
     /// Any message.
     Any,
-    /// This message; others before it are skipped.
+    /// A message that matches; earlier messages are skipped.
     Message(EventMatch),
 }
 
@@ -306,11 +304,11 @@ impl SocketCall {
     }
 }
 
-/// A conversation with a model: the request of each turn repeats the messages of the turn before, its answer, and
-/// adds one message.
+/// A conversation with a model: the request of each turn repeats all earlier messages and answers, and adds one
+/// message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversationPlan {
-    /// Turns of each user.
+    /// The number of turns of each user.
     pub turns: u32,
     /// The pause between an answer and the next turn.
     pub think: Duration,
@@ -328,25 +326,26 @@ pub struct FrameCall {
     pub varying: Option<VaryingBody>,
     /// Sends a binary frame instead of a text frame.
     pub binary: bool,
-    /// How the answer ends; `None` if the frame has none, and is sent together with the next one that has.
+    /// How the frame's response ends; `None` if it has no response: it is then sent together with the next frame that
+    /// has one.
     pub answer: Option<FrameAnswer>,
-    /// The pause between the previous answer and this frame.
+    /// The pause between the previous response and this frame.
     pub pace: Duration,
 }
 
-/// How the answer to a frame ends.
+/// How the response to a frame ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameAnswer {
-    /// The message that ends it; `None` means the first one.
+    /// The message that ends the response; `None` means the first message.
     pub until: Option<EventMatch>,
-    /// Text that it must contain.
+    /// Text that this message must contain.
     pub expect: Option<String>,
 }
 
 /// The parts of an HTTP request that differ from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingHttp {
-    /// The values that templates are filled in with.
+    /// The source of the values that fill the templates.
     pub variation: Variation,
     /// The path; `None` if it does not vary.
     pub path: Option<Template>,
@@ -369,21 +368,21 @@ pub struct VaryingBody {
     pub template: Template,
     /// The text as typed.
     pub typed: String,
-    /// Which parts of the template are within a JSON string, where values of columns are escaped.
+    /// For each part of the template, whether it is within a JSON string, where values of columns are escaped.
     pub quoted: Vec<bool>,
 }
 
-/// How a streamed answer is read.
+/// How a streamed response is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStream {
     /// The format of the events.
     pub format: EventFormat,
-    /// The event that ends a stream successfully; `None` means the end of the body. Where events carry tokens, `None`
-    /// means `[DONE]` or the API's own last event, or the end of a body after a finish reason.
+    /// The event that ends a stream successfully; `None` means the end of the body. If events carry tokens, `None`
+    /// means `[DONE]`, the API's own last event, or the end of the body after a finish reason.
     pub until: Option<EventMatch>,
-    /// The event that reports an error; `None` recognises common forms.
+    /// The event that reports an error; `None` recognises common forms of errors.
     pub error: Option<EventMatch>,
-    /// If events carry the tokens of a model: how they are read, and which answers are good.
+    /// How tokens are read from events, and which responses are good; `None` if events carry no tokens.
     pub tokens: Option<ModelAnswers>,
 }
 
@@ -405,7 +404,7 @@ pub enum EventFormat {
 /// How an event is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventMatch {
-    /// The event's data equal this text, apart from white space at both ends.
+    /// The event's data equal this text, ignoring white space at both ends.
     Data(String),
     /// The event's data contain this text.
     Contains(String),

@@ -1,4 +1,4 @@
-//! Checks answers against what a plan expects of them.
+//! Checks responses against the expectations of the plan.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::status::outcome_of;
 use crate::journey::AnswerCapture;
 use crate::unpacking::ContentCodings;
 
-/// A required header field is missing, or has another value.
+/// The outcome if a required header field is missing, or has another value.
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
-/// The body does not contain the expected text.
+/// The outcome if the body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
-/// The longest excerpt of received text that a message shows. Bytes.
+/// The longest excerpt of received text that a message shows, in bytes.
 const MAX_PRINTABLE_LEN: usize = 200;
 
 /// The media type of server-sent events.
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
-/// Media types that messages show by name. They are constants, because a copied name would cost an allocation with
-/// every answer.
+/// Media types that messages show by name. They are constants because copying a name would cost an allocation per
+/// response.
 const MEDIA_TYPES: [&str; 10] = [
     EVENT_STREAM,
     "application/json",
@@ -39,26 +39,26 @@ const MEDIA_TYPES: [&str; 10] = [
     "text/xml",
 ];
 
-/// The most bytes that a compressed body may decode to, or that a document may have, if the plan sets no limit.
+/// The largest decoded body or document if the plan sets no limit, in bytes.
 const DEFAULT_MAX_UNPACKED: u64 = 256 << 20;
 
-/// The smallest limit for heads: calls made by tests may have none set.
+/// The smallest limit of heads, in bytes; calls built by tests may have a limit of 0.
 const MIN_MAX_HEAD: u32 = 64 << 10;
 
-/// What the head of an answer says about its body.
+/// The description of a body by the head of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyMetadata {
     pub(super) codings: ContentCodings,
-    /// The head reports that the call succeeded, and no message follows.
+    /// Whether the head itself reports success (gRPC-Web or Connect), so no message follows.
     pub(super) succeeded_in_head: bool,
-    /// The media type, if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for others.
+    /// The media type if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for other types; else empty.
     pub(super) media_type: &'static str,
-    /// The body may be an error page in place of a file: such pages have no length.
+    /// Whether the body may be an error page in place of a file, because the head does not give its length.
     pub(super) may_be_page: bool,
 }
 
 impl BodyMetadata {
-    /// A body that is read as it is.
+    /// A body that is read without decoding or checks.
     pub(super) const PLAIN: BodyMetadata = BodyMetadata {
         codings: ContentCodings::IDENTITY,
         succeeded_in_head: false,
@@ -67,7 +67,7 @@ impl BodyMetadata {
     };
 }
 
-/// The checks of all answers, made once for all connections.
+/// The checks of all responses, built once and shared by all connections.
 #[derive(Debug)]
 pub(super) struct ResponseChecks {
     /// The call's name in failure texts: `GET /path`.
@@ -79,28 +79,28 @@ pub(super) struct ResponseChecks {
     /// Recognises the page that a file server sends for a missing file.
     pub(super) missing_page: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
-    /// How long a stream may last, from its head until it is ended as a success.
+    /// The time from a stream's head until the stream is ended as a success.
     pub(super) stream_duration: Option<Duration>,
-    /// Decides whether streams end with the load.
+    /// Whether streams end with the load.
     pub(super) endless: EndlessStreams,
-    /// Messages have a length prefix, also in requests.
+    /// Whether messages have a length prefix, also in requests.
     pub(super) has_prefix: bool,
-    /// Keeps the text of an answer for the next turn of a conversation.
+    /// Whether a response's text is kept for the next turn of a conversation.
     pub(super) keeps_text: bool,
-    /// Keeps the text of successful answers, to count its tokens.
+    /// Whether the text of successful responses is kept, to count its tokens.
     pub(super) counts_text: bool,
     pub(super) max_body: u64,
-    /// The largest head of an answer. Bytes.
+    /// The largest head of a response, in bytes.
     pub(super) max_head: u32,
-    /// The most bytes that a compressed body may decode to, or that a body may have that is read as one document.
+    /// The largest decoded body, and the largest body that is read as one document, in bytes.
     pub(super) max_unpacked: u64,
-    /// Asks for compressed answers, and decodes them even if their content is not checked.
+    /// Whether requests ask for compressed responses, which are decoded even if their content is not checked.
     unpacks: bool,
-    /// Keeps the head of each answer, from which journeys take values.
+    /// Whether each response's head is kept, from which journeys take values.
     pub(super) captures_head: bool,
-    /// Keeps the body of each answer, too.
+    /// Whether each response's body is kept, too.
     pub(super) captures_body: bool,
-    /// Answers have no body, whatever their fields say: the method is HEAD (RFC 9110 §9.3.2).
+    /// Whether responses have no body, whatever their fields say, because the method is HEAD (RFC 9110 §9.3.2).
     pub(super) bodiless: bool,
 }
 
@@ -132,7 +132,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the checks of a journey's step.
+    /// Creates the checks of a journey's step. `capture`: the part of responses that is kept.
     pub(super) fn of_step(call: &HttpCall, capture: AnswerCapture) -> ResponseChecks {
         ResponseChecks {
             captures_head: true,
@@ -141,19 +141,19 @@ impl ResponseChecks {
         }
     }
 
-    /// Returns whether the content of successful answers is checked.
+    /// Returns whether the content of successful responses is read, not only counted.
     pub(super) fn inspects_bodies(&self) -> bool {
         self.body.is_some() || self.stream.is_some() || self.captures_body
     }
 
-    /// Returns whether a body of this length has the expected length.
+    /// Returns whether a body of `size` bytes has the expected length.
     #[inline]
     pub(super) fn fits(&self, size: u64) -> bool {
         self.size.is_none_or(|wanted| wanted == size)
     }
 
-    /// Returns the outcome of a call whose head was good, and the failure text. `ended` is the result of reading the
-    /// body, if its content was checked; `size` is its length.
+    /// Returns the outcome of a call whose head was good, and the failure text. `ended`: the result of reading the
+    /// body, if its content was checked. `size`: the body's length in bytes.
     pub(super) fn judge(
         &self,
         ended: Option<(Outcome, Option<String>)>,
@@ -169,7 +169,7 @@ impl ResponseChecks {
         (outcome, why.map(|why| self.body_failure_text(&why)))
     }
 
-    /// Returns whether bodies are only counted, whatever the answer.
+    /// Returns whether bodies are neither inspected nor decoded, so that only their bytes are counted.
     pub(super) fn only_counts_bodies(&self) -> bool {
         !self.inspects_bodies() && !self.unpacks
     }
@@ -181,7 +181,7 @@ impl ResponseChecks {
         answers.map_or_else(GoodputBounds::default, |answers| answers.goodput)
     }
 
-    /// Returns the outcome that the head of an answer leads to, and how to read its body.
+    /// Checks the head of a response. Returns the outcome so far, and how to read the body.
     pub(super) fn head<'a>(
         &self,
         status: u16,
@@ -207,7 +207,7 @@ impl ResponseChecks {
             may_be_page: self.missing_page.is_some() && !has_length(fields),
         };
         match outcome {
-            // A failure's text shows the beginning of the body, so only successful bodies may go undecoded.
+            // The failure text shows the beginning of the body, so the body of a failed call is decoded.
             Outcome::Ok if self.only_counts_bodies() => (
                 Outcome::Ok,
                 BodyMetadata {
@@ -220,7 +220,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Returns the media type of an answer, which messages show if its body is not the expected stream.
+    /// Returns the media type that messages show if the body is not the expected stream.
     fn media_type<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> &'static str {
         if self.stream.is_none() {
             return "";
@@ -235,7 +235,7 @@ impl ResponseChecks {
             .unwrap_or("of another kind")
     }
 
-    /// Returns the outcome that the head holds if the answer has no messages.
+    /// Returns the outcome given in the head of a gRPC-Web or Connect response without messages.
     fn outcome_in_head<'a>(
         &self,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -252,7 +252,7 @@ impl ResponseChecks {
         all.any(|(from, to)| (*from..=*to).contains(&status))
     }
 
-    /// Checks the required fields of an answer.
+    /// Checks the required header fields of a response.
     fn check_fields<'a>(
         &self,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -269,7 +269,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the failure text for an answer that failed because of its head.
+    /// Returns the failure text of a call that failed because of its response's head.
     pub(super) fn text_of_head<'a>(
         &self,
         outcome: Outcome,
@@ -317,13 +317,13 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the failure text for an answer that failed because of its body.
+    /// Returns the failure text of a call that failed because of its response's body.
     pub(super) fn body_failure_text(&self, why: &str) -> String {
         format!("{}: {why}", self.call_name)
     }
 }
 
-/// Returns whether the head says where the body ends: it has a length, or is chunked.
+/// Returns whether the head says where the body ends, by a length or by chunked coding.
 fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
     fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))
@@ -337,7 +337,7 @@ fn find_field<'a>(
     found.map(|(_, value)| value)
 }
 
-/// Makes bytes fit for a terminal: replaces control characters, and truncates.
+/// Converts bytes to text for a terminal: replaces control characters, and truncates.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(MAX_PRINTABLE_LEN)];
     let text = String::from_utf8_lossy(cut);

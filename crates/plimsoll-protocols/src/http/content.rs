@@ -1,6 +1,6 @@
-//! Inspects the body of an answer as it arrives: looks for the expected text, and reads events.
+//! Inspects the body of a response as it arrives: looks for the expected text, and reads events.
 //!
-//! Each connection, or stream, has one instance, which it reuses for every answer.
+//! Each connection, or HTTP/2 stream, has one inspector, which it reuses for every response.
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
@@ -13,28 +13,28 @@ use super::missing_page::MAX_COMPARED;
 use super::stream_events::{StreamEventHandler, TokenState};
 use crate::unpacking::{UnpackError, Unpacker};
 
-/// The answer is a page that reports a missing file.
+/// The outcome if the response is a page that reports a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
-/// The largest body that is kept for journeys to take values from. Bytes.
+/// The largest body that is kept for journeys to take values from, in bytes.
 const MAX_CAPTURED: usize = 1 << 20;
 
 const TEXT_MISSING_MESSAGE: &str = "the body does not contain the expected text";
 
-/// How much of a failed answer's body messages show. Bytes.
+/// The longest excerpt of a failed response's body in a message, in bytes.
 const MAX_EXCERPT: usize = MAX_COMPARED;
 
-/// The largest document that is recognised as an error in place of a stream of tokens. Bytes.
+/// The largest document that is recognised as an error in place of a stream of tokens, in bytes.
 const MAX_ERROR_DOCUMENT: usize = 16 << 10;
 
-/// Inspects one body at a time, see the module's documentation.
+/// The inspector of one body at a time; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct BodyInspector {
     unpacker: Option<Box<Unpacker>>,
-    /// Encoded bytes of a compressed body.
+    /// The number of encoded bytes of a compressed body.
     encoded_bytes: u64,
     events: EventReader,
-    /// How much of the expected text has matched so far. Bytes.
+    /// The number of bytes of the expected text that match so far.
     matched: usize,
     has_expected_text: bool,
     /// The number of events read.
@@ -44,15 +44,16 @@ pub(super) struct BodyInspector {
     text: String,
     /// The text of each choice, reasoning included, kept if its tokens are counted.
     choice_texts: Vec<String>,
-    /// The outcome, if it is known before the end of the answer, and the failure text.
+    /// The outcome and the failure text, if they are known before the end of the response.
     settled: Option<(Outcome, Option<String>)>,
-    /// The beginning of a body that failed, or in which no event was found yet.
+    /// The beginning of the body, if its call has failed or no event was found yet.
     excerpt: Vec<u8>,
-    /// Decoded bytes of a body that is read as events or as a document.
+    /// The number of decoded bytes of a body that is read as events or as a document.
     document_bytes: u64,
-    /// The rest of the body can't be decoded, so the excerpt does not grow any more.
+    /// Whether the excerpt no longer grows, because the rest of the body can't be decoded.
     excerpt_is_complete: bool,
-    /// The decoded body, if values are taken from it; at most one byte more than [`MAX_CAPTURED`].
+    /// The decoded body, if values are taken from it. Limited to [`MAX_CAPTURED`] and one byte, which shows that it is
+    /// too large.
     captured: Vec<u8>,
     /// The media type of the body.
     media_type: &'static str,
@@ -81,7 +82,7 @@ impl BodyInspector {
         self.may_be_page = reading.may_be_page;
     }
 
-    /// Takes a part of the body of an answer to `call` that is good so far.
+    /// Reads a part of the body, for a `call` that has not failed so far.
     pub(super) fn take(
         &mut self,
         checks: &ResponseChecks,
@@ -108,7 +109,7 @@ impl BodyInspector {
             Err(UnpackError::Corrupt(_)) => Outcome::BadAnswer,
         };
         let text = result.err().map(|e| e.to_string());
-        // An outcome that was settled before the error stands.
+        // An outcome that was settled before the error is kept.
         self.settled.get_or_insert((outcome, text));
     }
 
@@ -155,13 +156,14 @@ impl BodyInspector {
                 Err(error) => return self.settle_as_unreadable(error),
             }
         }
-        // Text after the event that ends a stream does not count, however the bytes were split.
+        // Searches only up to the event that ends a stream, so that the result does not depend on how the bytes were
+        // split.
         if let Some(needle) = checks.body.as_ref().filter(|_| !self.has_expected_text) {
             self.has_expected_text = needle.is_in(&mut self.matched, &data[..read]);
         }
     }
 
-    /// Returns the reader of events, and the handler that they are passed to.
+    /// Returns the reader of events, and the handler that gets the events.
     fn event_handler<'a>(
         &'a mut self,
         checks: &ResponseChecks,
@@ -198,7 +200,7 @@ impl BodyInspector {
         format!("content-type {}, it begins: {text}", self.media_type)
     }
 
-    /// Takes a part of the body of an answer that failed because of its head.
+    /// Reads a part of the body of a response that failed because of its head.
     pub(super) fn keep_excerpt(&mut self, data: &[u8]) {
         let excerpt = &mut self.excerpt;
         let mut add = |data: &[u8]| add_to_excerpt(excerpt, data);
@@ -210,14 +212,14 @@ impl BodyInspector {
         }
     }
 
-    /// Returns the heap memory in use. Bytes.
+    /// Returns the heap memory in use, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let written = self.choice_texts.iter().map(String::capacity);
         let texts = self.text.capacity() + written.sum::<usize>();
         self.events.heap_bytes() + self.excerpt.capacity() + self.captured.capacity() + texts
     }
 
-    /// Returns the decoded body of the last answer, where bodies are kept; `None`: it is larger than what is kept.
+    /// Returns the decoded body of the last response if bodies are kept; `None` if it was too large to keep.
     pub(super) fn captured(&self) -> Option<&[u8]> {
         (self.captured.len() <= MAX_CAPTURED).then_some(&self.captured)
     }
@@ -226,23 +228,23 @@ impl BodyInspector {
         &self.excerpt
     }
 
-    /// Settles the call as successful, because the plan ends the stream here.
+    /// Settles the call as successful, because the stream is ended by its set duration or with the load.
     pub(super) fn settle(&mut self) {
         self.settled.get_or_insert((Outcome::Ok, None));
     }
 
-    /// Returns whether this is a stream that has brought events, is not over, and lacks nothing that is expected.
+    /// Returns whether this is a stream that has not ended, has brought events, and has met all expectations so far.
     pub(super) fn is_endless(&self, checks: &ResponseChecks) -> bool {
         let lacks_text = checks.body.is_some() && !self.has_expected_text;
         self.settled.is_none() && self.events_found > 0 && !lacks_text
     }
 
-    /// Returns whether the call has ended, although the body may not have.
+    /// Returns whether the outcome of the call is known, even if the body has not ended.
     pub(super) fn is_settled(&self) -> bool {
         self.settled.is_some()
     }
 
-    /// Ends the answer, and returns the outcome of its call and the failure text.
+    /// Ends the body. Returns the outcome of the call and the failure text.
     pub(super) fn end(
         &mut self,
         checks: &ResponseChecks,
@@ -251,7 +253,7 @@ impl BodyInspector {
     ) -> (Outcome, Option<String>) {
         let ended_by_itself = self.settled.is_none();
         if let Some(mut unpacker) = self.unpacker.take() {
-            // The outcome of a stream may be known before its body ends; the rest is not decoded then.
+            // If the outcome was known before the end of the body, the rest was not decoded.
             if self.settled.is_none() {
                 let ended = unpacker.end(&mut |piece| self.inspect(checks, piece, call, events));
                 self.settle_on_unpack_error(ended);
@@ -291,7 +293,7 @@ impl BodyInspector {
         (outcome, why)
     }
 
-    /// Settles an answer in which no event was found although its body is not empty.
+    /// Settles a response whose body is not empty but contains no event.
     fn settle_if_not_a_stream(&mut self, stream: &EventStream) {
         let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
         let body = self.excerpt.trim_ascii();

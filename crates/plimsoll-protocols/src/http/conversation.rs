@@ -1,8 +1,7 @@
-//! Conversations with a model: the request of a turn repeats the messages of the turn before, its answer, and adds
-//! one message.
+//! Conversations with a model: the request of each turn repeats all earlier messages and answers, and adds one message.
 //!
-//! Invariant: every turn sends all earlier messages and answers of its user, in order, and nothing else. The memory
-//! that a user takes grows with the requests.
+//! Invariant: every turn sends all earlier messages and answers of its user, in order, and one new message. A user's
+//! memory grows with its requests.
 
 use std::time::Duration;
 
@@ -15,29 +14,29 @@ use serde_json::{Map, Value, json};
 use super::call::{ConversationPlan, HttpCall, VaryingBody};
 use super::request::write_body;
 
-/// A driver that can be given the body of its next call.
+/// A driver whose next call can be given a body.
 pub trait AcceptsBodies: Driver {
-    /// Returns the time of day, which templates may use. Nanoseconds since 1970.
+    /// Returns the time of day, which templates may use, in nanoseconds since 1970.
     fn unix_ns(&self, now: Time) -> u64;
 
     /// Sets the body of the next call.
     fn set_next_body(&mut self, body: Vec<u8>);
 }
 
-/// The conversations of all users of a run, over either version of HTTP.
+/// The conversations of all users of a run. `P`: HTTP/1.1 or HTTP/2.
 pub struct ConversationScenario<P> {
     protocol: P,
     plan: ConversationPlan,
-    /// The key of a request that has the messages.
+    /// The key of a request that contains the messages.
     messages_key: &'static str,
     variation: Variation,
     body: VaryingBody,
-    /// The key of a request that limits the tokens of an answer, if its value is a field: each turn has its own.
+    /// The key that limits the tokens of an answer, if its value is a template field, which each turn fills in anew.
     varying_limit: Option<&'static str>,
 }
 
 impl<P> ConversationScenario<P> {
-    /// Makes the conversations of `call`; `None` if it has none.
+    /// Creates the conversations of `call`; `None` if the call has no conversation.
     pub fn new(call: &HttpCall, protocol: P) -> Option<ConversationScenario<P>> {
         let varying = call.varying.as_ref()?;
         let answers = call.stream.as_ref()?.tokens?;
@@ -60,10 +59,10 @@ impl<P> ConversationScenario<P> {
         bytes
     }
 
-    /// Renders the request of a turn as typed, and splits it into its messages and the rest.
+    /// Renders the request template of the plan, and splits it into its messages and its other keys.
     fn render_messages(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
         let body = self.render(&self.body, number, unix_ns);
-        // The plan was checked to hold a JSON object, but the value of a column may have made it invalid.
+        // The template was checked to be a JSON object, but a column's value may make the rendered text invalid.
         let mut rest = match serde_json::from_slice(&body) {
             Ok(Value::Object(object)) => object,
             _ => Map::new(),
@@ -88,10 +87,10 @@ fn has_field_at(body: &VaryingBody, key: &str) -> bool {
     })
 }
 
-/// The conversation of one user so far, encoded.
+/// The encoded conversation of one user so far.
 #[derive(Debug, Default)]
 pub struct ConversationHistory {
-    /// What requests have besides messages, as in the first turn, but for a limit that each turn draws.
+    /// The other keys of the requests, from the first turn; only `varying_limit` changes between turns.
     rest: Map<String, Value>,
     /// The beginning of the request, `{…,"messages":[`.
     before: Vec<u8>,
@@ -105,7 +104,7 @@ impl ConversationHistory {
         self.write_beginning(messages_key);
     }
 
-    /// Replaces the value of `key`, if there is one, by that of another turn.
+    /// Replaces the value of `key`, if the request has this key and `value` is set.
     fn replace(&mut self, key: &str, value: Option<Value>, messages_key: &str) {
         if let (Some(place), Some(value)) = (self.rest.get_mut(key), value) {
             *place = value;

@@ -1,13 +1,13 @@
 //! The client's side of one HTTP/1.1 connection: one call at a time, with the connection kept alive.
 //!
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call ends with its
-//! answer, or with the event that ends its stream; the rest of a body is read before the next call. The engine's worker
-//! loop calls the driver.
+//! response, or with the event that ends its stream; the rest of the body is read before the next call. The engine's
+//! worker loop calls the driver.
 //!
-//! In the steady state the head of an answer equals the previous one byte for byte, and is recognised by comparing
-//! them; nothing is allocated.
+//! In the steady state, a response's head has the same bytes as the previous head, so it is compared instead of parsed;
+//! nothing is allocated.
 //!
-//! Long because an answer is read by one state machine, and its end depends on all of it.
+//! This file is long because one state machine reads a response, and all of its states decide where the response ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +32,10 @@ use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
 
-/// The longest head that is remembered. Bytes.
+/// The longest head that is remembered for comparison, in bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
 
-/// How long the rest of a body may take after its call has ended. Beyond this a new connection is faster.
+/// How long the rest of a body may take after its call has ended, before the connection is replaced instead.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct Http1Shared {
     request: EncodedRequest,
     checks: ResponseChecks,
     closes: bool,
-    /// The request may be retried if nothing of its answer has arrived (RFC 9110 §9.2.2).
+    /// Whether the request may be retried if no byte of its response has arrived (RFC 9110 §9.2.2).
     is_idempotent: bool,
 }
 
@@ -57,7 +57,7 @@ impl Http1Protocol {
         Http1Protocol::with_checks(request, ResponseChecks::new(request.call))
     }
 
-    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
+    /// Prepares the request of a journey's step. `capture`: the part of its responses that is kept.
     pub fn of_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
         Http1Protocol::with_checks(request, ResponseChecks::of_step(request.call, capture))
     }
@@ -76,7 +76,7 @@ impl Protocol for Http1Protocol {
     type Driver = Http1Driver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // Servers without ALPN speak HTTP/1.1, and must be measurable, too.
+        // ALPN is not offered: HTTP/1.1 servers need not support it, and must be measurable, too.
         None
     }
 
@@ -138,7 +138,7 @@ impl CallInFlight {
     }
 }
 
-/// The meaning of a head, which is the same for the same bytes.
+/// The parsed and checked form of a head, which depends only on the head's bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
@@ -155,41 +155,41 @@ impl HeadMeaning {
         closes: false,
     };
 
-    /// Returns whether more than the length of a successful body matters.
+    /// Returns whether the content of the body is read, not only its length.
     fn inspects_body(&self, checks: &ResponseChecks) -> bool {
         checks.inspects_bodies() || self.body_metadata != BodyMetadata::PLAIN
     }
 }
 
-/// The driver of one connection, see the module's documentation.
+/// The driver of one connection; see the module's documentation.
 #[derive(Debug)]
 pub struct Http1Driver {
     shared: Arc<Http1Shared>,
     is_open: bool,
     is_draining: bool,
-    /// When the last answer ended; [`Time::NEVER`] before the first one.
+    /// When the last response ended; [`Time::NEVER`] before the first response.
     idle_since: Time,
     call: Option<CallInFlight>,
-    /// The meaning of the current answer's head, until its body is over.
+    /// The meaning of the current response's head, until the end of the body.
     head: Option<HeadMeaning>,
     body: BodyReader,
     content: BodyInspector,
     heads: ResponseHeadReader,
-    /// The last head, unless it is too long, and its meaning below.
+    /// The bytes of the last head, unless it was too long; `last_meaning` is its meaning.
     last_head: Vec<u8>,
     last_meaning: HeadMeaning,
     scratch: Vec<u8>,
-    /// The parts of the next call's request that were set.
+    /// The parts of the next call's request that a scenario has set.
     given: GivenParts,
     /// The deadline for the rest of a body whose call has ended.
     drain_deadline: Option<Time>,
-    /// When the stream is ended, as a success.
+    /// When the current stream is ended as a success.
     stream_until: Option<Time>,
     details: DetailBudget,
 }
 
 impl Http1Driver {
-    /// Reads a head or a part of it. Returns the number of bytes that belong to it.
+    /// Reads a head or a part of it. Returns the number of bytes that belong to the head.
     #[inline]
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let known = self.last_head.len();
@@ -224,7 +224,8 @@ impl Http1Driver {
                     head.body
                 },
                 closes: match (checks.bodiless, head.body) {
-                    // Without a length the body would end with the connection, but there is no body.
+                    // Responses to HEAD have no body, so a missing length does not mean that the body ends with the
+                    // connection.
                     (true, BodyFraming::UntilClose) => head.fields.lists("connection", "close"),
                     _ => head.closes,
                 },
@@ -265,13 +266,13 @@ impl Http1Driver {
         self.body
             .take(bytes, &mut |data| match (head.outcome, call) {
                 (Outcome::Ok, Some(call)) => content.take(checks, data, call.call, events),
-                // The call has ended: the rest of the body is only read.
+                // The call has ended, so the rest of the body is read and ignored.
                 (Outcome::Ok, None) => {}
                 _ => content.keep_excerpt(data),
             })
     }
 
-    /// Ends the call, because all of the answer that matters has arrived.
+    /// Ends the call: the end of the response or of its stream has arrived.
     #[inline]
     fn end_call(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
@@ -329,7 +330,7 @@ impl Http1Driver {
 
     /// Ends the current stream as a success.
     fn end_stream(&mut self, events: &mut Vec<Event>) {
-        // Over HTTP/1.1 an answer can only be cut short by closing the connection.
+        // HTTP/1.1 can cut a response short only by closing the connection.
         let good = self.head.filter(|head| head.outcome.is_ok());
         if let Some(head) = good.filter(|_| self.call.is_some()) {
             self.content.settle();
@@ -338,8 +339,8 @@ impl Http1Driver {
         }
     }
 
-    /// Returns whether the server closed an idle connection while the request was on its way: nothing was answered,
-    /// and the connection had been idle for longer than the request then took to fail.
+    /// Returns whether the server closed an idle connection while the request was on its way: no byte of a response
+    /// arrived, and the connection had been idle for longer than the request took to fail.
     fn was_closed_while_idle(&self, call: &CallInFlight, now: Time) -> bool {
         let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
         has_rested && call.started.since(self.idle_since) > now.since(call.started)
@@ -370,7 +371,7 @@ impl RequestProtocol for Http1Protocol {
     fn select(&self, driver: &mut Http1Driver, values: StepValues) {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
-            // The same head may mean something else to another step's checks.
+            // The remembered head was checked for another step, and has to be checked again.
             driver.last_head.clear();
         }
         driver.given.step = Some(values);
@@ -439,7 +440,7 @@ impl Driver for Http1Driver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // Over HTTP/1.1 a request can only be cancelled by closing the connection.
+        // HTTP/1.1 can cancel a request only by closing the connection.
         self.call = None;
         self.is_draining = true;
     }
@@ -471,7 +472,7 @@ impl Driver for Http1Driver {
             match &mut self.call {
                 Some(call) if call.first_byte == Time::NEVER => call.first_byte = now,
                 Some(_) => {}
-                // Ignores the rest of a cancelled answer.
+                // Ignores the rest of a cancelled response.
                 None if self.is_draining => return Ok(()),
                 None if self.head.is_some() => {}
                 None => {
@@ -492,7 +493,7 @@ impl Driver for Http1Driver {
                 self.stream_until = Some(now + lasts);
             }
             let taken = self.take_body(head, bytes, events);
-            // An error in the rest of a body does not affect a call that has ended.
+            // The call's outcome is known, so an error in the rest of the body does not change it.
             if self.call.is_some() && self.content.is_settled() {
                 self.end_call(head, events);
                 self.drain_deadline = Some(now + DRAIN_TIMEOUT);

@@ -1,18 +1,19 @@
-//! Streams of events without an end of their own, which end with the load.
+//! Endless streams of events, which are ended with the load.
 //!
-//! A stream that is merely slow must not be cut short: as soon as one stream of a run has ended by itself, the others
-//! are waited for until their deadlines, like any answer.
+//! A stream that is merely slow must not be cut short: once any stream of the run has ended on its own, the others may
+//! run until their deadlines, like any response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_engine::driver::Event;
 
-/// Decides whether the streams of a run end with the load.
+/// The state that decides whether the streams of a run end with the load.
 #[derive(Debug)]
 pub(super) struct EndlessStreams {
-    /// The plan does not define the end of a stream, and has no objective on its duration.
+    /// Whether the plan allows streams to end with the load: it neither defines the end of streams nor has an objective
+    /// on their duration.
     may_end: bool,
-    /// A stream has ended by itself.
+    /// Whether a stream of the run has ended on its own.
     has_one_ended: AtomicBool,
 }
 
@@ -24,9 +25,9 @@ impl EndlessStreams {
         }
     }
 
-    /// Records that a stream has ended by itself.
+    /// Records that a stream has ended on its own.
     pub(super) fn note_end(&self) {
-        // Read first: many workers share it, and it changes only once.
+        // Reads the flag before writing it: all workers share its cache line, and it changes only once.
         if self.may_end && !self.has_one_ended.load(Ordering::Relaxed) {
             self.has_one_ended.store(true, Ordering::Relaxed);
         }
@@ -38,7 +39,7 @@ impl EndlessStreams {
     }
 }
 
-/// Marks the calls that end successfully in `events` as ended with the load.
+/// Marks the calls that succeed in `events` as ended with the load.
 pub(super) fn mark_ended_with_load(events: &mut [Event]) {
     for event in events {
         if let Event::Done(done) = event

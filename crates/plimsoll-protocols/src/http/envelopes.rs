@@ -1,8 +1,8 @@
-//! Length-prefixed messages, as in gRPC-Web (gRPC's PROTOCOL-WEB.md) and in streams of the Connect protocol: a byte
-//! of flags, four bytes of length, and the message. The last envelope holds the status of the call instead of a
+//! Length-prefixed messages, as in gRPC-Web (gRPC's PROTOCOL-WEB.md) and in streams of the Connect protocol: a byte of
+//! flags, four bytes of length, and the message. The last envelope contains the status of the call instead of a
 //! message.
 //!
-//! `events` parses bodies with this, and `request` wraps what is sent.
+//! `events` parses response bodies with this module, and `request` adds prefixes to request bodies.
 
 use std::borrow::Cow;
 
@@ -13,27 +13,27 @@ use super::call::{EventFormat, HttpCall};
 use super::payload::Payload;
 use super::section::HttpSpec;
 
-/// The names of the formats, as in `stream` of a plan.
+/// The names of the formats in the plan key `stream`.
 pub(super) const FORMAT_NAMES: [&str; 2] = ["grpc-web", "connect"];
 
-/// Fields of an answer that hold the status of its call if there are no messages.
+/// Header fields that hold the status of a call if the response has no messages.
 pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 
-/// Length of the prefix. Bytes.
+/// The length of the prefix, in bytes.
 pub(super) const PREFIX_LEN: usize = 5;
 
-/// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
+/// Returns whether requests are messages of gRPC-Web or Connect, which need a prefix even without a body.
 pub(super) fn sends_a_message(call: &HttpSpec) -> bool {
     call.stream_format().and_then(named).is_some()
 }
 
-/// Returns the length of the message after a prefix. Bytes.
+/// Returns the length of the message that follows a prefix, in bytes.
 pub(super) fn length(prefix: &[u8]) -> Option<usize> {
     let length = prefix.get(1..PREFIX_LEN)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize)
 }
 
-/// Returns the format of this name.
+/// Returns the format with this name.
 pub(super) fn named(name: &str) -> Option<EventFormat> {
     match FORMAT_NAMES.iter().position(|known| *known == name)? {
         0 => Some(EventFormat::Web),
@@ -51,7 +51,7 @@ pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'
     }
 }
 
-/// Returns the flag of the last envelope; `None` if the format has no prefixes.
+/// Returns the flag that marks the last envelope; `None` if the format has no prefixes.
 pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     match format {
         EventFormat::Web => Some(0x80),
@@ -60,7 +60,7 @@ pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     }
 }
 
-/// Returns whether the requests of `call` have a prefix, too.
+/// Returns whether the messages of `call` have a prefix.
 pub(super) fn has_prefix(call: &HttpCall) -> bool {
     let stream = call.stream.as_ref();
     stream.is_some_and(|stream| last_flag(stream.format).is_some())
@@ -74,7 +74,7 @@ pub(super) fn wrap(message: &mut Vec<u8>) {
     message.splice(0..0, [0, a, b, c, d]);
 }
 
-/// Returns the body of a request that does not vary, as it is sent.
+/// Returns the body that is sent by requests that do not vary, including the prefix.
 pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
     if !has_prefix(call) {
         return Cow::Borrowed(&call.body);
@@ -84,7 +84,7 @@ pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
     Cow::Owned(message)
 }
 
-/// Returns the outcome of the call from the last envelope; `None` if it holds none.
+/// Returns the outcome of the call in the last envelope; `None` if it contains none.
 pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     match format {
         EventFormat::Web => {

@@ -7,7 +7,7 @@ use plimsoll_wire::http1::Http1Error;
 /// Advice for a head that is too large.
 pub(super) const MAX_HEAD_HINT: &str = "--max-head (call.http.max_head) raises the limit";
 
-/// Converts a message error to the error of its connection.
+/// Converts an error in a message to an error of the connection.
 pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,

@@ -1,21 +1,21 @@
-//! Parses the events of a streamed answer, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
+//! Parses the events of a streamed response, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
 //! lines, or messages with a length prefix (`envelopes`).
 //!
-//! Invariant: only the incomplete event of a body is buffered, and never more of it than the limit of its stream.
-//! `content` passes bodies to the reader as they arrive, and limits those that are one document.
+//! Invariant: only an incomplete event is buffered, and never more bytes than the limit of its stream. `content` passes
+//! bodies to the reader as they arrive, and limits those that are one document.
 
 use plimsoll_model::Outcome;
 
 use super::call::{EventFormat, EventMatch, EventStream};
 use super::envelopes::{self, PREFIX_LEN};
 
-/// The largest event that is read, except of streams of tokens. Bytes.
+/// The largest event, except in streams of tokens, in bytes.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// The largest event of a stream of tokens: its last one may repeat the whole answer. Bytes.
+/// The largest event of a stream of tokens, in bytes. The last event may repeat the whole answer.
 const MAX_TOKEN_EVENT: usize = 16 << 20;
 
-/// The data of the event that ends a stream of tokens, if the plan names no other.
+/// The data of the event that ends a stream of tokens, unless the plan sets another one.
 const TOKEN_STREAM_END: &[u8] = b"[DONE]";
 
 /// The role of an event in its stream.
@@ -40,10 +40,10 @@ pub struct StreamEvent<'a> {
     pub data: &'a [u8],
 }
 
-/// Why a stream can't be read any further.
+/// The reason why a stream can't be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
-    /// An event is larger than the limit of its stream, which is given in bytes.
+    /// An event is larger than the limit of its stream, in bytes.
     #[error("an event of more than {0} bytes")]
     TooLarge(usize),
     /// A line is not JSON in a stream of JSON lines.
@@ -59,9 +59,9 @@ pub struct EventReader {
     /// The data lines of an incomplete event, each with a line end.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// The last line ended in CR: an LF right after it belongs to the same line end.
+    /// Whether the last line ended in CR, so that an LF right after it belongs to the same line end.
     after_cr: bool,
-    /// The first line has been read; a byte order mark may stand before it.
+    /// Whether the first line, which may begin with a byte order mark, has been read.
     has_begun: bool,
 }
 
@@ -70,7 +70,7 @@ impl EventReader {
     pub fn restart(&mut self) {
         for buffer in [&mut self.line, &mut self.data] {
             buffer.clear();
-            // Few events are so large, and there is a reader for each connection.
+            // Large events are rare, and every connection has a reader.
             buffer.shrink_to(MAX_EVENT);
         }
         self.name.clear();
@@ -78,8 +78,8 @@ impl EventReader {
         self.has_begun = false;
     }
 
-    /// Reads `data`, and calls `sink` with each event that ends in it, until `sink` returns false. Returns the number
-    /// of bytes read by then.
+    /// Reads `data` and calls `sink` with each complete event, until `sink` returns false. Returns the number of bytes
+    /// read.
     ///
     /// # Errors
     /// When the stream is not of this format, or an event is too large.
@@ -110,7 +110,7 @@ impl EventReader {
             self.after_cr = bytes[end] == b'\r';
             let (mut piece, rest) = (&bytes[..end], &bytes[end + 1..]);
             bytes = rest;
-            // Most lines arrive as a whole, and are not copied.
+            // Most lines arrive complete, and need no copy.
             let mut gathered = std::mem::take(&mut self.line);
             check_size(stream, gathered.len() + piece.len())?;
             if !gathered.is_empty() {
@@ -127,8 +127,8 @@ impl EventReader {
         Ok(data.len())
     }
 
-    /// Reads messages with a length prefix, as [`EventReader::take`] reads lines; `last` is the flag of the last
-    /// envelope.
+    /// Reads messages with a length prefix, with the same contract as [`EventReader::take`]. `last`: the flag of the
+    /// last envelope.
     fn take_messages(
         &mut self,
         stream: &EventStream,
@@ -200,7 +200,7 @@ impl EventReader {
         Ok(())
     }
 
-    /// Returns the heap memory in use. Bytes.
+    /// Returns the heap memory in use, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.line.capacity() + self.data.capacity() + self.name.capacity()
     }
@@ -232,7 +232,7 @@ impl EventReader {
         }
         if line.is_empty() {
             let Some(data) = self.data.strip_suffix(b"\n") else {
-                // Without data there is no event, whatever its name.
+                // An event without data is dropped, whatever its name (§9.2.6).
                 self.name.clear();
                 return Ok(true);
             };
@@ -267,7 +267,7 @@ impl EventReader {
 }
 
 /// # Errors
-/// When an event of so many bytes is larger than the limit of its stream.
+/// When `bytes`, the size of an event, is above the limit of its stream.
 fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
     let limit = match stream.tokens {
         Some(_) => MAX_TOKEN_EVENT,
@@ -283,7 +283,7 @@ fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEven
     let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
         Some(meant) => matches_event(meant, name, data),
-        // Events that hold tokens are parsed completely, and errors are recognised by their keys.
+        // Events with tokens are parsed completely later, which finds errors by their keys.
         None => name == b"error" || !has_tokens && begins_with_error(data),
     };
     let is_last = match &stream.until {

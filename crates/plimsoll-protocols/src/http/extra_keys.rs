@@ -1,11 +1,11 @@
-//! Merges keys that a user typed into the JSON of a request; template fields may stand in place of values.
+//! Merges keys from a user's JSON text into the JSON of a request; values may be template fields.
 
 use serde_json::{Map, Value};
 
 use crate::protocol_module::UsageError;
 
-/// Merges the keys of `extra`, kept as typed, into the request; they replace keys of `body` with the same names.
-/// Template fields may stand in place of values.
+/// Merges the keys of the JSON text `extra` into the request; they replace keys of `body` with the same names. Their
+/// values are copied unchanged, so they may be template fields.
 pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
     let problem = |problem: &dyn std::fmt::Display| {
         UsageError::new(
@@ -35,7 +35,7 @@ pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<S
     Ok(text)
 }
 
-/// Takes the quotation marks off a field that stands for the number of `key`.
+/// Removes the quotation marks around the template field that is the value of `key`, since the value must be a number.
 pub(super) fn with_bare_field(text: &str, key: &str, field: &Value) -> String {
     match field {
         Value::String(bare) => {
@@ -46,7 +46,7 @@ pub(super) fn with_bare_field(text: &str, key: &str, field: &Value) -> String {
     }
 }
 
-/// Replaces template fields outside of JSON strings with a number, so that the text can be parsed.
+/// Replaces template fields outside of JSON strings by 0, so that the text can be parsed as JSON.
 fn without_fields(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_text) = (text, false);

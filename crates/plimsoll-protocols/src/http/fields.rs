@@ -1,4 +1,4 @@
-//! The fields of an HTTP/2 header block, in one buffer that is reused.
+//! The fields of an HTTP/2 header block in one reused buffer.
 
 /// The fields of a block, stored one after another.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl FieldList {
         places.map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
     }
 
-    /// Returns the heap memory in use. Bytes.
+    /// Returns the heap memory in use, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
     }

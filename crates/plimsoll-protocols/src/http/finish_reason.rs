@@ -1,4 +1,4 @@
-//! Parses why a model stopped (`finish_reason`), in the words of several services.
+//! Parses why a model stopped (`finish_reason`), as various services spell it.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use plimsoll_model::measure::Count;
 
 use super::lenient_json::FromAnyShape;
 
-/// Why a choice ended.
+/// The reason why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinishReason {
     /// The model finished, or reached a stop sequence.
@@ -43,7 +43,7 @@ impl FinishReason {
             | "max_output_tokens"
             | "model_context_window_exceeded" => FinishReason::Length,
             "tool_calls" | "tool_call" | "tool_use" | "function_call" => FinishReason::ToolCalls,
-            // A classifier of the service has cut the answer off.
+            // A classifier of the service has cut off the answer.
             "refusal" => FinishReason::ContentFilter,
             _ if has(&["filter", "safety", "sensitive", "recitation", "blocklist"]) => {
                 FinishReason::ContentFilter
@@ -76,7 +76,7 @@ impl FinishReason {
     }
 }
 
-/// The word of a service for why a choice ended; `None` if it has not, or the value is no word.
+/// A finish reason in JSON; `None` if the choice has not ended, or the value is not a string.
 #[derive(Clone, Copy, Default)]
 pub(super) struct StopWord(pub(super) Option<FinishReason>);
 

@@ -71,7 +71,7 @@ pub struct HttpFlags {
 
 impl ProtocolCommand for HttpFlags {
     type Section = HttpSpec;
-    /// Flags by which curl and others choose the version.
+    /// Flags by which curl and other tools choose the version of HTTP.
     const FLAG_SYNONYMS: &[(&str, &str)] = &[
         ("--http1.1", "--http-version=1.1"),
         ("--http2", "--http-version=2"),

@@ -1,4 +1,4 @@
-//! Translates command lines of other load tools, for HTTP and for language models, to ours: one file for each tool.
+//! Translates command lines of other load tools for HTTP and language models; each tool has a file.
 
 mod ab;
 mod aiperf;
@@ -17,11 +17,11 @@ mod wrk;
 
 use crate::foreign::lines::{LineBuilder, LineTool};
 
-/// Lines of curl, which also make steps of plans.
+/// The translation of curl's command lines, which are also imported as steps of plans.
 pub(super) static CURL: &LineTool = &curl::TOOL;
 
-/// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
-/// that recognises its flags.
+/// The tools whose command lines are translated to `plimsoll http`. A line without a tool's name belongs to the first
+/// tool that recognises its flags.
 pub(super) static HTTP_TOOLS: [&LineTool; 12] = [
     &h2load::TOOL,
     &hey::TOOL,
@@ -37,10 +37,10 @@ pub(super) static HTTP_TOOLS: [&LineTool; 12] = [
     &locust::TOOL,
 ];
 
-/// The tools whose lines are translated to `plimsoll llm`.
+/// The tools whose command lines are translated to `plimsoll llm`.
 pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
 
-/// Connections of an open loop, for tools that open as many as they need.
+/// The number of connections of an open loop, for tools that open as many as they need.
 const OPEN_LOOP_CONNECTIONS: u64 = 100;
 
 const NO_SCRIPT: &str =
@@ -50,7 +50,7 @@ const NO_FILE: &str =
 const ANY_ADDRESS: &str =
     "the system chooses among a name's addresses; --resolve NAME:PORT:ADDRESS gives it one";
 
-/// Adds Basic authentication by the `USER:PASSWORD` of the flag.
+/// Adds Basic authentication with `USER:PASSWORD` from the tool's flag `name`.
 fn add_basic(line: &mut LineBuilder, name: &str) {
     match line.value(name).map(str::to_owned) {
         Some(pair) if pair.contains(':') => line.add("-u", pair),
@@ -65,7 +65,8 @@ fn add_basic(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Adds the content type that a tool gives its bodies by itself, unless the line names one.
+/// Adds the tool's default content type `kind` if the line has a body but sets no content type. `bodies`: the tool's
+/// flags for bodies.
 fn add_content_type(line: &mut LineBuilder, bodies: &[&str], kind: &str) {
     let is_type = |word: &String| word.to_ascii_lowercase().starts_with("content-type:");
     if bodies.iter().any(|name| line.has(name)) && !line.our_flags.iter().any(is_type) {
@@ -73,7 +74,7 @@ fn add_content_type(line: &mut LineBuilder, bodies: &[&str], kind: &str) {
     }
 }
 
-/// Adds the number of redirects that a tool follows.
+/// Adds the flag for the number of redirects that the tool follows.
 fn add_redirects(line: &mut LineBuilder, most: u64) {
     match most {
         0 => {}
@@ -82,7 +83,7 @@ fn add_redirects(line: &mut LineBuilder, most: u64) {
     }
 }
 
-/// Adds `--proxy`; a proxy without a scheme gets `http`.
+/// Adds `--proxy` from the tool's flag `name`; a proxy without a scheme gets `http`.
 fn add_proxy(line: &mut LineBuilder, name: &str) {
     if let Some(proxy) = line.value(name) {
         let proxy = crate::foreign::lines::with_scheme(proxy, "http");
@@ -90,7 +91,7 @@ fn add_proxy(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Adds the clients of a closed loop, one for each worker; with a rate, the connections of an open loop instead.
+/// Adds one closed-loop client for each of the tool's workers, or with a rate, as many open-loop connections.
 fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
     match rate {
         Some(rate) if rate > 0.0 => {
@@ -101,15 +102,15 @@ fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
     }
 }
 
-/// Adds `-X GET` for a tool that sends bodies with GET, because `plimsoll http` would send a POST. `bodies` are the
-/// tool's flags that give a body, `method` is its flag for the method.
+/// Adds `-X GET` for a tool that sends bodies with GET, where `plimsoll http` would use POST. `bodies`: the tool's
+/// flags for bodies. `method`: its flag for the method.
 fn add_get_with_body(line: &mut LineBuilder, bodies: &[&str], method: &str) {
     if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
         line.add("-X", "GET");
     }
 }
 
-/// Refuses the text of a body that begins with @, which would be the name of a file here.
+/// Rejects body texts that begin with @, which `plimsoll http` would read as a file's name.
 fn refuse_at_sign(line: &mut LineBuilder, name: &str) {
     let begins = |text: &String| text.starts_with('@') || text == "-";
     if line.values(name).iter().any(begins) {
@@ -120,7 +121,7 @@ fn refuse_at_sign(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Lets the server choose HTTP/2 by ALPN, for a tool that does so over TLS.
+/// Adds the flag that lets the server choose HTTP/2 by ALPN, for tools that allow this over TLS.
 fn add_alpn(line: &mut LineBuilder) {
     let target = line.target.as_deref();
     if target.is_some_and(|url| url.starts_with("https")) {
@@ -133,7 +134,7 @@ fn decimal_value(line: &LineBuilder, name: &str) -> Option<f64> {
     line.value(name)?.parse().ok()
 }
 
-/// Adds `--deadline` if the tool's flag `name` is set; 0 means none.
+/// Adds `--deadline` if the tool's flag `name` is set; 0 means no deadline.
 fn add_deadline(line: &mut LineBuilder, name: &str) {
     if let Some(time) = line.value(name) {
         let time = match time {
@@ -144,7 +145,7 @@ fn add_deadline(line: &mut LineBuilder, name: &str) {
     }
 }
 
-/// Takes the target of a tool that does not check certificates, and adds `--insecure` for https.
+/// Reads the target of a tool that does not check certificates, and adds `--insecure` for https.
 fn take_unverified_target(line: &mut LineBuilder) -> Result<(), String> {
     line.take_target("http")?;
     if line

@@ -1,6 +1,7 @@
-//! Forms as the body of a request: `multipart/form-data` (RFC 7578), from the parts of a plan or of `--form`.
+//! Builds request bodies in `multipart/form-data` (RFC 7578) from the parts in a plan or in `--form`.
 //!
-//! The boundary between parts is a text that occurs in none of them, whichever row of the data file fills the template.
+//! The boundary between parts is a text that occurs in none of them, whichever row of the data file fills the
+//! templates.
 
 use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
@@ -13,10 +14,10 @@ use crate::protocol_module::UsageError;
 /// Options that may follow a part's value.
 const OPTIONS: [&str; 2] = [";type=", ";filename="];
 
-/// Reads a part as typed: `NAME=VALUE` or `NAME=@FILE`, optionally followed by `;type=TYPE` and `;filename=NAME`.
+/// Parses a part of `--form`: `NAME=VALUE` or `NAME=@FILE`, optionally followed by `;type=TYPE` and `;filename=NAME`.
 ///
 /// # Errors
-/// When there is no name, or no file after the @.
+/// When the name, or the file after the @, is missing.
 pub(super) fn typed_part(typed: &str) -> Result<FormPartSpec, UsageError> {
     let wrong = |problem: &str| {
         UsageError::new(
@@ -62,7 +63,7 @@ struct LoadedPart {
     /// The part's header fields, and the empty line after them.
     head: String,
     data: Vec<u8>,
-    /// Whether `data` may contain template placeholders: it was given as a value, not as a file.
+    /// Whether `data` may contain template fields, because it was given as a value, not as a file.
     is_typed: bool,
 }
 
@@ -109,7 +110,7 @@ pub(super) fn body(
     });
     let loaded = loaded.collect::<Vec<_>>();
     let loaded = loaded.into_iter().collect::<Option<Vec<LoadedPart>>>()?;
-    // The data are finite, so one of these boundaries is not in them.
+    // The data are finite, so some numbered boundary does not occur in them.
     (0..).find_map(|number| {
         let boundary = format!("plimsoll-form-{number}");
         let is_free = !loaded.iter().any(|part| contains(&part.data, &boundary));
@@ -178,7 +179,7 @@ fn load(
     })
 }
 
-/// Escapes what would end a quoted name, as browsers do (WHATWG HTML, 4.10.22.8).
+/// Escapes characters that would end a quoted name, as browsers do (WHATWG HTML, 4.10.22.8).
 fn quoted(name: &str) -> String {
     name.replace('"', "%22")
         .replace('\r', "%0D")
@@ -190,8 +191,8 @@ fn contains(data: &[u8], text: &str) -> bool {
         .any(|bytes| bytes == text.as_bytes())
 }
 
-/// Makes the body with this boundary. The outer `None` means that a row contains the boundary, the inner one that a
-/// problem was reported.
+/// Encodes the body with this boundary. The outer `None` means that a row contains the boundary; the inner `None`, that
+/// a problem was reported.
 fn with_boundary(
     problems: &mut Problems,
     parts: &[LoadedPart],
@@ -259,8 +260,8 @@ fn is_in_rows(template: &Template, text: &str) -> bool {
     columns.any(|column| column.values().any(|value| value.contains(text)))
 }
 
-/// Replaces a form that has files by its encoded body, so that the run can be repeated when the files change. A form
-/// whose encoded body is not UTF-8 keeps the names of its files.
+/// Replaces a form with files by its encoded body, so that the run can be repeated when the files have changed. A form
+/// whose encoded body is not UTF-8 is left unchanged.
 pub(super) fn fill_in(spec: &mut HttpSpec, call: &super::call::HttpCall) {
     let mut parts = spec.form.iter().flatten();
     if !parts.any(|part| part.file.is_some()) {

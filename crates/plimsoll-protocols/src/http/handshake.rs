@@ -1,6 +1,6 @@
-//! Measures handshakes alone: makes connections and sends nothing over them.
+//! Measures handshakes only: opens connections and sends nothing over them.
 //!
-//! Invariant: a call ends as soon as the event loop checks the driver's timer, which is immediately. The engine
+//! Invariant: a call ends at the event loop's next check of the driver's timer, right after its start. The engine
 //! connects between the call's arrival and `start`, so connecting and the handshake are phases of the call.
 
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
@@ -22,11 +22,11 @@ impl Protocol for HandshakeProtocol {
     }
 }
 
-/// The driver of one connection, see the module's documentation.
+/// The driver of one connection; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeDriver {
     is_open: bool,
-    /// The current call, and when it began.
+    /// The current call, and when it started.
     call: Option<(CallId, Time)>,
 }
 
@@ -76,12 +76,12 @@ impl Driver for HandshakeDriver {
         _out: &mut Vec<u8>,
         _events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        // Some servers send first; only the connection is measured.
+        // Ignores the data of servers that send first; only the connection is measured.
         Ok(())
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        // The connection was established, whichever side closes it first.
+        // The handshake is complete, so the call succeeds even if the server closes the connection.
         self.end(Outcome::Ok, events);
         Ok(())
     }

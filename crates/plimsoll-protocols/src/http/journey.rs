@@ -1,5 +1,5 @@
-//! Journeys over HTTP: what a step's request needs of its user, the cookies that a user keeps, and how both versions'
-//! drivers send one request after another.
+//! Steps of journeys over HTTP: a user's values and cookies for the next request, and the interface by which drivers of
+//! HTTP/1.1 and HTTP/2 switch between requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,45 +15,45 @@ use super::is_valid_in_path;
 pub(super) use crate::journey::{AnswerCapture, CapturedResponse};
 use crate::journey::{CookieJar, LinkSecurity, StepProtocol, TakenValues};
 
-/// The name of the field that carries a user's cookies.
+/// The name of the header field with a user's cookies.
 const COOKIE: &str = "cookie";
 
-/// What a step's request needs of its user.
+/// The state of a user that a step's request depends on.
 #[derive(Clone, Debug, Default)]
 pub struct StepValues {
-    /// The values of names.
+    /// The values taken from earlier responses.
     pub taken: Arc<TakenValues>,
-    /// The value of the `cookie` field; empty: none is sent.
+    /// The value of the `cookie` field; if empty, the field is not sent.
     pub cookies: String,
 }
 
-/// A version of HTTP with one prepared request, whose drivers can be given another one.
+/// A version of HTTP with one prepared request, whose drivers can be switched to another request.
 pub trait RequestProtocol: Protocol {
     /// Makes `driver` send this protocol's request with its next call.
     fn select(&self, driver: &mut Self::Driver, values: StepValues);
 
-    /// Calls `f` with the last answer that `driver` received.
+    /// Calls `f` with the last response that `driver` received.
     fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
 
-    /// Returns the time of day. Nanoseconds since 1970.
+    /// Returns the time of day, in nanoseconds since 1970.
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
 }
 
-/// A journey's step: a request, and the user's cookies that belong to its path.
+/// A step of a journey: a request, and the rules for its cookies.
 #[derive(Clone, Debug)]
 pub struct HttpStepProtocol<P> {
     protocol: P,
-    /// The path as typed.
+    /// The path as the user typed it.
     path: String,
     /// The name that the path begins with the value of, and its position.
     path_name: Option<(usize, String)>,
-    /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
+    /// Whether the plan sets the `cookie` field, which replaces the user's cookies.
     has_own_cookies: bool,
     security: LinkSecurity,
 }
 
 impl<P: RequestProtocol> HttpStepProtocol<P> {
-    /// Makes the step of `call`, which `protocol` sends. `taken`: the journey's names.
+    /// Creates the step of `call`, which `protocol` sends. `taken`: the names of the journey's values.
     pub fn new(
         protocol: P,
         call: &HttpCall,
@@ -77,7 +77,8 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
         }
     }
 
-    /// Returns the path that cookies are matched with, without the query: as typed, or the value that it begins with.
+    /// Returns the path, without the query, against which the paths of cookies are matched. If the typed path begins
+    /// with a taken value, that value is used.
     fn cookie_path<'a>(&'a self, values: &'a TakenValues) -> &'a str {
         let value = (self.path_name.as_ref()).and_then(|(name, _)| values[*name].as_deref());
         let value = value.and_then(|value| std::str::from_utf8(value).ok());
@@ -155,7 +156,7 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
     }
 }
 
-/// Returns the body of an answer as journeys take values from it. `kept`: the body, unless it was too large to keep.
+/// Returns the body from which a journey takes values. `kept`: the body; `None` if it was too large to keep.
 pub(super) fn captured(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String> {
     let kept = kept.map(Cow::Borrowed);
     kept.ok_or_else(|| {

@@ -1,18 +1,19 @@
-//! Deserialization of JSON whose shape differs between services: reads the values that matter, and skips the rest.
+//! Deserializes JSON whose shape differs between services: reads known values, and skips the rest.
 //!
-//! A value of an unexpected shape is not an error; only invalid JSON is. `tokens` reads events with this module, and
-//! `content` repairs them with it.
+//! A value of an unexpected type is not an error; only invalid JSON is. `tokens` reads events with this module, and
+//! `content` repairs invalid events with it.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A type that can be read from a JSON value of any shape. Each method takes one shape; the defaults ignore it.
+/// A type that can be read from a JSON value of any type. Each method handles one JSON type; the default methods ignore
+/// the value.
 pub(super) trait FromAnyShape<'de>: Default {
     fn take_text(&mut self, _text: Cow<'de, str>) {}
 
-    /// Takes a number; integers beyond 2^53 are rounded.
+    /// Reads a number; integers above 2^53 are rounded.
     fn take_number(&mut self, _number: f64) {}
 
     fn take_bool(&mut self, _value: bool) {}
@@ -28,7 +29,7 @@ pub(super) trait FromAnyShape<'de>: Default {
     }
 }
 
-/// A value that is read by the methods of [`FromAnyShape`].
+/// A wrapper that deserializes by the methods of [`FromAnyShape`].
 pub(super) struct AnyShape<T>(pub(super) T);
 
 impl<'de, T: FromAnyShape<'de>> Deserialize<'de> for AnyShape<T> {
@@ -123,7 +124,7 @@ impl<'de> FromAnyShape<'de> for LenientString<'de> {
     }
 }
 
-/// A count, also if it is written as a string or with a decimal point; `None` for other values.
+/// A count, which may be written as a string or with a decimal point; `None` for other values.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LenientCount(pub(super) Option<u64>);
 
@@ -135,13 +136,13 @@ impl<'de> FromAnyShape<'de> for LenientCount {
     }
 
     fn take_number(&mut self, number: f64) {
-        // No answer has more tokens, and sums of larger counts could overflow.
+        // Larger counts are implausible, and their sums could overflow.
         let is_plausible = (0.0..=f64::from(u32::MAX)).contains(&number);
         self.0 = is_plausible.then_some(number as u64);
     }
 }
 
-/// Whether a value is set: not null, false, 0, or an empty string, list or object.
+/// Whether a value is truthy: not null, false, 0, or an empty string, list or object.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TruthyValue(pub(super) bool);
 
@@ -173,8 +174,8 @@ impl<'de> FromAnyShape<'de> for TruthyValue {
     }
 }
 
-/// Repairs the invalid JSON that common libraries write: bytes that are not UTF-8, unpaired surrogates, control
-/// characters within strings, `NaN` and `Infinity`. Returns `None` if there is nothing to repair.
+/// Repairs invalid JSON that common libraries write: bytes that are not UTF-8, unpaired surrogates, control characters
+/// within strings, `NaN` and `Infinity`. Returns `None` if there is nothing to repair.
 pub(super) fn repair_json(data: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(data);
     let mut is_mended = matches!(text, Cow::Owned(_));
@@ -209,7 +210,7 @@ pub(super) fn repair_json(data: &[u8]) -> Option<String> {
     is_mended.then_some(out)
 }
 
-/// Returns the UTF-16 code unit of an escape at the beginning of `text`.
+/// Returns the UTF-16 code unit of a `\u` escape at the beginning of `text`.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

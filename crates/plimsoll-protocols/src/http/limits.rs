@@ -1,4 +1,4 @@
-//! Resolves what `[call.http]` expects of answers, and the limits that it sets for them.
+//! Resolves the expectations and limits of `[call.http]` for responses.
 
 use plimsoll_model::plan::{Metric, Objective, TimeMetric};
 use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
@@ -11,8 +11,8 @@ use crate::http2::DEFAULT_MAX_HEAD;
 /// The largest body limit: body lengths are counted in 32 bits for each call.
 const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
 
-/// Writes `call` as this version does: older ones had one API of language models, as a format of streams, and left
-/// defaults out.
+/// Rewrites `call` in the form of this version: older versions wrote the only model API as a stream format, and left
+/// out defaults.
 pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
     name_api(&mut call);
     call.version.get_or_insert_default();
@@ -21,7 +21,7 @@ pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
     call
 }
 
-/// Resolves the largest body that an answer may have.
+/// Resolves the largest body that a response may have, in bytes.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
@@ -39,7 +39,7 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     max_body as u32
 }
 
-/// Reports a target with a WebSocket scheme in a plan that opens none.
+/// Reports a target with a WebSocket scheme in a plan without `[call.http.websocket]`.
 pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     let alias = spec.target.as_deref().and_then(alias_of);
     if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
@@ -50,7 +50,7 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
     }
 }
 
-/// Checks that there is a stream to end, and that it ends before its deadline.
+/// Checks that responses are streams, and that `stream_duration` is below the deadline.
 pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     const DURATION_KEY: &str = "call.http.stream_duration";
     let Some(lasts) = call.stream_duration else {
@@ -96,7 +96,7 @@ pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
     is_raw && !has_end && !spec.objectives().into_iter().any(is_about_length)
 }
 
-/// Resolves the statuses of calls that succeed, and checks the other expectations.
+/// Resolves the statuses of successful calls, and checks the other expectations.
 pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
     for (name, values) in &call.expect_headers {
         let are_printable = values.each().iter().all(|value| is_printable(value));
@@ -139,7 +139,7 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
     }
 }
 
-/// Reports template fields in texts that are the same for every call.
+/// Reports template fields in texts that can't vary between calls.
 pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
     let key = |key: &str| format!("call.http.{key}");
     for (name, text) in [
@@ -164,7 +164,7 @@ pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
     }
 }
 
-/// Returns the fields that an answer must have, one for each value, with names in lower case.
+/// Returns the header fields that a response must have, one for each value, with names in lower case.
 pub(super) fn required_headers(call: &HttpSpec) -> Vec<(String, String)> {
     let all = call.expect_headers.iter();
     let all = all.flat_map(|(name, values)| {

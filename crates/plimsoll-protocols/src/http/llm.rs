@@ -1,5 +1,5 @@
-//! The flags of `plimsoll llm`: a short form of `http` for a model behind an API that many services speak. The flags
-//! become one request whose answer is a stream of tokens (`api` in `[call.http]`).
+//! The flags of `plimsoll llm`: a short form of `plimsoll http` for language models with a common API. The flags become
+//! one request, whose response is a stream of tokens (`api` in `[call.http]`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,9 +31,9 @@ use crate::server_query::QueryContext;
 #[cfg(feature = "targets")]
 use crate::service_offer::ServiceOffer;
 
-/// Connections of an open loop over HTTP/1.1, which limits how many answers may stream at once.
+/// The connections of an open loop over HTTP/1.1, each of which streams one response at a time.
 const DEFAULT_CONNECTIONS: u32 = 100;
-/// The deadline of one answer: it streams for as long as there is text.
+/// The deadline of one call; long, because answers are streamed as they are generated.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_PROMPT: &str = "What does the load line show?";
 
@@ -222,7 +222,7 @@ impl ProtocolCommand for LlmFlags {
     }
 }
 
-/// Adds the API's path to `url`, unless it has a path of its own.
+/// Adds the API's path to `url`, unless `url` already has a path.
 fn with_api_path(url: &str, api: &LlmApi) -> String {
     let path = api.path;
     let bare = url.trim_end_matches('/');
@@ -240,7 +240,7 @@ fn with_api_path(url: &str, api: &LlmApi) -> String {
 }
 
 impl LlmFlags {
-    /// Adds the fields that the API needs, and its key, unless they are given.
+    /// Adds the header fields that the API needs, and the API key, unless they are given.
     fn add_api_fields(
         &self,
         api: &LlmApi,
@@ -257,13 +257,13 @@ impl LlmFlags {
         }
         let variable = self.api_key_env.as_deref().unwrap_or(api.key.variable);
         if let Some(key) = variables(variable) {
-            // The key is not a template: braces in it are escaped.
+            // The value of a header field is a template, so braces in the key are escaped.
             let key = key.replace("{{", "{{{{");
             add(api.key.field, format!("{}{key}", api.key.scheme));
         }
     }
 
-    /// Makes the body of the request, a template.
+    /// Returns the body of the request, which is a template.
     fn body(&self, api: &LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => read_text("--prompt", prompt)?,
@@ -308,8 +308,8 @@ impl LlmFlags {
         })
     }
 
-    /// Makes a prompt of about this many tokens. Its beginning is the shared prefix, and what follows differs between
-    /// calls and between runs.
+    /// Returns a template for a prompt of about this many tokens. It begins with the shared prefix; the rest differs
+    /// between calls and between runs.
     fn filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
         let shared = self.shared_prefix_tokens.unwrap_or(0);
         if shared >= tokens.low {
@@ -341,7 +341,7 @@ impl LlmFlags {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Refuses flags that the API has nothing for.
+    /// Rejects flags that the API does not support.
     fn check_flags(&self, api: &LlmApi) -> Result<(), UsageError> {
         let refuse = |flag: &str, lack: &str, has: fn(&LlmApi) -> bool| {
             UsageError::new(
@@ -370,7 +370,7 @@ impl LlmFlags {
             let has = |api: &LlmApi| api.has_documents;
             return Err(refuse("--document", "has no documents", has));
         }
-        // Services that want the documents under another key get them by --extra.
+        // --extra may contain the documents, for services that expect them under another key.
         if self.documents.is_empty() && api.has_documents && self.extra.is_none() {
             return Err(UsageError::new(
                 format_args!(
@@ -392,7 +392,7 @@ impl LlmFlags {
     }
 }
 
-/// Returns the text typed after `flag`, or that of the file named by `@FILE`; `@-` means stdin.
+/// Returns the text typed after `flag`, or the content of the file if it is `@FILE`; `@-` means stdin.
 fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());

@@ -1,6 +1,7 @@
-//! The APIs of language models: what is particular to each, how its requests are written, and how its answers are read.
+//! The APIs of language models: their properties, how requests are written, and how responses are read.
 //!
-//! An API is a file below and a line in [`LLM_APIS`]. `llm` writes requests by it, and `content` reads answers.
+//! Each API is a submodule and an entry of [`LLM_APIS`]. `llm` uses it to write requests, and `content` to read
+//! responses.
 
 mod blocks;
 mod chat;
@@ -39,38 +40,38 @@ pub struct LlmApi {
     pub(super) key: ApiKeyField,
     /// Header fields that every request needs.
     pub(super) headers: &'static [(&'static str, &'static str)],
-    /// The key of a request with the messages of a conversation; `None` if there are no conversations.
+    /// The request key that contains the messages of a conversation; `None` if the API has no conversations.
     pub(super) messages_key: Option<&'static str>,
-    /// Requests may have instructions before the prompt.
+    /// Whether requests may have a system message before the prompt.
     pub(super) has_system: bool,
-    /// The key of a request that limits the tokens of an answer; `None` if an answer has none.
+    /// The request key that limits the tokens of an answer; `None` if answers have no tokens.
     pub(super) limit_key: Option<&'static str>,
-    /// The limit to send if the user gives none; `None` leaves it to the service.
+    /// The limit that is sent if the user sets none; `None` leaves it to the service.
     pub(super) default_limit: Option<u32>,
-    /// Requests have documents beside the prompt.
+    /// Whether requests have documents in addition to the prompt.
     pub(super) has_documents: bool,
-    /// Answers hold numbers that are computed from the inputs, and come as a whole.
+    /// Whether responses contain numbers (embeddings or scores) instead of tokens, and are never streamed.
     pub(super) computes_numbers: bool,
-    /// Services count the tokens of a stream only if asked to (`stream_options`).
+    /// Whether services count the tokens of a stream only on request (`stream_options`).
     pub(super) counts_on_request: bool,
     /// Writes the prompt into a request.
     pub(super) put_prompt: fn(&mut Map<String, Value>, &ModelPrompt<'_>),
-    /// Reads an event of a streamed answer.
+    /// Reads an event of a streamed response.
     pub(super) read_event: ReadAnswer,
-    /// Reads an answer that comes as a whole.
+    /// Reads a response that is not streamed.
     pub(super) read_answer: ReadAnswer,
 }
 
-/// A reader of an event, or of a whole answer.
+/// A function that reads an event, or a response that is not streamed.
 ///
 /// # Errors
-/// When it is not JSON, or can't be an answer of the API; the message says where.
+/// When the data are not JSON, or can't be a response of the API; the message gives the position.
 pub(super) type ReadAnswer = for<'a> fn(&'a [u8]) -> Result<AnswerChunk<'a>, serde_json::Error>;
 
 /// How an API's key is sent.
 #[derive(Debug)]
 pub(super) struct ApiKeyField {
-    /// The environment variable that usually holds the key.
+    /// The environment variable that usually contains the key.
     pub(super) variable: &'static str,
     /// The header field.
     pub(super) field: &'static str,
@@ -79,7 +80,7 @@ pub(super) struct ApiKeyField {
 }
 
 impl ApiKeyField {
-    /// The key of OpenAI's API, and of services that speak it.
+    /// The key of OpenAI's API, and of services that implement it.
     const BEARER: ApiKeyField = ApiKeyField {
         variable: "OPENAI_API_KEY",
         field: "authorization",
@@ -87,7 +88,7 @@ impl ApiKeyField {
     };
 }
 
-/// The text of a request, with template fields.
+/// The texts of a request, which may contain template fields.
 #[derive(Debug)]
 pub(super) struct ModelPrompt<'a> {
     pub(super) system: Option<&'a str>,
@@ -96,20 +97,20 @@ pub(super) struct ModelPrompt<'a> {
 }
 
 impl ModelPrompt<'_> {
-    /// Returns the prompt as the only message of its user.
+    /// Returns the prompt as a message with the role `user`.
     fn user_message(&self) -> Value {
         json!({ "role": "user", "content": self.prompt })
     }
 }
 
 impl LlmApi {
-    /// Returns the API of this name.
+    /// Returns the API with this name.
     pub fn named(name: &str) -> Option<&'static LlmApi> {
         LLM_APIS.into_iter().find(|api| api.name == name)
     }
 
-    /// Returns what a document with an answer as a whole says of a failure, for a message; `None`: it reports none, or is
-    /// not a document of this API.
+    /// Returns the error that a response document reports, for a message; `None` if it reports none, or is not a
+    /// document of this API.
     pub(super) fn error_of(&self, document: &[u8]) -> Option<Vec<u8>> {
         let answer = (self.read_answer)(document).ok()?;
         let has_failed =
@@ -145,17 +146,17 @@ impl fmt::Debug for LlmApi {
     }
 }
 
-/// How the answers of a model are read and judged.
+/// How the responses of a model are read, and which of them are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelAnswers {
-    /// The API that the service speaks.
+    /// The API of the service.
     pub api: &'static LlmApi,
-    /// The bounds that an answer must meet to count as good.
+    /// The bounds that a response must meet to count as good.
     pub goodput: GoodputBounds,
 }
 
 impl Default for ModelAnswers {
-    /// Returns the answers of chat completions, all of which are good.
+    /// Returns the settings for chat completions, without bounds for good responses.
     fn default() -> ModelAnswers {
         ModelAnswers {
             api: &chat::API,

@@ -1,4 +1,4 @@
-//! Registers HTTP calls as a load of the engine: connections shared by calls, or users who make several calls each.
+//! Prepares loads of HTTP calls for the engine: calls that share connections, or users who make several calls each.
 
 use plimsoll_engine::Protocol;
 use plimsoll_model::plan::ConnectionReuse;
@@ -21,7 +21,7 @@ use crate::protocol_module::{
     PlanSource, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
 };
 
-/// Advice for loads that only speak HTTP/1.1.
+/// Advice for loads that use only HTTP/1.1.
 pub(crate) const ONLY_HTTP1: &str =
     "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
 
@@ -89,7 +89,7 @@ impl ProtocolModule for HttpSpec {
     }
 }
 
-/// Makes the load of users who talk to a model.
+/// Prepares the load of users who have conversations with a model.
 fn conversation_load<'a, P>(
     plan: &'a Plan,
     call: &HttpCall,

@@ -2,18 +2,18 @@
 
 use crate::http2::printable;
 
-/// The most bytes of a body's beginning that are compared.
+/// The most bytes of a body that are compared.
 pub(super) const MAX_COMPARED: usize = 200;
 
-/// The page that a file server sends if it has no file for a path.
+/// The pages that file servers send for a missing file.
 #[derive(Debug)]
 pub(super) struct MissingPage {
-    /// How a page that reports a missing file may begin.
+    /// The possible beginnings of these pages.
     prefixes: Vec<String>,
 }
 
 impl MissingPage {
-    /// Makes the pages for the path of a request, which begins with a slash.
+    /// Creates the pages for the path of a request, which must begin with a slash.
     pub(super) fn of(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {
@@ -27,7 +27,7 @@ impl MissingPage {
         }
     }
 
-    /// Returns why a body with this beginning is not the file; `None` if it may be. `begin` has up to
+    /// Returns why a body that begins with `begin` is an error page; `None` if it may be the file. `begin`: up to
     /// [`MAX_COMPARED`] bytes.
     pub(super) fn reason(&self, begin: &[u8]) -> Option<String> {
         let is_it = |text: &&String| {

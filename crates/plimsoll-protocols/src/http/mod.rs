@@ -1,9 +1,9 @@
-//! Requests over HTTP/1.1 (RFC 9112) and HTTP/2 (RFC 9113) with any method, headers and bodies. Answers are checked
-//! against what the plan expects, and parsed into events if they stream.
+//! Requests over HTTP/1.1 (RFC 9112) and HTTP/2 (RFC 9113) with any method, headers and bodies. Responses are checked
+//! against the plan's expectations, and parsed into events if they are streamed.
 //!
-//! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` encodes requests, `checks` checks answers,
-//! `content` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the request
-//! (RFC 6455). `target` is the server.
+//! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` encodes requests, `checks` checks responses,
+//! `content` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the request (RFC
+//! 6455). `target` is the server.
 
 mod answers;
 mod call;

@@ -1,14 +1,14 @@
 //! The client's side of one HTTP/2 connection (RFC 9113): as many concurrent calls as the server allows, each on its
 //! own stream.
 //!
-//! [`crate::http2`] implements connections; `checks` and `content` check answers, as for HTTP/1.1; this module maps
-//! the frames of a stream to its call. Invariant: a call ends with its answer, or with the event that ends its
-//! stream. A stream whose call has ended stays open, and counts as such, until the server ends it or it is reset
-//! after [`DRAIN_TIMEOUT`].
+//! [`crate::http2`] implements connections, and `checks` and `content` check responses, as for HTTP/1.1; this module
+//! maps the frames of a stream to its call. Invariant: a call ends with its response, or with the event that ends its
+//! stream. A stream whose call has ended counts as open until the server ends it, or it is reset after
+//! [`DRAIN_TIMEOUT`].
 //!
-//! In the steady state the head of an answer is recognised by its bytes, and nothing is allocated.
+//! In the steady state, the head of a response is looked up by its bytes, and nothing is allocated.
 //!
-//! Long because every frame of an answer is handled here, beside the glue of [`StreamCalls`].
+//! This file is long because it handles every frame of a response, and implements [`StreamCalls`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use crate::http2::{
     VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression, put_literal,
 };
 
-/// The longest header block that is remembered. Bytes.
+/// The longest header block that is remembered, in bytes.
 const MAX_REMEMBERED_BLOCK: usize = 255;
 
 #[derive(Debug)]
@@ -70,13 +70,13 @@ impl Http2Protocol {
         Http2Protocol::with_checks(request, prepared, ResponseChecks::new(request.call))
     }
 
-    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
+    /// Prepares the request of a journey's step. `capture`: the part of its responses that is kept.
     pub fn of_step(
         request: &HttpRequest<'_>,
         scheme: HttpScheme,
         capture: AnswerCapture,
     ) -> Http2Protocol {
-        // Steps have different requests, so none may rely on the peer's table.
+        // Steps share a connection, so their header blocks must not depend on the peer's dynamic table.
         let prepared = prepare(request, scheme).stateless();
         let checks = ResponseChecks::of_step(request.call, capture);
         Http2Protocol::with_checks(request, prepared, checks)
@@ -115,7 +115,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
         let pseudo = (varying_method, varying.path.as_ref());
         VaryingFields::new(&varying.variation, pseudo, &varying.headers)
     });
-    // A path that varies is written after these fields.
+    // A varying path is not part of the constant fields; it is written after them.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
     if !path_varies {
         fields.push((":path", path));
@@ -174,7 +174,7 @@ impl Protocol for Http2Protocol {
 /// The client side of one connection.
 pub type Http2Driver = Connection<HttpCalls>;
 
-/// The calls of one connection.
+/// The calls in flight on one connection.
 #[derive(Debug)]
 pub struct HttpCalls {
     shared: Arc<Http2Shared>,
@@ -182,38 +182,39 @@ pub struct HttpCalls {
     memo: BlockMemo<HeadMeaning, MAX_REMEMBERED_BLOCK>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
-    /// State of answers whose body is inspected, or whose head shows a failure. `slot` of a stream is an index into it.
+    /// The state of responses whose body is inspected, or whose head shows a failure; a stream's `slot` is an index
+    /// into it.
     responses: Vec<InspectedResponse>,
     free: Vec<u32>,
-    /// The body of the call that is being started, if each has its own.
+    /// The body of the call that is being started, if bodies vary.
     scratch: Vec<u8>,
-    /// The header fields of the next call's line in a replayed file, encoded.
+    /// The encoded header fields from the next call's line of a replayed file.
     line_fields: Vec<u8>,
-    /// `scratch` was set by the caller, and is not rendered.
+    /// Whether the caller has set `scratch`, so that the body is not rendered from its template.
     has_next_body: bool,
-    /// The values of the step that the next call belongs to, in journeys.
+    /// In journeys, the values for the step of the next call.
     step: StepValues,
-    /// The fields of the last answer's head, in journeys.
+    /// In journeys, the fields of the last response's head.
     answer_fields: FieldList,
-    /// The index in `kept` of the last answer whose body was inspected.
+    /// The index in `responses` of the last response whose body was inspected.
     answer_slot: u32,
-    /// Streams whose call has ended, and when they are reset.
+    /// Streams whose call has ended, with the times at which they are reset, in order.
     draining_streams: VecDeque<(Time, u32)>,
-    /// Streams that the plan ends, and when, in order.
+    /// Streams whose duration the plan limits, with the times at which they are ended, in order.
     stream_deadlines: VecDeque<(Time, u32)>,
 }
 
-/// State of an answer whose body is inspected.
+/// The state of a response whose body is inspected.
 #[derive(Debug, Default)]
 struct InspectedResponse {
     content: BodyInspector,
-    /// The failure text made from its head.
+    /// The failure text, if the head shows a failure.
     text: Option<String>,
 }
 
 type HttpStream = http2::CallStream<Http2Response>;
 
-/// The meaning of a header block, which is the same for the same bytes.
+/// The decoded and checked form of a header block, which depends only on the block's bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     /// The status; 0 if there is none, as in trailers.
@@ -224,16 +225,16 @@ struct HeadMeaning {
     why_malformed: Option<&'static str>,
 }
 
-/// The state of an answer.
+/// The state of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Http2Response {
     first_byte: Time,
-    /// Body bytes received.
+    /// The number of body bytes received.
     received: u32,
-    /// The outcome so far, from its head.
+    /// The outcome according to the head.
     outcome: Outcome,
     has_head: bool,
-    /// The `content-length`, if there is one that applies.
+    /// The `content-length`, if the response has one that applies to its body.
     length: Option<u32>,
 }
 
@@ -253,7 +254,7 @@ impl http2::ResponseState for Http2Response {
 }
 
 impl HttpCalls {
-    /// Decodes a header block. If it shows a failure, its fields are in `fields`.
+    /// Decodes a header block. If it shows a failure, its fields are stored in `fields`.
     #[inline]
     fn read(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         match self.memo.get(block) {
@@ -301,16 +302,16 @@ impl HttpCalls {
         if decoded.has_changed_table {
             self.memo.clear();
         }
-        // Journeys need the fields of every head.
+        // Journeys need the fields of every head, so their heads are always decoded.
         let is_needed = checks.captures_head;
         if decoded.is_steady && head.outcome.is_ok() && !is_needed {
-            // Blocks of failures are not remembered: their fields are needed for the failure text.
+            // Blocks of failures are not remembered, since the failure text needs their fields.
             self.memo.put(block, head);
         }
         Ok(head)
     }
 
-    /// Allocates the state for inspecting a stream's answer.
+    /// Allocates the state for inspecting a stream's response.
     fn begin_inspection(
         &mut self,
         stream: &mut HttpStream,
@@ -339,7 +340,7 @@ impl Http2Driver {
         }
     }
 
-    /// Ends the call of a stream whose last event has arrived; the stream itself is not over.
+    /// Ends the call of a stream whose outcome is settled, although the stream is still open.
     #[inline(never)]
     fn settle(&mut self, id: u32, to: &mut DriverEffects<'_>) {
         let (outcome, text) = self.judge(id, to.events);
@@ -382,7 +383,7 @@ impl Http2Driver {
         Ok(())
     }
 
-    /// Returns the outcome of an answer that was inspected, or whose head shows a failure.
+    /// Returns the outcome of a response that was inspected, or whose head shows a failure.
     #[inline(never)]
     fn judge(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
         let Some(stream) = self.streams.find(id) else {
@@ -408,7 +409,7 @@ impl Http2Driver {
         checks.judge(Some(ended), received.into())
     }
 
-    /// Handles the end of a stream whose call had ended before.
+    /// Handles the end of a stream whose call has ended before.
     #[cold]
     fn on_drained(&mut self, id: u32) {
         self.streams.close(id, CallStreamState::Ended);
@@ -432,7 +433,7 @@ impl Http2Driver {
 }
 
 impl Http2Driver {
-    /// Ends the streams that have lasted as long as the plan allows.
+    /// Ends the streams that have reached the duration in the plan.
     fn end_due_streams(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let is_due = |end: &mut (Time, u32)| end.0 <= now;
@@ -441,7 +442,7 @@ impl Http2Driver {
         }
     }
 
-    /// Ends a stream as a success if it is good so far and meets `wanted`.
+    /// Ends a stream as a success if it has not failed and `wanted` returns true for its inspector.
     fn end_stream(
         &mut self,
         id: u32,
@@ -578,12 +579,12 @@ impl StreamCalls for HttpCalls {
         answer.received = before.wrapping_add(data.len() as u32);
         let is_over = stream.call == NO_CALL;
         if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
-            // Counts no more than the limit of a body that is too large.
+            // The body is too large; only the bytes up to the limit are counted.
             answer.received = checks.max_body as u32;
             connection.fail_body_too_large(piece, to);
             return Ok(());
         }
-        // The stream's window is the largest possible; only an answer of half a gigabyte needs an update.
+        // The stream's window has the maximum size, so only a response of half a gigabyte needs a window update.
         let window_used = (before ^ answer.received) >= WINDOW_STEP;
         let mut is_settled = false;
         if let Some(kept) = connection.calls.responses.get_mut(stream.slot as usize) {

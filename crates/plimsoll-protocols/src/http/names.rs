@@ -2,7 +2,7 @@
 
 use plimsoll_model::spec::FieldNameRules;
 
-/// The names that `[call.http.headers]` allows.
+/// The rules for names in `[call.http.headers]`.
 pub(super) const HEADER_NAMES: FieldNameRules = FieldNameRules {
     key: "call.http.headers",
     binary: false,
@@ -12,7 +12,7 @@ pub(super) const HEADER_NAMES: FieldNameRules = FieldNameRules {
     },
 };
 
-/// Checks a field name (RFC 9110 §5.1). Names of fields that control framing are refused, because the plan can't set
+/// Checks a field name (RFC 9110 §5.1). Names of fields that control framing are rejected, because a plan can't set
 /// them.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

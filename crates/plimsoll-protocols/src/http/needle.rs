@@ -1,16 +1,16 @@
-//! Searches for a text in bytes that arrive in pieces, with the Knuth-Morris-Pratt automaton: only one number is kept
-//! between two pieces.
+//! Searches for a text in bytes that arrive in pieces, with the Knuth-Morris-Pratt automaton, which keeps only one
+//! number between pieces.
 
 /// A text to search for.
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
     text: Box<[u8]>,
-    /// For each matched length, the longest shorter length that has matched, too.
+    /// For each matched length, the next shorter length that also matches.
     fallbacks: Box<[usize]>,
 }
 
 impl Needle {
-    /// Makes the automaton; `text` must not be empty.
+    /// Builds the automaton; `text` must not be empty.
     pub(super) fn new(text: &str) -> Needle {
         let text = text.as_bytes();
         let mut shorter = vec![0; text.len() + 1];
@@ -28,7 +28,8 @@ impl Needle {
         }
     }
 
-    /// Returns whether the text ends in `bytes`; `matched` is the length that had matched before them.
+    /// Returns whether the text has been found by the end of `bytes`. `matched`: the length matched so far, which is
+    /// updated.
     pub(super) fn is_in(&self, matched: &mut usize, bytes: &[u8]) -> bool {
         for b in bytes {
             while *matched > 0 && self.text[*matched] != *b {

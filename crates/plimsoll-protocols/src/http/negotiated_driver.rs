@@ -1,7 +1,8 @@
-//! Drives connections over HTTP/1.1 or HTTP/2, whichever the server chooses by ALPN (RFC 7301); over HTTP/1.1 if it
-//! chooses neither.
+//! Drives connections over HTTP/1.1 or HTTP/2, as the server chooses by ALPN (RFC 7301); HTTP/1.1 if it chooses
+//! neither.
 //!
-//! The driver delegates to those of the two versions. Loads whose version is known use its protocol directly.
+//! The driver delegates to the drivers of the two versions. Loads whose version is known use that version's protocol
+//! directly.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::request::HttpRequest;
 
 const ALPN_H2: &[u8] = b"h2";
 
-/// Both versions, each with the request prepared.
+/// HTTP/1.1 and HTTP/2, each with the prepared request.
 #[derive(Clone, Debug)]
 pub struct HttpProtocol {
     http1: Http1Protocol,
@@ -26,7 +27,7 @@ pub struct HttpProtocol {
 }
 
 impl HttpProtocol {
-    /// Prepares the request for either version.
+    /// Prepares the request for both versions.
     pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
         HttpProtocol {
             http1: Http1Protocol::new(request),
@@ -214,7 +215,7 @@ impl Driver for HttpDriver {
     }
 }
 
-/// Traces a connection. The first bytes show its version: a client of HTTP/2 begins with a preface.
+/// Traces a connection. The first bytes show its version, since HTTP/2 clients send a preface first.
 struct NegotiatedTracer {
     chosen: Option<Box<dyn Tracer>>,
     protocol: HttpProtocol,

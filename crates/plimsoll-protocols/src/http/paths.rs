@@ -8,8 +8,8 @@ use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart};
 
 use super::payload::has_message;
 
-/// Returns the path to request. `path` begins where a URL's path, query or fragment begins; a fragment is not sent
-/// (RFC 9110 §7.1), and an empty path is `/` (§4.2.3).
+/// Returns the path to request. `path`: the rest of a URL after its authority. A fragment is not sent (RFC 9110 §7.1),
+/// and an empty path becomes `/` (§4.2.3).
 pub(super) fn requested_path(path: &str) -> Cow<'_, str> {
     match path.split('#').next().unwrap_or_default() {
         "" => Cow::Borrowed("/"),
@@ -23,7 +23,7 @@ pub(crate) fn is_valid_in_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')
 }
 
-/// Makes the message for a text that is not a path, with a corrected version.
+/// Returns the message for a text that is not a path, with a corrected version.
 pub(crate) fn invalid_path_message(text: &str) -> String {
     let text = redaction::masked(text);
     let mut encoded = String::new();
@@ -55,7 +55,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
             TemplatePart::Field(field) => {
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
-                    // Checked once the value is known.
+                    // The value is known only during the run, and is checked then.
                     FieldSource::Taken(_) => continue,
                     _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,

@@ -1,4 +1,4 @@
-//! The payload of a request or a frame: its bytes or template, and whether it is JSON.
+//! Reads the payloads of requests and frames, as bytes or as templates.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use crate::alternatives::report_conflict;
 
 use super::call::VaryingBody;
 
-/// Context for parsing the templates of a call.
+/// The context in which the templates of a call are parsed.
 pub(super) struct TemplateContext<'a> {
     pub(super) slots: &'a mut u32,
     /// The names that fields may refer to.
     pub(super) scope: FieldScope<'a>,
-    /// Some template uses a column of the rows.
+    /// Whether some template uses a column of the rows.
     pub(super) uses_rows: bool,
     pub(super) surroundings: &'a dyn ResolveContext,
 }
 
-/// The payload of a request or a frame.
+/// The payload of a request or a frame, as bytes or as a template.
 pub(super) struct Payload {
     /// The bytes, if the payload does not vary.
     pub(super) bytes: Vec<u8>,
     pub(super) varying: Option<VaryingBody>,
     pub(super) is_json: bool,
-    /// The content type that the payload needs; `None`: that of JSON, or of bytes.
+    /// The content type that the payload needs; `None` means the default for JSON or for bytes.
     pub(super) content_type: Option<String>,
 }
 
-/// Where the payload of a request or a frame comes from.
+/// The key and value of the plan that set a payload.
 #[derive(Clone, Copy)]
 pub(super) struct BodySource<'a> {
     /// The key of the table with `body` or `body_file`.
@@ -134,7 +134,7 @@ impl Payload {
     }
 }
 
-/// Escapes a text without fields, so that it is not taken for a template when it is read again.
+/// Escapes a text without fields, so that parsing it as a template returns the same text.
 pub(super) fn escaped(text: &str) -> String {
     text.replace("{{", "{{{{")
 }
@@ -144,7 +144,7 @@ pub(super) fn has_message(template: &Template) -> bool {
     fields.any(|field| matches!(field.source, FieldSource::Message))
 }
 
-/// Replaces template fields with a text that is valid JSON both within a string and outside of one.
+/// Replaces template fields by a text that is valid JSON both inside and outside of a string.
 fn with_placeholders(template: &Template) -> String {
     let parts = template.parts().iter();
     parts
@@ -155,7 +155,7 @@ fn with_placeholders(template: &Template) -> String {
         .collect()
 }
 
-/// Returns for each part of the template whether it is within a JSON string.
+/// Returns, for each part of the template, whether it is within a JSON string.
 fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
     let mut inside = false;
     let mut quoted = Vec::new();

@@ -1,5 +1,5 @@
-//! Recognises services over HTTP: by what they answer, by a description at one of the usual paths (OpenAPI), and by the
-//! list of models of a language model's API.
+//! Recognises HTTP services by their responses, by a description (OpenAPI) at a usual path, and by the list of models
+//! of a language model's API.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::section::HttpSpec;
 use crate::server_query::QueryContext;
 use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, urls_of};
 
-/// How long a connection may take, and how long the answer to a request may.
+/// The timeout of a connection attempt, and of the response to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The largest description that is read. Bytes.
+/// The largest description that is read, in bytes.
 const MAX_DESCRIPTION: usize = 4 << 20;
 
-/// Paths at which services describe themselves, most common first.
+/// Usual paths of descriptions, most common first.
 const DESCRIPTION_PATHS: [&str; 4] = [
     "/openapi.json",
     "/swagger.json",
@@ -28,7 +28,7 @@ const DESCRIPTION_PATHS: [&str; 4] = [
     "/api/openapi.json",
 ];
 
-/// Returns what answers at `address`; `None`: nothing does over HTTP.
+/// Returns the service at `address`; `None` if nothing there responds over HTTP.
 pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
     let (url, answer) = first_answer(address, asking)?;
     let root = root_of(&url);
@@ -55,7 +55,7 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
     })
 }
 
-/// Returns the models that the service at `address` lists; `None`: it lists none.
+/// Returns the models that the service at `address` lists; `None` if it lists none.
 pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
     urls_of(address, ["http", "https"]).iter().find_map(|url| {
         let root = root_of(url);
@@ -94,7 +94,7 @@ fn first_answer(address: &str, asking: QueryContext<'_>) -> Option<(String, Prob
     })
 }
 
-/// Requests `url` once; `None`: there is no answer.
+/// Requests `url` once. Returns `None` if there is no response.
 fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
     let mut spec = Spec {
         target: Some(url.to_owned()),
@@ -110,7 +110,7 @@ fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
     request_once(&plan, call, MAX_DESCRIPTION).ok()
 }
 
-/// Returns the operations of a description that need no parameter and only read.
+/// Returns the GET operations of a description that need no parameters.
 fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
     let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
         return Vec::new();
@@ -122,7 +122,7 @@ fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
     let Some(paths) = paths.filter(|_| is_description) else {
         return Vec::new();
     };
-    // A description has its paths in any order.
+    // The order of paths in a description is arbitrary, so they are sorted.
     let paths: BTreeMap<&String, &Value> = paths.iter().collect();
     let reads = paths.into_iter().filter(|(path, item)| {
         let get = item.get("get");

@@ -1,8 +1,8 @@
-//! Redirects that are followed before a load (RFC 9110 §15.4): the call's URL is requested once, and the load goes to
-//! the URL that the answer leads to. `plimsoll http --redirects` calls this, hop by hop.
+//! Follows redirects before a load (RFC 9110 §15.4): the call's URL is requested once, and the load goes to the URL in
+//! the response. `plimsoll http --redirects` uses this module for each hop.
 //!
-//! A load that followed redirects itself would measure two servers at once. Credentials stay with the origin that they
-//! were given for.
+//! A load that followed redirects itself would measure two servers at once. Credentials are sent only to the origin
+//! that they were given for.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -30,17 +30,17 @@ use super::section::HttpSpec;
 use crate::dial::{dial, open_tunnel};
 use crate::protocol_module::{PrepareError, RedirectHop};
 
-/// How long an answer may take if the call has no deadline.
+/// The deadline of the request if the call has none.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A redirect of a server.
+/// The redirect in a server's response.
 struct RedirectAnswer {
     status: u16,
     location: String,
 }
 
-/// Requests what `plan` calls once; it was resolved from `spec`. If the answer is a redirect, `spec` then calls what it
-/// leads to, without the credentials if that has another origin. `None`: the answer is not a redirect.
+/// Sends the request of `plan`, which was resolved from `spec`, once. If the response is a redirect, changes `spec` to
+/// call its location, without credentials if that has another origin. Returns `None` if the response is not a redirect.
 ///
 /// # Errors
 /// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
@@ -66,7 +66,7 @@ pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>
             masked(&answer.location)
         )
     })?;
-    // What follows a 302 or a 303 answers GET, whatever was asked.
+    // A 302 or 303 is followed with GET, whatever the method was.
     let is_safe = ["GET", "HEAD"].contains(&&*call.method);
     if !is_safe && matches!(answer.status, 302 | 303) {
         return Err(PrepareError::Call(format!(
@@ -81,7 +81,7 @@ pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>
     Ok(Some(RedirectHop { url: to, dropped }))
 }
 
-/// Changes `spec` to call `to`. Returns the names of what is left out because the origin is another one.
+/// Changes `spec` to call `to`. Returns the names of the credentials that are dropped because the origin changes.
 fn apply(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, PrepareError> {
     let (old, was_secured) = parse_target(from)?;
     let (new, is_secured) = parse_target(to)
@@ -185,15 +185,15 @@ fn without_dots(whole: &str) -> String {
     format!("/{}{query}", kept.join("/"))
 }
 
-/// The answer to a request before a load.
+/// The response to a request before a load.
 pub(super) struct ProbeAnswer {
     pub(super) status: u16,
     location: Option<String>,
-    /// The body, as far as it was read.
+    /// The beginning of the body, up to the limit of the request.
     pub(super) body: Vec<u8>,
 }
 
-/// Sends one request, and returns the redirect that answers it; `None`: another answer.
+/// Sends one request. Returns the redirect, or `None` if the response is not a redirect.
 fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
     let answer = request_once(plan, call, 0)?;
     let is_redirect = [301, 302, 303, 307, 308].contains(&answer.status);
@@ -204,10 +204,10 @@ fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareEr
     }))
 }
 
-/// Sends one request, and returns the answer with at most `max_body` bytes of its body.
+/// Sends one request. Returns the response with at most `max_body` bytes of its body.
 ///
 /// # Errors
-/// When the server can't be reached, or does not answer in time.
+/// When the server can't be reached, or does not respond in time.
 pub(super) fn request_once(
     plan: &Plan,
     call: &HttpCall,
@@ -309,7 +309,8 @@ async fn within<T>(
     })
 }
 
-/// Makes the request: GET or HEAD, without a body, so that it changes nothing; with the fields of the first call.
+/// Builds the request: GET or HEAD without a body, so that it changes nothing, with the header fields of the first
+/// call.
 fn request(
     plan: &Plan,
     call: &HttpCall,
@@ -356,7 +357,7 @@ fn request(
     Ok(request)
 }
 
-/// Sends the request over a connection, and returns the head of the answer.
+/// Sends the request over a connection, and returns the head of the response.
 async fn exchange<S>(
     stream: S,
     version: HttpVersion,
@@ -368,7 +369,7 @@ where
     let stream = TokioIo::new(stream);
     if version == HttpVersion::V2 {
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-        // Errors of the connection are those of its only request.
+        // Errors of the connection are reported by its only request, so the task's result is ignored.
         tokio::spawn(connection);
         return sender.send_request(request).await;
     }

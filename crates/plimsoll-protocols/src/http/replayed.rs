@@ -1,4 +1,4 @@
-//! Resolves HTTP calls that replay the lines of a log or a recording: which parts of their requests the lines give.
+//! Resolves HTTP calls that replay the lines of a log or a recording: the parts of their requests that the lines set.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ const LINE_BODY: &str = "{{row.body}}";
 
 const KEY: &str = "load.replay";
 
-/// A call whose requests are those of the lines.
+/// A call whose requests are set by the lines of a replayed file.
 pub(super) struct ReplayedCall {
-    /// The call with what the lines give it.
+    /// The call with templates for the parts that the lines set.
     pub(super) call: HttpSpec,
     parts: ReplayedParts,
     has_bodies: bool,
 }
 
-/// Returns whether each call has the path of its line: neither the plan nor the target has one.
+/// Returns whether each call has the path of its line, because neither the plan nor the target has a path.
 fn has_line_paths(spec: &Spec, call: &HttpSpec, rows: Option<&Rows>) -> bool {
     let in_url = spec.target.as_deref().and_then(path_of);
     let has_own = call.path.as_deref().is_some_and(|path| path != LINE_PATH)
@@ -43,7 +43,8 @@ fn has_line_paths(spec: &Spec, call: &HttpSpec, rows: Option<&Rows>) -> bool {
     !has_own && rows.is_some_and(|rows| rows.column(PATH_COLUMN).is_some())
 }
 
-/// Returns the path of the calls: that of each line, if neither the plan nor the target has one.
+/// Returns the path of the calls: the template for the line's path if neither the plan nor the target has a path, else
+/// `path`.
 pub(super) fn path(
     spec: &Spec,
     call: &HttpSpec,
@@ -57,8 +58,8 @@ pub(super) fn path(
     }
 }
 
-/// Returns the call with the methods, header fields and bodies of the lines; `None`: it has only paths of them, or
-/// none. Lines that the call would not send as they are are reported.
+/// Returns the call with the methods, header fields and bodies of the lines; `None` if the lines set only paths, or
+/// nothing. Reports lines that the call can't send unchanged.
 pub(super) fn replayed_call(
     problems: &mut Problems,
     spec: &Spec,
@@ -122,7 +123,7 @@ pub(super) fn replayed_call(
             (Some(_), Some(_)) => {
                 check_mixed(problems, &methods);
                 replayed.parts.method = problems.keep(KEY, parse(LINE_METHOD));
-                // Only to be checked: the lines have others.
+                // A placeholder for the checks; each line sets its own method.
                 Some("GET".to_owned())
             }
             (None, _) => call.method.clone().filter(|method| method != LINE_METHOD),
@@ -143,7 +144,7 @@ impl ReplayedCall {
         }
         let mut names = typed.headers.keys();
         if !names.any(|name| name.eq_ignore_ascii_case("content-type")) {
-            // That of a line's body is chosen by the line.
+            // Each line sets the content type of its body.
             call.headers.retain(|(name, _)| name != "content-type");
         }
         let varying = call.varying.iter().flat_map(|all| &all.headers);
@@ -154,7 +155,7 @@ impl ReplayedCall {
     }
 }
 
-/// Returns the methods of the lines; `None`: one is not a method.
+/// Returns the methods of the lines; `None` if one of them is not a method.
 fn distinct_methods(
     problems: &mut Problems,
     column: Option<&Arc<RowColumn>>,
@@ -178,7 +179,7 @@ fn distinct_methods(
     Some(methods)
 }
 
-/// Reports lines whose method is not that of the call.
+/// Reports lines whose method differs from the method of the call.
 fn check_method(problems: &mut Problems, method: &str, methods: &BTreeSet<String>) {
     if let Some(other) = methods.iter().find(|other| *other != method) {
         problems.add(KEY, format!(
@@ -187,7 +188,7 @@ fn check_method(problems: &mut Problems, method: &str, methods: &BTreeSet<String
     }
 }
 
-/// Reports methods that can't be mixed with others.
+/// Reports methods that can't be combined with other methods in one load.
 fn check_mixed(problems: &mut Problems, methods: &BTreeSet<String>) {
     for (method, reason) in [
         ("HEAD", "whose answers have no body"),

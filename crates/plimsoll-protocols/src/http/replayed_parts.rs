@@ -1,4 +1,4 @@
-//! The parts of a request that each line of a replayed file gives its call, besides path and body.
+//! The method and header fields that each line of a replayed file sets for its call.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::names::check_name;
 use crate::http2::put_literal;
 
-/// What the lines of a replayed file give their calls, besides path and body.
+/// The templates for the parts that the lines of a replayed file set, apart from path and body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayedParts {
-    /// The method; `None`: all calls have the same.
+    /// The method; `None` if all calls have the same method.
     pub method: Option<Template>,
-    /// The header fields, as a JSON object; `None`: there are none.
+    /// The header fields, as a JSON object; `None` if the lines set none.
     pub headers: Option<Template>,
-    /// Names of the plan's own header fields, in lower case: those of lines are left out.
+    /// The names of the plan's header fields, in lower case; they replace the lines' fields of the same name.
     pub own_names: Vec<String>,
 }
 
@@ -27,10 +27,10 @@ enum FieldValues {
     Several(Vec<String>),
 }
 
-/// Returns the header fields in a JSON object, names in lower case, without those that belong to a connection.
+/// Parses the header fields in a JSON object. Names are in lower case; connection-specific fields are left out.
 ///
 /// # Errors
-/// What can't be sent.
+/// Returns a message if a field can't be sent.
 pub(super) fn parse_fields(json: &str) -> Result<Vec<(String, String)>, String> {
     if json.is_empty() {
         return Ok(Vec::new());
@@ -64,8 +64,8 @@ pub(super) fn parse_fields(json: &str) -> Result<Vec<(String, String)>, String> 
 }
 
 impl ReplayedParts {
-    /// Calls `add` with each header field of a call's line. A body without a content type has that of JSON, if it begins
-    /// as JSON does.
+    /// Calls `add` with each header field of a call's line. A body that looks like JSON gets the JSON content type if
+    /// the line sets none.
     pub(super) fn each_field(
         &self,
         moment: &RenderContext<'_>,
@@ -77,7 +77,7 @@ impl ReplayedParts {
         if let Some(headers) = &self.headers {
             let mut json = Vec::new();
             headers.write(moment, &mut json);
-            // All lines were checked when the plan was resolved.
+            // All lines were checked when the plan was resolved, so parsing does not fail here.
             let fields = parse_fields(&String::from_utf8_lossy(&json)).unwrap_or_default();
             for (name, value) in fields {
                 if !self.own_names.contains(&name) {
@@ -93,7 +93,7 @@ impl ReplayedParts {
 }
 
 impl ReplayedParts {
-    /// Replaces a block by the fields of a call's line, encoded for HTTP/2.
+    /// Replaces `block` by the header fields of a call's line, encoded for HTTP/2.
     pub(super) fn encode(&self, moment: &RenderContext<'_>, body: &[u8], block: &mut Vec<u8>) {
         block.clear();
         self.each_field(moment, body, &mut |name, value| {
@@ -102,7 +102,7 @@ impl ReplayedParts {
     }
 }
 
-/// Returns whether requests of this method have a length even without a body (RFC 9110, 8.6).
+/// Returns whether requests with this method have a `content-length` even without a body (RFC 9110, 8.6).
 pub(super) fn expects_body(method: &[u8]) -> bool {
     matches!(method, b"POST" | b"PUT" | b"PATCH")
 }

@@ -1,4 +1,4 @@
-//! Prepares requests: everything that is the same for every call is encoded once.
+//! Prepares requests: the parts that are the same for every call are encoded once.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use super::replayed_parts::expects_body;
 use crate::clock_origin::ClockOrigin;
 use crate::unpacking::ACCEPT_ENCODING;
 
-/// The request of a connection's calls, and how the connection is used.
+/// The request of a connection's calls, and whether the connection is reused.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
-    /// The call to send, and the checks of its answer.
+    /// The call to send, and the checks of its response.
     pub call: &'a HttpCall,
     /// `host:port` of the target; [`HttpCall::host`] takes precedence.
     pub authority: &'a str,
-    /// Closes each connection after one call.
+    /// Whether each connection is closed after one call.
     pub closes: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum HttpScheme {
 }
 
 impl HttpScheme {
-    /// Returns the scheme as URLs have it.
+    /// Returns the scheme as written in URLs.
     pub(super) const fn name(self) -> &'static str {
         match self {
             HttpScheme::Http => "http",
@@ -50,7 +50,8 @@ impl HttpRequest<'_> {
     }
 }
 
-/// Appends the header fields that are the same for every call and both versions. `length` is that of the body.
+/// Appends the header fields that are the same for every call and both versions. `length`: the body's length in bytes,
+/// as text.
 pub(super) fn constant_fields<'a>(
     call: &'a HttpCall,
     length: &'a str,
@@ -62,7 +63,7 @@ pub(super) fn constant_fields<'a>(
         let mut names = call.headers.iter().map(|(name, _)| name);
         names.any(|other| other == name) || varying.clone().any(|field| field.name == name)
     };
-    // The lines of a replayed file have all fields of their requests.
+    // The lines of a replayed file set all header fields of their requests.
     let has_line_fields = call
         .replayed
         .as_ref()
@@ -85,7 +86,7 @@ pub(super) fn constant_fields<'a>(
     }
 }
 
-/// Returns the varying parts, with field names as HTTP/1.1 sends them.
+/// Returns the varying parts, with field names in the case in which HTTP/1.1 sends them.
 fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
     let mut varying = call.varying.clone()?;
     for field in &mut varying.headers {
@@ -94,7 +95,7 @@ fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
     Some(varying)
 }
 
-/// The head of an HTTP/1.1 request up to its blank line, encoded as far as it is constant.
+/// The constant parts of the head of an HTTP/1.1 request, encoded, without the final blank line.
 #[derive(Debug)]
 struct EncodedHead {
     bytes: Vec<u8>,
@@ -114,7 +115,7 @@ impl EncodedHead {
         }
     }
 
-    /// Appends the head with the path and the fields that vary.
+    /// Appends the head with the varying path and header fields.
     fn write(&self, varying: &VaryingHttp, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match &varying.path {
             None => out.extend_from_slice(&self.bytes),
@@ -133,26 +134,26 @@ impl EncodedHead {
     }
 }
 
-/// The parts of the next request that its user determines.
+/// The parts of the next request that the user's scenario sets.
 #[derive(Debug, Default)]
 pub(super) struct GivenParts {
-    /// The body; `None`: the prepared one.
+    /// The body; `None` means the prepared body.
     pub(super) body: Option<Vec<u8>>,
     /// The values of a journey's step.
     pub(super) step: Option<StepValues>,
 }
 
-/// An HTTP/1.1 request, encoded as far as it is constant.
+/// An HTTP/1.1 request whose constant parts are encoded.
 #[derive(Debug)]
 pub(super) struct EncodedRequest {
     /// The head, or the whole request if nothing varies.
     head: EncodedHead,
     body: Vec<u8>,
-    /// Bodies have a length prefix, also those that vary.
+    /// Whether bodies have a length prefix, also varying ones.
     has_prefix: bool,
     varying: Option<VaryingHttp>,
     replayed: Option<ReplayedParts>,
-    /// Nanoseconds between 1970 and [`Time::ZERO`].
+    /// The time between 1970 and [`Time::ZERO`], in nanoseconds.
     pub(super) unix_zero: ClockOrigin,
 }
 
@@ -188,8 +189,8 @@ impl EncodedRequest {
         self.varying.as_ref()?.trace_ids()
     }
 
-    /// Appends the request of call `number`. A given body replaces one that varies. `scratch` is a buffer for the body,
-    /// whose length the head needs.
+    /// Appends the request of call `number`. A body in `given` replaces the varying body. `scratch`: a buffer for the
+    /// body, whose length is part of the head.
     #[inline]
     pub(super) fn write(
         &self,
@@ -240,7 +241,7 @@ impl EncodedRequest {
 }
 
 impl EncodedRequest {
-    /// Appends the request of a line of a replayed file, whose body has been rendered.
+    /// Appends the request of a line of a replayed file. The body has been rendered to the scratch buffer.
     #[inline(never)]
     fn write_replayed(
         &self,
@@ -264,7 +265,7 @@ impl EncodedRequest {
                 out.extend_from_slice(part.as_bytes());
             }
         });
-        // A body that does not vary has its length in the head.
+        // The length of a constant body is already in the head.
         if varying.body.is_some() && has_length {
             out.extend_from_slice(b"content-length: ");
             out.extend_from_slice(decimal(body.len(), &mut [0; 20]));
@@ -275,7 +276,7 @@ impl EncodedRequest {
     }
 }
 
-/// The request that opens a WebSocket, encoded as far as it is constant.
+/// The request that opens a WebSocket, whose constant parts are encoded.
 #[derive(Debug)]
 pub(super) struct EncodedUpgrade {
     head: EncodedHead,
@@ -290,7 +291,7 @@ impl EncodedUpgrade {
         if !call.headers.iter().any(|(name, _)| name == "user-agent") {
             fields.push(("user-agent", own));
         }
-        // A content type belongs to a body, and an upgrade has none.
+        // An upgrade request has no body, so a content type is left out.
         let given = call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         fields.extend(given.filter(|(name, _)| *name != "content-type"));
         for (name, _) in &mut fields {
@@ -336,7 +337,7 @@ pub(super) struct FramePayload {
 }
 
 impl FramePayload {
-    /// Makes a payload that is `constant`, or is rendered from `varying` with the variation of `call`.
+    /// Creates a payload that is `constant`, or is rendered from `varying` with the variation of `call`.
     pub(super) fn new(
         call: &HttpCall,
         constant: &[u8],
@@ -349,7 +350,7 @@ impl FramePayload {
         }
     }
 
-    /// Returns the payload of call `number`; `scratch` is a buffer for one that varies.
+    /// Returns the payload of call `number`. `scratch`: a buffer for a varying payload.
     pub(super) fn of<'a>(
         &'a self,
         number: u64,
@@ -365,8 +366,8 @@ impl FramePayload {
     }
 }
 
-/// Appends the body rendered at `moment`. Values of columns, and of names that answers bound, are
-/// escaped within JSON strings.
+/// Appends the body rendered at `moment`. Values of columns, and values taken from responses, are escaped within JSON
+/// strings.
 pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
@@ -382,7 +383,7 @@ pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &m
     }
 }
 
-/// Escapes what a JSON string can't hold (RFC 8259 §7), from `start` on.
+/// Escapes the characters after `start` that a JSON string can't contain (RFC 8259 §7).
 fn escape(out: &mut Vec<u8>, start: usize) {
     if !out[start..]
         .iter()

@@ -1,4 +1,4 @@
-//! Resolves `[call.http]` to a call with all defaults, and writes a call back.
+//! Resolves `[call.http]` to a call with all defaults, and writes a resolved call back to the section.
 
 mod journey;
 
@@ -73,7 +73,7 @@ impl CallSection for HttpSpec {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
-    /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
+    /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each client gets its own.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if self.calls_in_a_row().is_none() && would_queue(load, self.version) {
             load.connections = load.clients;
@@ -83,7 +83,7 @@ impl CallSection for HttpSpec {
             let deadline = OptionalPeriod::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
-        // Over HTTP/1.1 a stream can only be ended early by closing its connection.
+        // HTTP/1.1 can end a stream early only by closing its connection.
         let ends_early = self.stream_duration.is_some() && self.websocket.is_none();
         let is_kept = load.reuse.as_deref() != Some("never");
         if ends_early && is_kept && self.version.unwrap_or_default() == HttpVersion::V1 {
@@ -118,7 +118,7 @@ impl CallSection for HttpSpec {
 
     fn calls_in_a_row(&self) -> Option<u32> {
         if self.journey_steps().is_some() {
-            // Journeys differ in how many calls they make, and count as one.
+            // Journeys vary in their number of calls, so each one counts as one call.
             return Some(1);
         }
         if let Some(talk) = &self.conversation {
@@ -155,10 +155,10 @@ impl CallSection for HttpSpec {
 /// Writes the defaults into the section.
 fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
-    // The load has it.
+    // The deadline is in the load's section.
     spec.deadline = None;
     if call.journey.is_some() {
-        // The requests are in the steps.
+        // The requests of a journey are in its steps.
         return;
     }
     spec.method = Some(call.method.clone());
@@ -168,13 +168,13 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     } else {
         escaped(&call.path)
     });
-    // Sockets are opened with status 101, so they have no expected statuses.
+    // Opening a WebSocket always expects status 101, so no statuses are written.
     if call.socket.is_none() {
         let statuses = call.expect.iter();
         let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };
         spec.expect = Some(statuses.map(spec_of).collect());
     }
-    // Writes the body itself, so that the run stays reproducible when the file changes.
+    // Replaces the file's name by its content, so that the run can be repeated when the file changes.
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let body = (&mut spec.body, &mut spec.body_file);
     fill_in_body(body, &call.body, varying);
@@ -192,7 +192,7 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.max_head = Some(ByteSize(call.max_head.into()));
 }
 
-/// Replaces the name of a body's file with its text.
+/// Replaces the name of a body's file by its text.
 fn fill_in_body(
     (typed, file): (&mut Option<String>, &mut Option<PathBuf>),
     bytes: &[u8],
@@ -239,7 +239,7 @@ fn resolve_call(
     (problems.0.len() == before).then_some(resolved)
 }
 
-/// Resolves one request, which may be a step of a journey, and returns whether it uses rows.
+/// Resolves one request, which may be a step of a journey. Returns the call and whether it uses rows.
 pub(super) fn step_call(
     problems: &mut Problems,
     spec: &Spec,
@@ -330,7 +330,7 @@ pub(super) fn step_call(
     Some((resolved, uses_rows))
 }
 
-/// How answers are read, what counts their tokens, and whether users hold conversations.
+/// The settings for reading responses, counting their tokens, and continuing conversations.
 struct ResponseSettings {
     socket: Option<Box<SocketCall>>,
     stream: Option<EventStream>,
@@ -394,7 +394,7 @@ fn resolve_response_settings(
     }
 }
 
-/// Resolves the path: the one in `section`, that of the target, or `/`.
+/// Resolves the path: the one in `section`, else the target's, else `/`.
 pub(crate) fn path_of_call(
     problems: &mut Problems,
     section: &str,
@@ -462,7 +462,7 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
     method
 }
 
-/// Returns the constant fields, with a default content type if there is a body.
+/// Returns the constant header fields, with a default content type if there is a body.
 fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
     let has_body =

@@ -1,4 +1,4 @@
-//! Scripts of frames: each user sends them over a WebSocket of its own, waiting for answers.
+//! Runs scripts of frames: each user sends the frames over its own WebSocket, waiting for responses.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct FrameScripts {
 
 /// One call of a user.
 struct ScriptedCall {
-    /// The frames that it sends; only the last one is answered.
+    /// The frames that the call sends; only the last one has a response.
     frames: Range<usize>,
     pace: Duration,
 }
@@ -57,7 +57,7 @@ impl Scenario for FrameScripts {
     }
 
     fn replaces_connections(&self) -> bool {
-        // The server's state of a user is lost with the socket.
+        // The server's state for a user is lost with the socket.
         false
     }
 

@@ -183,7 +183,7 @@ pub struct HttpSpec {
 }
 
 impl HttpSpec {
-    /// Returns the names of header fields that are sent as typed.
+    /// Returns the names of header fields whose case is kept when they are sent.
     pub(super) fn names_as_typed(&self) -> Vec<String> {
         match self.typed_names {
             Some(true) => self.headers.keys().cloned().collect(),
@@ -191,7 +191,7 @@ impl HttpSpec {
         }
     }
 
-    /// Returns what a proxy must understand to forward the connections of `spec`, whose call this is.
+    /// Returns the format that a proxy must understand to forward the connections of `spec`, whose call this is.
     pub(super) fn wire_format(&self, spec: &Spec) -> WireFormat {
         if self.websocket.is_some() {
             return WireFormat::Socket;
@@ -203,7 +203,7 @@ impl HttpSpec {
         }
     }
 
-    /// Returns the name of the format of a stream.
+    /// Returns the name of the stream format, if the plan sets one.
     pub(super) fn stream_format(&self) -> Option<&str> {
         match self.stream.as_ref()? {
             StreamSpec::Format(name) => Some(name),
@@ -211,7 +211,7 @@ impl HttpSpec {
         }
     }
 
-    /// Returns whether answers are read as events, or for the tokens of a model.
+    /// Returns whether responses are read as events or as tokens of a model.
     pub(super) fn reads_events(&self) -> bool {
         self.stream.is_some() || self.api.is_some()
     }

@@ -1,11 +1,12 @@
-//! The client's side of one WebSocket (RFC 6455): a call sends a frame, and ends with the message that answers it.
+//! The client's side of one WebSocket (RFC 6455): a call sends a frame, and ends with the message that completes its
+//! response.
 //!
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A socket carries one
 //! call at a time. Messages that arrive between calls are counted and dropped, because a server may send at any time.
-//! If the server sends first, its welcome message is awaited before the first call, so that it is not taken for an
-//! answer. The engine's worker loop calls the driver.
+//! If the server sends first, its welcome message is awaited before the first call, so that it is not mistaken for a
+//! response. The engine's worker loop calls the driver.
 //!
-//! Long because one state machine opens, uses and closes a socket.
+//! This file is long because one state machine opens, uses and closes a socket.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -30,10 +31,10 @@ use super::request::{EncodedUpgrade, FramePayload, HttpRequest};
 use crate::clock_origin::ClockOrigin;
 use crate::xorshift::Xorshift;
 
-/// The largest message, if the plan sets no limit. Bytes.
+/// The largest message if the plan sets no limit, in bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// How long an uncertain welcome message is awaited: servers that send first do so as soon as a socket is open.
+/// How long a welcome message is awaited if it is unknown whether the server sends one.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The most failure texts reported on one connection.
@@ -50,15 +51,15 @@ struct SocketShared {
     max_message: usize,
     /// The number of sockets opened so far; varying paths and headers use it.
     sockets_opened: AtomicU64,
-    /// A call has been started on some socket.
+    /// Whether a call has been started on any socket.
     has_begun_calls: AtomicBool,
-    /// A server sent a message on a socket before the first call. Sockets that open later then await a welcome
-    /// message for some time.
+    /// Whether the server sent a message before the first call. If so, sockets that are opened later wait up to
+    /// [`WELCOME_TIMEOUT`] for one.
     server_speaks_first: AtomicBool,
     unix_zero: ClockOrigin,
 }
 
-/// The frame of a call, and the answer that it expects.
+/// The frame of a call, and the response that it expects.
 struct FrameExchange {
     text: FramePayload,
     opcode: Opcode,
@@ -97,7 +98,7 @@ impl FrameExchange {
     }
 }
 
-/// WebSockets with prepared upgrade and frames.
+/// WebSockets with a prepared upgrade request and prepared frames.
 #[derive(Clone)]
 pub struct SocketProtocol(Arc<SocketShared>);
 
@@ -129,7 +130,7 @@ impl Protocol for SocketProtocol {
     type Driver = SocketDriver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // ALPN is not used, as with HTTP/1.1.
+        // As for HTTP/1.1, ALPN is not offered.
         None
     }
 
@@ -159,9 +160,9 @@ impl Protocol for SocketProtocol {
 }
 
 enum WebSocketState {
-    /// Waiting for the response to the upgrade; holds what has arrived of it.
+    /// Waiting for the response to the upgrade; contains the bytes received so far.
     Upgrading(Vec<u8>),
-    /// Waiting for the server's welcome message, until this time if it is uncertain.
+    /// Waiting for the server's welcome message, until this time if it is not certain that it comes.
     Welcoming(Option<Time>),
     Open,
     /// Closed by either side.
@@ -174,18 +175,18 @@ struct FrameCallInFlight {
     first_byte: Time,
     sent: u32,
     received: u32,
-    /// Index of the frame that is answered.
+    /// The index of the frame whose response is awaited.
     frame: usize,
-    /// The expected text has arrived.
+    /// Whether the expected text has arrived.
     has_expected_text: bool,
-    /// When the call ends as a success, if its stream has a fixed duration.
+    /// When the call ends as a success, if the plan limits the duration of streams.
     until: Option<Time>,
 }
 
-/// The driver of one socket, see the module's documentation.
+/// The driver of one socket; see the module's documentation.
 pub struct SocketDriver {
     shared: Arc<SocketShared>,
-    /// The number of the socket among those opened.
+    /// The number of sockets opened before this one.
     number: u64,
     state: WebSocketState,
     key: String,
@@ -201,7 +202,7 @@ pub struct SocketDriver {
 }
 
 impl SocketDriver {
-    /// Takes the bytes that belong to the response to the upgrade, and returns the rest, which are frames.
+    /// Reads the response to the upgrade. Returns the bytes after it, which are frames.
     fn read_upgrade_response<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -336,7 +337,7 @@ impl SocketDriver {
         }
     }
 
-    /// Sets the frames that the next call sends; the last of them is answered.
+    /// Sets the frames that the next call sends; only the last one has a response.
     pub(super) fn set_next_frames(&mut self, frames: Range<usize>) {
         self.next_frames = frames;
     }
@@ -361,7 +362,7 @@ impl Driver for SocketDriver {
         for half in nonce.chunks_mut(8) {
             half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
         }
-        // The nonce protects against caching intermediaries, not against attackers, so it may repeat in another run.
+        // The nonce protects against caching proxies, not against attackers, so another run may use the same values.
         self.key = client_key(&nonce);
         let mut fields = vec![
             ("upgrade", "websocket"),
@@ -423,7 +424,7 @@ impl Driver for SocketDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // The answer to the cancelled call could not be told from the answer to the next one.
+        // The response to the cancelled call could not be told from the response to the next call.
         self.call = None;
         self.is_draining = true;
     }

@@ -1,15 +1,15 @@
-//! Maps statuses that a plan does not expect to outcomes.
+//! Maps unexpected statuses to outcomes.
 
 use std::sync::LazyLock;
 
 use plimsoll_model::Outcome;
 
-/// The range of statuses, classes 2xx to 5xx (RFC 9110 §15).
+/// The range of final statuses, classes 2xx to 5xx (RFC 9110 §15).
 const MIN_STATUS: u16 = 200;
 const MAX_STATUS: u16 = 599;
 
-/// Returns the outcome of an unexpected status: its own, or that of its class. `retry_after` is the field with which
-/// the answer says when to retry (RFC 9110 §10.2.3).
+/// Returns the outcome of an unexpected status: the status's own, or that of its class. `retry_after`: the value of the
+/// `retry-after` field (RFC 9110 §10.2.3).
 pub(super) fn outcome_of(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
         (MIN_STATUS..=MAX_STATUS)

@@ -1,6 +1,6 @@
-//! Handles the events of a streamed answer: counts them, reads the tokens of a model, and settles the call.
+//! Handles the events of a streamed response: counts them, reads the tokens of a model, and settles the call.
 //!
-//! `content` makes a handler for each piece of a body that arrives.
+//! `content` creates a handler for each received piece of a body.
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
@@ -15,21 +15,21 @@ use super::lenient_json;
 use super::llm_api::LlmApi;
 use super::tokens::{AnswerChunk, TokenCounts};
 
-/// What is known about the tokens of an answer.
+/// The state of reading the tokens of a response.
 #[derive(Debug, Default)]
 pub(super) struct TokenState {
-    /// Some text has arrived.
+    /// Whether some text has arrived.
     has_text: bool,
-    /// The answer has numbers that were computed from inputs.
+    /// Whether the response contains numbers computed from inputs.
     has_numbers: bool,
-    /// Some of the text is reasoning.
+    /// Whether some of the text is reasoning.
     has_reasoning: bool,
     /// The service's own counts so far.
     reported: TokenCounts,
     /// The choices that have begun, as a bit set.
     begun_choices: u128,
     ended_choices: u128,
-    /// The choices that have called tools of the client.
+    /// The choices that have called tools of the client, as a bit set.
     calling_choices: u128,
 }
 
@@ -44,13 +44,13 @@ impl TokenState {
         self.reported.answer.unwrap_or(0)
     }
 
-    /// Returns whether the answer has a token. A single token may have no text.
+    /// Returns whether the response has at least one token, which may have no text.
     pub(super) fn has_any(&self) -> bool {
         self.has_text || self.has_numbers || self.all_choices_ended() && self.reported_tokens() > 0
     }
 }
 
-/// Handles the events of a stream: counts them, and settles the call.
+/// The handler for the events in one piece of a body.
 pub(super) struct StreamEventHandler<'a> {
     pub(super) stream: &'a EventStream,
     pub(super) call: CallId,
@@ -82,12 +82,12 @@ impl StreamEventHandler<'_> {
         false
     }
 
-    /// Returns whether the answer comes as a whole, so that its tokens have no times.
+    /// Returns whether the response is not streamed, so that its tokens have no times.
     fn is_whole(&self) -> bool {
         self.stream.format == EventFormat::Document
     }
 
-    /// Returns what the event is, for a message.
+    /// Returns the position of the event in the stream, or "the answer" if it is not streamed, for a message.
     fn place(&self) -> String {
         if self.is_whole() {
             "the answer".to_owned()
@@ -102,8 +102,8 @@ impl StreamEventHandler<'_> {
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
-    /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
-    /// with a name of their own.
+    /// Reads an event that may contain tokens. Skips events without an answer: keep-alives, which have no data or a
+    /// special name.
     fn read_tokens(&mut self, api: &LlmApi, event: &StreamEvent<'_>) -> bool {
         let data = event.data.trim_ascii();
         if data.is_empty() {
@@ -152,10 +152,10 @@ impl StreamEventHandler<'_> {
         for (choice, reason) in chunk.ends() {
             let choice = 1 << choice;
             tokens.begun_choices |= choice;
-            // Some services repeat the finish reason in later events.
+            // Some services repeat the finish reason in later events, so only the first counts.
             if let Some(reason) = reason.filter(|_| tokens.ended_choices & choice == 0) {
                 tokens.ended_choices |= choice;
-                // The event that ends an answer need not say that it has called a tool.
+                // The last event may report a normal stop although the answer called a tool.
                 let reason = match reason {
                     FinishReason::Stop if tokens.calling_choices & choice != 0 => {
                         FinishReason::ToolCalls

@@ -1,4 +1,4 @@
-//! Deserializes values of a plan that people write with or without quotation marks.
+//! Deserializes plan values that may be written with or without quotation marks.
 
 use std::fmt;
 use std::marker::PhantomData;

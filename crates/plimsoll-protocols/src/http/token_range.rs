@@ -1,4 +1,4 @@
-//! Numbers of tokens, as flags have them: one number, or a range from which each request draws one.
+//! Numbers of tokens in flags: one number, or a range from which each request draws a number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// The most tokens of a prompt or an answer.
 const MAX_TOKENS: u32 = 1_000_000;
 
-/// A uniform choice from `low` to `high`, both included.
+/// A range of token counts, from `low` to `high` inclusive; each request draws one uniformly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenRange {
     pub(super) low: u32,
@@ -16,7 +16,7 @@ pub(super) struct TokenRange {
 }
 
 impl TokenRange {
-    /// Returns the range of one number.
+    /// Returns a range with a single number.
     pub(super) fn exactly(tokens: u32) -> TokenRange {
         TokenRange {
             low: tokens,
@@ -24,7 +24,7 @@ impl TokenRange {
         }
     }
 
-    /// Returns the number, or the template field that draws one, as text.
+    /// Returns the number, or as a string the template field that draws a number.
     pub(super) fn number(self) -> Value {
         if self.low == self.high {
             json!(self.low)

@@ -1,15 +1,15 @@
 //! Counts tokens with a tokenizer file (`tokenizer.json`), read by the crate `tokenizers`; nothing is downloaded.
-//! Builds without the feature of that name refuse the file.
+//! Builds without the feature `tokenizers` reject the file.
 //!
-//! Called when a plan is resolved. The counter is called during a run, but never by a worker.
+//! The counter is created when a plan is resolved, and is called during the run by a thread that is no worker.
 
 use std::path::Path;
 
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::spec::ResolveContext;
 
-/// Makes the counter of the file at `path`. It counts the tokens of a text without special tokens for its beginning
-/// and end, and neither truncates nor pads.
+/// Creates the counter from the file at `path`. The counter adds no special tokens for the beginning and end of a text,
+/// and neither truncates nor pads.
 ///
 /// # Errors
 /// When the file can't be read, or is not a tokenizer.
@@ -35,16 +35,16 @@ pub(super) fn counter(
     }))
 }
 
-/// Refuses the file at `path`.
+/// Rejects the file at `path`.
 ///
 /// # Errors
-/// Always: this build has no tokenizers.
+/// Always returns an error, because this build has no tokenizers.
 #[cfg(not(feature = "tokenizers"))]
 pub(super) fn counter(path: &Path, _: &dyn ResolveContext) -> Result<TokenCounter, String> {
     Err(refusal(path))
 }
 
-/// Makes the error of a build without tokenizers, for the file at `path`.
+/// Returns the error message of a build without tokenizers.
 #[cfg(any(test, not(feature = "tokenizers")))]
 fn refusal(path: &Path) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! What the events of a model's answer hold: tokens, the service's own token count, finish reasons, errors.
+//! The content of a model's events: tokens, the service's own token counts, finish reasons and errors.
 //!
 //! Each API of `llm_api` reads its events into an [`AnswerChunk`], which `content` handles.
 
@@ -16,10 +16,10 @@ use super::lenient_json::{
 /// The most choices that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
 
-/// Reads JSON of any shape.
+/// Parses JSON whose values may have any type.
 ///
 /// # Errors
-/// When it is not JSON; the message says where.
+/// When the data are not JSON; the message gives the position.
 pub(super) fn read_json<'a, T: FromAnyShape<'a>>(data: &'a [u8]) -> Result<T, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(data);
     let read = AnyShape::<T>::deserialize(&mut deserializer)?;
@@ -27,23 +27,23 @@ pub(super) fn read_json<'a, T: FromAnyShape<'a>>(data: &'a [u8]) -> Result<T, se
     Ok(read.0)
 }
 
-/// The parts of an event, or of a whole answer, that matter. Texts without escapes are not copied.
+/// The relevant parts of an event, or of a response that is not streamed. Texts without escapes are borrowed.
 #[derive(Default)]
 pub(super) struct AnswerChunk<'a> {
     pub(super) choices: Vec<Choice<'a>>,
     pub(super) usage: Option<TokenCounts>,
-    /// Inputs from which numbers were computed: embeddings, scores.
+    /// The number of inputs for which embeddings or scores were computed.
     pub(super) inputs: u64,
-    /// The event reports an error, apart from those of choices.
+    /// Whether the event itself reports an error; choices may also report errors.
     pub(super) is_error: bool,
-    /// The event ends the answer, unless it reports a failure.
+    /// Whether the event ends the response, unless it reports a failure.
     pub(super) is_last: bool,
-    /// The service's explanation of a failure; empty if it gives none, or not in a key of its own.
+    /// The service's explanation of a failure; empty if the event has no key for it.
     pub(super) explanation: String,
 }
 
 impl<'a> AnswerChunk<'a> {
-    /// Makes the chunk of an API whose answers have one choice.
+    /// Creates a chunk with one choice, for APIs without several choices.
     pub(super) fn of_choice(
         delta: Delta<'a>,
         finish_reason: Option<FinishReason>,
@@ -58,7 +58,7 @@ impl<'a> AnswerChunk<'a> {
         }
     }
 
-    /// Returns the explanation of a failure, or else `event`, the bytes of the event that reports it.
+    /// Returns the explanation of a failure, or `event`, the bytes of the event, if there is none.
     pub(super) fn explanation_or<'b>(&'b self, event: &'b [u8]) -> &'b [u8] {
         match self.explanation.as_bytes() {
             [] => event,
@@ -71,19 +71,20 @@ impl<'a> AnswerChunk<'a> {
         self.is_error || self.choices.iter().any(|choice| choice.error)
     }
 
-    /// Returns the service's token count so far, of the event or of one of its choices.
+    /// Returns the service's token counts so far, from the event or from one of its choices.
     pub(super) fn usage(&self) -> Option<TokenCounts> {
         let of_choice = || self.choices.iter().find_map(|choice| choice.usage);
         self.usage.or_else(of_choice)
     }
 
-    /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it ends.
+    /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it has ended.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
         let choices = self.choices.iter();
         choices.map(|choice| (choice.bit(), choice.finish_reason))
     }
 
-    /// Returns whether some of the text is reasoning. A summary is another text than that whose tokens were counted.
+    /// Returns whether some of the text is reasoning. Summaries do not count, because the counted tokens are those of
+    /// the full reasoning.
     pub(super) fn has_thoughts(&self) -> bool {
         let mut written = self.choices.iter().filter_map(Choice::delta_or_message);
         written.any(|delta| {
@@ -92,13 +93,13 @@ impl<'a> AnswerChunk<'a> {
         })
     }
 
-    /// Returns the length of the text and of the arguments of tool calls. Bytes.
+    /// Returns the length of the text and of the arguments of tool calls, in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.choices.iter().map(Choice::text_bytes).sum()
     }
 
-    /// Returns what the first choice says without its reasoning: its content and a refusal, one of which is usually
-    /// empty. The next turn of a conversation repeats them.
+    /// Returns the content and the refusal of the first choice, one of which is usually empty. The next turn of a
+    /// conversation repeats them.
     pub(super) fn first_reply(&self) -> [&str; 2] {
         let first = self.choices.iter().find(|choice| choice.index == 0);
         let delta = first.and_then(Choice::delta_or_message);
@@ -115,8 +116,8 @@ impl<'a> AnswerChunk<'a> {
         calling.fold(0, |set, choice| set | 1 << choice.bit())
     }
 
-    /// Appends the text of each choice to its own string, with reasoning and refusals, because these are tokens, too.
-    /// Arguments of tool calls are not included.
+    /// Appends the text of each choice to its own string, including reasoning and refusals, whose tokens are counted,
+    /// too. Arguments of tool calls are not included.
     pub(super) fn write(self, texts: &mut Vec<String>) {
         for choice in self.choices {
             let index = choice.bit() as usize;
@@ -136,14 +137,14 @@ impl<'a> AnswerChunk<'a> {
     }
 }
 
-/// The token counts of a service; `None` where it does not report one.
+/// The token counts that a service reports; `None` for counts that it does not report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TokenCounts {
     pub(super) prompt: Option<u64>,
-    /// Tokens of the prompt that are counted apart from the others, because a cache had or keeps them.
+    /// The tokens of the prompt that were read from or written to a cache, if `prompt` does not include them.
     pub(super) cached: Option<u64>,
     pub(super) answer: Option<u64>,
-    /// Tokens of the answer that are reasoning.
+    /// The tokens of the answer that are reasoning.
     pub(super) reasoning: Option<u64>,
 }
 
@@ -153,11 +154,11 @@ impl TokenCounts {
         counts.iter().any(Option::is_some).then_some(self)
     }
 
-    /// Adds what an earlier event of the same answer has counted, and this one has not.
+    /// Returns the counts, with missing ones filled in from an earlier event of the same response.
     pub(super) fn after(self, earlier: TokenCounts) -> TokenCounts {
         TokenCounts {
-            // Some services begin with a prompt of 0 tokens, and others end with one. An event may have one of the two
-            // counts of the prompt only.
+            // Some services report 0 prompt tokens in the first event, others in the last, and an event may have only
+            // one of the prompt's two counts.
             prompt: self.prompt.filter(|n| *n > 0).or(earlier.prompt),
             cached: self.cached.filter(|n| *n > 0).or(earlier.cached),
             answer: self.answer.or(earlier.answer),
@@ -165,7 +166,8 @@ impl TokenCounts {
         }
     }
 
-    /// Converts to the engine's type. Reasoning that is counted but not streamed took no time between tokens.
+    /// Converts to the engine's type. `streams_thoughts`: whether reasoning is streamed; if not, its tokens are
+    /// excluded from times between tokens.
     pub(super) fn usage(self, streams_thoughts: bool) -> TokenUsage {
         let answer = self.answer.unwrap_or(0);
         let hidden = if streams_thoughts {
@@ -208,7 +210,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
 pub(super) struct Choice<'a> {
     pub(super) index: u64,
     pub(super) delta: Option<Delta<'a>>,
-    /// Replaces the delta if a service does not stream.
+    /// The message, which takes the place of `delta` in responses that are not streamed.
     pub(super) message: Option<Delta<'a>>,
     pub(super) text: Cow<'a, str>,
     pub(super) finish_reason: Option<FinishReason>,
@@ -217,7 +219,7 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// Returns the index, below [`MAX_CHOICES`].
+    /// Returns the index for a bit set, below [`MAX_CHOICES`].
     fn bit(&self) -> u32 {
         self.index.min(MAX_CHOICES - 1) as u32
     }
@@ -235,13 +237,13 @@ impl<'a> Choice<'a> {
 pub(super) struct Delta<'a> {
     pub(super) content: ContentParts<'a>,
     pub(super) refusal: Cow<'a, str>,
-    /// The first non-empty one of several keys with reasoning, because others repeat it.
+    /// The reasoning, from the first non-empty key, because other keys repeat it.
     pub(super) thought: Cow<'a, str>,
-    /// Length of the names and arguments of tool calls. Bytes.
+    /// The length of the names and arguments of tool calls, in bytes.
     pub(super) call_bytes: usize,
-    /// Whether a call is one that the client has to answer, in place of the service.
+    /// Whether a tool call has to be executed by the client, not by the service.
     pub(super) calls_tools: bool,
-    /// Whether the reasoning is a summary of what was not streamed.
+    /// Whether the reasoning is a summary of reasoning that was not streamed.
     pub(super) is_summary: bool,
     pub(super) error: bool,
 }
@@ -258,8 +260,8 @@ impl Delta<'_> {
     }
 }
 
-/// Returns whether a key holds reasoning: services call it reasoning, reasoning_content, thinking, thoughts and so
-/// on. Signed or encrypted forms are not text.
+/// Returns whether a key contains reasoning, under any name that services use: reasoning, reasoning_content, thinking,
+/// thoughts and so on. Signed or encrypted forms are not text.
 pub(super) fn is_reasoning(key: &str) -> bool {
     let has = |part: &&str| key.contains(part);
     let is_sealed = ["signature", "opaque", "encrypted", "effort", "tokens"]
@@ -282,7 +284,7 @@ impl<'a> ContentParts<'a> {
         append(&mut self.thought, more.thought);
     }
 
-    /// Returns the same parts, all of which are reasoning.
+    /// Returns the same parts with all text as reasoning.
     pub(super) fn into_thought(self) -> ContentParts<'a> {
         ContentParts {
             thought: self.all(),
@@ -296,7 +298,7 @@ impl<'a> ContentParts<'a> {
     }
 }
 
-/// Appends to a text, which is not copied as long as it has one piece.
+/// Appends to a text; a text of a single piece is not copied.
 pub(super) fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     if text.is_empty() {
         *text = more;
@@ -340,7 +342,7 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
     }
 }
 
-/// The length of the names and arguments of tool calls; 1 for a call that has none yet.
+/// The length of the names and arguments of tool calls, in bytes; 1 for a call without name and arguments.
 #[derive(Default)]
 pub(super) struct CallBytes(pub(super) usize);
 

@@ -7,10 +7,10 @@ use plimsoll_wire::http1::{
 
 use crate::frame_trace::{DirectionTrace, not_this_protocol};
 
-/// The largest head of a request that is traced. Bytes.
+/// The largest head that is traced, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Traces both directions of one connection, without affecting it.
+/// The tracer of both directions of one connection; it does not affect the connection.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracer {
     sent: DirectionTrace,
@@ -21,7 +21,7 @@ pub(super) struct HeadTracer {
 }
 
 impl HeadTracer {
-    /// Makes a tracer; with `bodiless`, responses have no body.
+    /// Creates a tracer. `bodiless`: whether responses have no body (HEAD).
     pub(super) fn new(bodiless: bool) -> HeadTracer {
         HeadTracer {
             bodiless,
@@ -77,7 +77,7 @@ impl Tracer for HeadTracer {
     }
 }
 
-/// Makes the line of a head. Values may be secret, so only those of a few fields are shown.
+/// Returns the line for a head. Values may be secret, so only the values of a few fields are shown.
 fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     const SHOWN_FIELDS: [&str; 8] = [
         "content-length",

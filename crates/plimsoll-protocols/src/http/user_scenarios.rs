@@ -1,4 +1,4 @@
-//! Resolves what a user does in several calls: conversations with a model, and scripts of WebSocket frames.
+//! Resolves scenarios in which a user makes several calls: conversations with a model, and scripts of WebSocket frames.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::section::{ConversationSpec, FrameSpec, HttpSpec};
 
 const MAX_CALLS: u32 = 1_000_000;
 
-/// Resolves the conversations of users who think for a time between turns, with a model behind an API.
+/// Resolves the conversations of users with a model, with pauses between turns.
 pub(super) fn conversation(
     problems: &mut Problems,
     (think, talk, api): (Duration, &ConversationSpec, &LlmApi),
@@ -44,7 +44,7 @@ pub(super) fn conversation(
             typed: text.clone(),
         });
     }
-    // Every turn renders a body of its own.
+    // Each turn renders its own body, so the payload must be a template.
     if let Some(payload) = payload {
         let body = payload.make_varying(texts);
         let key = api.messages_key;
@@ -64,7 +64,7 @@ pub(super) fn conversation(
     }))
 }
 
-/// Resolves the frames that each user sends.
+/// Resolves the script of frames that each user sends.
 pub(super) fn script(
     problems: &mut Problems,
     think: Duration,

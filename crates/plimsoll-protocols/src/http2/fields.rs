@@ -48,21 +48,21 @@ impl RequestBlock {
     }
 }
 
-/// The name of a pseudo-header field, the name encoded, and its value.
+/// The name of a pseudo-header field, its encoded name, and its value.
 type PseudoField = (&'static str, Box<[u8]>, Template);
 
-/// The varying header fields of calls, prepared.
+/// The prepared varying header fields of calls.
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
-    /// `:method` and `:path` as far as they vary.
+    /// Those of `:method` and `:path` that vary.
     pseudo: Box<[PseudoField]>,
-    /// The fields, each with its encoded name.
+    /// The varying regular fields, each with its encoded name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
 
 impl VaryingFields {
-    /// Returns `None` if no field varies.
+    /// Prepares the varying fields; returns `None` if no field varies.
     pub(crate) fn new(
         variation: &Variation,
         (method, path): (Option<&Template>, Option<&Template>),
@@ -88,7 +88,7 @@ impl VaryingFields {
         })
     }
 
-    /// Returns the context of call `number`. `unix_ns` is the time in nanoseconds since 1970.
+    /// Returns the render context of call `number`. `unix_ns`: the time in nanoseconds since 1970.
     #[inline]
     pub(crate) fn moment(&self, number: u64, unix_ns: u64) -> RenderContext<'_> {
         self.variation.moment(number, 0, unix_ns)
@@ -120,8 +120,8 @@ impl VaryingFields {
         }
     }
 
-    /// Returns the maximum size of the fields in a header list, as RFC 9113, 6.5.2 counts it. Values that answers give
-    /// are not counted, since their size is known only when they are taken. Bytes.
+    /// Returns the maximum size of the fields in a header list in bytes, as counted by RFC 9113, 6.5.2. Values taken
+    /// from responses are not counted, since their size is known only during the run.
     pub(crate) fn max_list_bytes(&self) -> usize {
         let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
         let fields = self.fields.iter();

@@ -1,4 +1,4 @@
-//! The limit of a response's header list, as plans set it for HTTP and for protocols on top of it.
+//! The limit of a response's header list, which plans set for HTTP and for protocols on top of it.
 
 use plimsoll_model::spec::Problems;
 use plimsoll_model::units::ByteSize;
@@ -7,11 +7,11 @@ use plimsoll_wire::http2::MAX_HEADER_LIST;
 /// The largest limit that a plan may set. A connection buffers a whole header block.
 const MAX_HEAD: ByteSize = ByteSize(16 << 20);
 
-/// The limit unless a plan sets one.
+/// The limit if the plan sets none.
 pub(crate) const DEFAULT_MAX_HEAD: ByteSize = ByteSize(MAX_HEADER_LIST as u64);
 
-/// Returns the limit that the key `max_head` of a section sets, in bytes. It applies to trailers, too. A
-/// value out of range is added to `problems`.
+/// Resolves the key `max_head` of a section, in bytes. The limit applies to trailers, too. A value out of range is
+/// reported in `problems`.
 pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<ByteSize>) -> u32 {
     let max_head = given.unwrap_or(DEFAULT_MAX_HEAD).0;
     if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD.0).contains(&max_head) {

@@ -6,7 +6,7 @@
 
 use plimsoll_engine::prefetch::prefetch;
 
-/// The number of blocks that are kept.
+/// The number of blocks that are remembered.
 const REMEMBERED_BLOCKS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ struct MemoEntry<T, const LEN: usize> {
 
 #[derive(Debug)]
 struct MemoRing<T, const LEN: usize> {
-    /// How many blocks were stored. The next one goes to this index modulo the ring's length.
+    /// The number of blocks stored so far. The next block is stored at this index modulo the ring's length.
     count: usize,
     blocks: [MemoEntry<T, LEN>; REMEMBERED_BLOCKS],
 }

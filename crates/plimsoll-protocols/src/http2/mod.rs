@@ -9,7 +9,7 @@
 //! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
 //! is allocated.
 //!
-//! Long because frames of all kinds change the same table of calls.
+//! This file is long because frames of all kinds change the same table of calls.
 
 mod control;
 mod fields;
@@ -46,7 +46,7 @@ pub(crate) use self::text::{lines, printable};
 pub use self::trace::Http2FrameTracer;
 use crate::details::DetailBudget;
 
-/// The error text for a header block that is well-formed but over our own limit.
+/// The error text for a header block that is well-formed but over our limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
 
 /// Received bytes after which the connection's window is replenished: a quarter of the window.
@@ -84,16 +84,16 @@ pub trait StreamCalls: Debug + Sized {
         None
     }
 
-    /// Whether calls may have header fields of their own ([`StreamCalls::write_own_fields`]).
+    /// Whether each call may have its own header fields ([`StreamCalls::write_own_fields`]).
     const HAS_BODY_FIELDS: bool = false;
 
-    /// Prepares the request of call `number`. Called only if requests differ from call to call.
+    /// Prepares the request of call `number`. Called only if requests vary.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
     /// Appends the header fields that only the prepared call has.
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
-    /// Returns the values extracted from earlier answers, for the varying fields of the prepared call.
+    /// Returns the values taken from earlier responses, for the varying fields of the prepared call.
     fn taken(&self) -> &[Option<Box<[u8]>>] {
         &[]
     }
@@ -166,7 +166,7 @@ pub trait StreamCalls: Debug + Sized {
     #[inline]
     fn prefetch(&self) {}
 
-    /// Returns the limit of a response's header list, as RFC 9113, 6.5.2 counts it. Bytes.
+    /// Returns the limit of a response's header list in bytes, as counted by RFC 9113, 6.5.2.
     fn max_head(&self) -> u32 {
         http2::MAX_HEADER_LIST
     }
@@ -199,7 +199,7 @@ pub struct Connection<C: StreamCalls> {
     pub(crate) http2: http2::Http2Connection<ClientRole>,
     pub(crate) streams: CallStreams<C::Answer>,
     peer_table: PeerTable,
-    /// Payload bytes that were sent apart from a prepared request, such as those that waited for a window.
+    /// Payload bytes that were not sent as part of a prepared request, such as bytes that waited for a window.
     pub(crate) payload_bytes: u64,
     /// Whether some blocked streams wait for room in the output buffer.
     pub(crate) held_back: bool,
@@ -212,7 +212,7 @@ pub struct Connection<C: StreamCalls> {
     bodies: BTreeMap<u32, Box<[u8]>>,
     /// Limits how many failure texts are reported, by outcome.
     pub(crate) details: DetailBudget,
-    /// How long after its due time the current call is started.
+    /// The time from the current call's arrival to its start.
     waited: Duration,
 }
 

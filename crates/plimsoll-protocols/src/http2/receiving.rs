@@ -88,8 +88,8 @@ impl<C: StreamCalls> Connection<C> {
         }
     }
 
-    /// Ends the call of a stream with a failure that `last`, the frame received last, has caused. Resets the
-    /// stream unless that frame has ended it.
+    /// Ends the call of a stream with a failure. `last`: the frame that caused the failure. Resets the stream unless
+    /// that frame has ended it.
     pub(crate) fn fail_stream(
         &mut self,
         last: StreamPayload<'_>,
@@ -130,7 +130,7 @@ impl<C: StreamCalls> Connection<C> {
         unsent
     }
 
-    /// Reports a failure's text, if it is among the first few of its outcome.
+    /// Reports a failure's text, if it is among the first few with its outcome.
     #[cold]
     pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
         if self.details.take_one(outcome) {

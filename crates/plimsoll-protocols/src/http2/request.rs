@@ -1,4 +1,4 @@
-//! The part of requests that is the same for all calls, encoded once and shared by all connections.
+//! The constant part of requests, encoded once and shared by all connections.
 
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
@@ -7,7 +7,7 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, FrameHeader, kind, writ
 use super::fields::{RequestBlock, VaryingFields};
 use crate::clock_origin::ClockOrigin;
 
-/// How the body of a call is made.
+/// How the bodies of calls are produced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {
     /// All calls send the same body.
@@ -18,26 +18,26 @@ pub(crate) enum BodyKind {
     Streamed,
 }
 
-/// The part of requests that all calls have in common, encoded.
+/// The encoded part of requests that all calls have in common.
 #[derive(Debug)]
 pub struct RequestTemplate {
-    /// A complete request except for its stream ids: HEADERS that consist of table indices, and DATA. If
-    /// bodies vary: HEADERS only.
+    /// A complete request without its stream ids: HEADERS that consist of table indices, and DATA. Only HEADERS if
+    /// bodies vary.
     pub(crate) steady: Box<[u8]>,
     /// The offsets in `steady` of the stream ids.
     pub(crate) id_offsets: Box<[u32]>,
     pub(crate) first_block: RequestBlock,
     pub(crate) steady_block: RequestBlock,
     pub(crate) plain_block: RequestBlock,
-    /// Bytes that the first block's entries take in the peer's dynamic table (RFC 7541, 4.1).
+    /// The size of the first block's entries in the peer's dynamic table, in bytes (RFC 7541, 4.1).
     pub(crate) table_needed: usize,
     pub(crate) body: Box<[u8]>,
-    /// Header fields that differ from call to call; `None`: all fields are constant.
+    /// Header fields that vary between calls; `None` if all fields are constant.
     pub(crate) varying_fields: Option<VaryingFields>,
     pub(crate) body_kind: BodyKind,
     /// Whether requests have no body and end with their HEADERS.
     pub(crate) is_bodiless: bool,
-    /// The window that sending `steady` needs; `u32::MAX` if `steady` is not a complete request. Bytes.
+    /// The window that sending `steady` needs, in bytes; `u32::MAX` if `steady` is not a complete request.
     pub(crate) window_needed: u32,
     pub(crate) unix_zero: ClockOrigin,
 }
@@ -78,8 +78,8 @@ impl RequestTemplate {
         }
     }
 
-    /// Returns the same request without entries in the peer's dynamic table, for a connection that sends several kinds
-    /// of requests.
+    /// Returns the same request without entries in the peer's dynamic table, for a connection that sends different
+    /// requests.
     #[must_use]
     pub(crate) fn stateless(self) -> RequestTemplate {
         let constant_body = (self.body_kind == BodyKind::Same).then_some(&*self.body);

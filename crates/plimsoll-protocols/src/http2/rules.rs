@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use plimsoll_wire::http2::field_problem;
 
-/// Checks the fields of one header block.
+/// The checks of the fields in one header block.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerRules {
-    /// The value of `:status`; 0 if there is none, as in trailers.
+    /// The value of `:status`; 0 if it is missing, as in trailers.
     pub(crate) status: u16,
     regular_seen: bool,
 }

@@ -17,9 +17,8 @@ use super::streams::CallStream;
 use super::{Connection, StreamCalls};
 
 impl<C: StreamCalls> Connection<C> {
-    /// Starts a call whose request can't be a copy of the prepared bytes: the connection's first call, one
-    /// that does not fit the windows or the server's smaller table, or one that was delayed and has less time
-    /// left.
+    /// Starts a call whose request can't be a copy of the prepared bytes: the connection's first call, a call that does
+    /// not fit the windows or the server's smaller table, or a delayed call that has less time left.
     #[inline(never)]
     pub(super) fn start_slow_path(
         &mut self,

@@ -21,14 +21,14 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 /// counted.
 const MAX_CANCELLED_OVERFLOW: usize = 64;
 
-/// What may still arrive on a stream.
+/// The state of a stream: which frames may still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallStreamState {
     /// The stream's call is in flight, or has ended before the stream ([`NO_CALL`]).
     Open,
     /// Reset at its call's deadline; a response that still arrives is late.
     Cancelled,
-    /// Reset by us for another reason, or above a GOAWAY's last stream: whatever arrives is ignored.
+    /// Reset by us for another reason, or above a GOAWAY's last stream: all further frames are ignored.
     Abandoned,
     /// The server sent RST_STREAM.
     ResetByPeer,
@@ -41,9 +41,9 @@ pub struct CallStream<A> {
     /// 0 in an empty slot.
     pub(crate) id: u32,
     pub(crate) call: CallId,
-    /// The stream's send window; SETTINGS can make it negative (RFC 9113, 6.9.2). Bytes.
+    /// The stream's send window in bytes; SETTINGS can make it negative (RFC 9113, 6.9.2).
     pub(crate) send_window: i32,
-    /// Bytes of the request's body (`size`), and how many of them wait for a window (`unsent`).
+    /// The bytes of the request's body (`size`), and the number of them that wait for a window (`unsent`).
     pub(crate) size: u32,
     pub(crate) unsent: u32,
     /// The protocol's index of further state of the call. [`NO_SLOT`] after the call has ended, so that a
@@ -110,7 +110,7 @@ impl<A: ResponseState> CallStreams<A> {
         self.open_count
     }
 
-    /// Returns the stream, if it is still known.
+    /// Returns the stream, if it is still stored.
     #[inline]
     pub(crate) fn find(&mut self, id: u32) -> Option<&mut CallStream<A>> {
         let place = self.slot_index(id);
@@ -121,7 +121,7 @@ impl<A: ResponseState> CallStreams<A> {
         }
     }
 
-    /// Prefetches the stream that was begun last, and the next one.
+    /// Prefetches the slots of the last started stream and of the next one.
     #[inline]
     pub(crate) fn prefetch(&self, next_id: u32) {
         for id in [next_id.wrapping_sub(2), next_id] {
@@ -138,7 +138,7 @@ impl<A: ResponseState> CallStreams<A> {
             .filter(|stream| stream.state == CallStreamState::Open)
     }
 
-    /// Returns the stream for reading, if it is still known.
+    /// Returns the stream for reading, if it is still stored.
     pub(crate) fn get(&self, id: u32) -> Option<&CallStream<A>> {
         let mut all = self
             .ring
@@ -148,7 +148,7 @@ impl<A: ResponseState> CallStreams<A> {
         all.find(|stream| stream.id == id)
     }
 
-    /// Adds a stream whose call begins. Its id must be greater than all before it.
+    /// Adds a stream whose call starts. Its id must be greater than all earlier ids.
     ///
     /// `send_window`, `size` and `unsent` are as in [`CallStream`]. The slot is written field by field, because
     /// copying a stream that was built elsewhere costs more than everything else here.

@@ -1,7 +1,7 @@
 //! `--trace`: prints one line for each frame of a connection.
 //!
-//! The tracer reads a copy of both directions and never disturbs the connection: bytes that it can't read end
-//! the trace with a line that says so. Values that may be secret are redacted.
+//! The tracer reads a copy of both directions and never affects the connection: unreadable bytes end the trace with a
+//! line that says so. Values that may be secret are redacted.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ use crate::frame_trace::DirectionTraces;
 /// driver.
 const MAX_FRAME: u32 = (1 << 24) - 1;
 
-/// The largest header block that is decoded. Bytes.
+/// The largest header block that is decoded, in bytes.
 const MAX_BLOCK: usize = 1 << 20;
 
 /// A tracer of one connection's HTTP/2 frames.

@@ -1,11 +1,11 @@
-//! The cookies of one user, as a browser keeps them (RFC 6265): by name and path, until they expire. A journey has one
-//! host, so domains are not compared.
+//! The cookies of one user, stored as a browser does (RFC 6265): by name and path, until they expire. Each jar belongs
+//! to one target, so domains are not compared.
 
 use std::borrow::Cow;
 
 use cookie::{Cookie, Expiration};
 
-/// Whether a connection is one over TLS.
+/// Whether a connection uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkSecurity {
     /// Plaintext.
@@ -30,8 +30,8 @@ struct StoredCookie {
 }
 
 impl CookieJar {
-    /// Stores the cookie of a `Set-Cookie` field, or removes the one that it lets expire. `request_path`: the path of
-    /// the request, without query. Fields that are not cookies are ignored.
+    /// Stores the cookie of a `Set-Cookie` field, or removes it if the field says that it has expired. `request_path`:
+    /// the path of the request, without query. Fields that can't be parsed are ignored.
     pub(crate) fn set(&mut self, field: &[u8], request_path: &str, unix_s: i64) {
         let Ok(text) = std::str::from_utf8(field) else {
             return;
@@ -60,8 +60,8 @@ impl CookieJar {
         }
     }
 
-    /// Returns the value of a `Cookie` field for a request; empty: there are no cookies for it. Longer paths come first
-    /// (RFC 6265, 5.4).
+    /// Returns the value of a request's `Cookie` field, or an empty string if no cookie matches. Cookies with longer
+    /// paths come first (RFC 6265, 5.4).
     pub(crate) fn field(&self, request_path: &str, security: LinkSecurity) -> String {
         let mut matching: Vec<&StoredCookie> = (self.0.iter())
             .filter(|cookie| path_matches(request_path, &cookie.path))
@@ -87,7 +87,8 @@ impl CookieJar {
     }
 }
 
-/// Returns the path of a cookie without one: that of the request up to its last slash (RFC 6265, 5.1.4).
+/// Returns the path of a cookie that has no `Path` attribute: the path of the request up to its last slash (RFC 6265,
+/// 5.1.4).
 fn default_path(request_path: &str) -> Cow<'_, str> {
     match request_path.rfind('/') {
         None | Some(0) => Cow::Borrowed("/"),

@@ -1,4 +1,4 @@
-//! What a failed step leads to, and how many calls a user makes at most.
+//! Resolves what happens after a failed step, and the most calls that a user can make.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const DEFAULT_ATTEMPTS: u32 = 3;
 const MAX_ATTEMPTS: u32 = 100;
 const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Returns the most calls that a user of these steps makes, as far as it is known before resolution.
+/// Returns an upper bound for the calls of a user, from the steps as they are in the spec.
 pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
     let calls = steps.iter().map(|step| {
         let flow = &step.flow;
@@ -30,10 +30,10 @@ fn attempts_of(flow: &FlowSpec) -> u32 {
     }
 }
 
-/// Returns what a failure of the step leads to.
+/// Resolves what happens after a failure of the step.
 ///
 /// # Errors
-/// What is wrong with the keys, and what would be right.
+/// Returns a message with the valid values if the keys are invalid.
 pub(super) fn on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
     let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
     match flow.on_failure.as_deref() {

@@ -1,5 +1,5 @@
-//! The header fields of a journey's steps: which values they contain, and the names under which a saved plan expects
-//! those that are secret.
+//! The header fields of a journey's steps: the values they contain, and the names under which a saved plan lists secret
+//! ones.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::module;
 use super::plan::JourneyStep;
 use super::step_spec::{StepSpec, field_name, is_bound};
 
-/// Marks the values that some header field contains.
+/// Marks the taken values that some step's header field contains.
 pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
     let headers = steps.iter().flat_map(|step| step.call.fields().1);
     let fields = headers.flat_map(|field| field.template.parts());
@@ -27,11 +27,11 @@ pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
     }
 }
 
-/// The fields that are the same for all calls, and those that vary.
+/// The constant header fields, and those with templates.
 type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
 
-/// Returns the header fields of the section once, and those of each step under names with the step's number. `shared`:
-/// the names in the section.
+/// Returns the section's header fields once, and each step's own fields under names with the step's number. `shared`:
+/// the names of the section's fields.
 pub(super) fn all_fields(
     shared: &[String],
     typed: &[StepSpec],
@@ -64,7 +64,8 @@ pub(super) fn all_fields(
         for (name, value) in same.iter().filter(|(name, _)| is_typed(name)) {
             of_step.entry(shown(name)).or_default().push(value.clone());
         }
-        // Fields of the section are the same in all steps that do not replace them.
+        // The section's fields have the same values in all steps that do not replace them, so the first step's are
+        // enough.
         for (name, values) in of_step {
             constant.entry(name).or_insert(values);
         }
@@ -89,8 +90,8 @@ pub(super) fn all_fields(
     (constant.collect(), varying)
 }
 
-/// Applies `change` to the header fields or metadata of each step. Their names are given with the step's number, from 1, since
-/// steps may have different values of one name.
+/// Applies `change` to the header fields or metadata of each step. `change` gets their names with the step's number,
+/// from 1, since steps may have different values for the same name.
 pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
         let keys = module::all().iter().map(|module| module.fields_key);

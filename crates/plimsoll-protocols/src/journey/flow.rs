@@ -1,4 +1,4 @@
-//! Chooses the steps of one user: repeats, branches, conditions, retries. Everything random comes from the user's own
+//! Chooses the steps of one user by repeats, branches, conditions and retries. Each user has its own random number
 //! generator, so a journey is the same in every run with the same seed.
 
 use std::time::Duration;
@@ -17,26 +17,26 @@ pub(super) struct JourneyPosition {
     pub(super) step: usize,
     /// The attempt of the current call, from 1.
     attempt: u32,
-    /// Passes of the current step that are done.
+    /// How many times the current step has run already.
     passes: u32,
-    /// The fork that was decided last, and the branch that was taken there.
+    /// The fork that the user reached last and the branch that was drawn there.
     fork: Option<(u32, u32)>,
-    /// A step has failed, and the journey went on.
+    /// Whether a step has failed with `on_failure = "continue"`.
     has_failed: bool,
     random: Xorshift,
 }
 
-/// What follows a step.
+/// The next action of a user after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// The position's step, after this pause.
+    /// The user makes the step at the new position after this pause.
     After(Duration),
     /// The journey is over.
     End { is_ok: bool },
 }
 
 impl JourneyPosition {
-    /// Creates the position of a user at its first step. `seed` must not be 0.
+    /// Creates the position at the first step. `seed` must not be 0.
     pub(super) fn start(plan: &JourneyPlan, seed: u64, values: &TakenValues) -> JourneyPosition {
         let mut position = JourneyPosition {
             step: 0,
@@ -46,12 +46,12 @@ impl JourneyPosition {
             has_failed: false,
             random: Xorshift::new(seed),
         };
-        // A plan whose every step is conditional is refused, so there is a first one.
+        // The first step has no condition (resolution checks this), so some step is always found.
         position.step = position.find(plan, 0, values).unwrap_or(0);
         position
     }
 
-    /// Moves on after a call that has ended.
+    /// Moves to the next step, or to the next attempt, after a call has ended with `outcome`.
     pub(super) fn advance(
         &mut self,
         plan: &JourneyPlan,
@@ -92,7 +92,7 @@ impl JourneyPosition {
         NextStep::After(self.length_of(pause))
     }
 
-    /// Returns the first step to make, from `from` on.
+    /// Returns the first step at or after `from` whose branch is taken and whose condition is met.
     fn find(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
         (from..plan.steps.len()).find(|&index| {
             let step = &plan.steps[index];
@@ -110,7 +110,7 @@ impl JourneyPosition {
         })
     }
 
-    /// Draws a branch of a fork, each with a probability in proportion to its weight.
+    /// Draws a branch of a fork with a probability in proportion to its weight.
     fn choose(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
         let places = plan.steps.iter().filter_map(|step| step.branch);
         let places = places.filter(|place| place.fork == fork && place.weight > 0);
@@ -125,7 +125,7 @@ impl JourneyPosition {
         0
     }
 
-    /// Draws a number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which must not be 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -138,7 +138,7 @@ impl JourneyPosition {
                 low + Duration::from_nanos(self.below(span.saturating_add(1)))
             }
             PauseSpec::Exponential(mean) => {
-                // 53 bits above 0, so that the logarithm is finite.
+                // A number in (0, 1] with 53 random bits; 0 is excluded to keep the logarithm finite.
                 let drawn = (self.below(1 << 53) + 1) as f64 / (1_u64 << 53) as f64;
                 mean.mul_f64(-drawn.ln())
             }

@@ -1,18 +1,18 @@
-//! The places where users take one of several branches.
+//! The forks of a journey, at which each user takes one of several branches.
 
 use super::plan::BranchMembership;
 use super::step_spec::FlowSpec;
 
-/// The forks of a journey, in the order of its steps.
+/// The forks found so far, while the steps are resolved in order.
 #[derive(Default)]
 pub(super) struct Forks {
     count: u32,
-    /// The names of the branches of the current fork; empty between forks.
+    /// The names of the branches found so far at the current fork; empty between forks.
     branches: Vec<String>,
 }
 
 impl Forks {
-    /// Returns the place of a step that belongs to a branch, and ends the current fork for one that does not.
+    /// Returns the fork and branch that a step belongs to. A step outside any branch ends the current fork.
     pub(super) fn place(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! The keys of steps.
+//! The keys that a step's table may have.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use toml::Table;
 use super::module::{StepModule, StepSection};
 use super::step_spec::{FlowSpec, TakeTable};
 
-/// The key of the steps.
+/// The key of a section's array of steps.
 pub(super) const STEPS_KEY: &str = "steps";
 
-/// Returns the keys of the table at `path` within the steps of a section; `None`: any.
+/// Returns the keys that the table at `path` within a step of the section `S` may have. `None`: any key.
 pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'static str]> {
     match path.split_once('.') {
         None => Some(step_keys::<S>()),
@@ -27,7 +27,7 @@ pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'stat
     }
 }
 
-/// Returns the keys of a step: those of its place in the journey, and those of the section.
+/// Returns the keys of a step: those of [`FlowSpec`], then those of the section.
 fn step_keys<S: StepSection>() -> &'static [&'static str] {
     static KEYS: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
         Mutex::new(BTreeMap::new());
@@ -40,8 +40,8 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
     })
 }
 
-/// Returns the keys of a step's call: its own, and those of the section for the others. Header fields are those of both,
-/// and content of the step replaces that of the section.
+/// Returns the keys of a step's call: those of the step, with the section's values for keys that the step lacks. Header
+/// fields of both are combined; any content key in the step replaces all content keys of the section.
 pub(super) fn merged(module: &StepModule, section: Table, own: &Table) -> Table {
     let mut table = section;
     if module.content_keys.iter().any(|key| own.contains_key(*key)) {

@@ -1,4 +1,4 @@
-//! Makes loads of users, who make one call after another over connections of their own.
+//! Prepares loads of users, each of whom makes one call after another over its own connections.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use super::scenario::JourneyScenario;
 use crate::prepare_error::PrepareError;
 use crate::protocol_module::PreparedLoad;
 
-/// Makes the load of users who follow a journey.
+/// Prepares the load of users who follow a journey.
 ///
 /// # Errors
-/// What part of a step's request can't be sent, what is wrong with the certificates or keys of TLS, and why a target's
-/// name can't be resolved.
+/// Returns an error if a step's request can't be sent, a TLS certificate or key is unusable, or a target's name can't
+/// be resolved.
 pub(crate) fn load_journeys<'a>(
     plan: &'a Plan,
     journey: &JourneyPlan,
@@ -38,7 +38,7 @@ pub(crate) fn load_journeys<'a>(
             .transpose()
     };
     let tls = [tls(0, own)?, tls(1, second)?];
-    // Resolves the names now, so that an unknown one is reported before the load begins.
+    // Resolves the names now to report an unknown one before the load begins.
     plimsoll_engine::resolve(own.0)?;
     plimsoll_engine::resolve(second.0)?;
     let targets = [own.0.clone(), second.0.clone()];
@@ -49,10 +49,10 @@ pub(crate) fn load_journeys<'a>(
     }))
 }
 
-/// Makes the load of users, who have a connection each.
+/// Prepares the load of users with one connection each.
 ///
 /// # Errors
-/// What is wrong with the certificates or keys of TLS, and why the target's name can't be resolved.
+/// Returns an error if a TLS certificate or key is unusable, or the target's name can't be resolved.
 pub(crate) fn load_users<'a, C: Scenario + 'a>(
     plan: &'a Plan,
     scenario: C,
@@ -65,7 +65,7 @@ where
         None => None,
         Some(tls) => Some(TlsClient::new(tls, &plan.target, &offered)?),
     };
-    // Resolves the name now, so that an unknown one is reported before the load begins.
+    // Resolves the name now to report an unknown one before the load begins.
     plimsoll_engine::resolve(&plan.target)?;
     let users = UserScripts::new(scenario, &plan.target, tls, &plan.load);
     Ok(Box::new(move |place, stop, observe| {

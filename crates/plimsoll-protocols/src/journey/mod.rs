@@ -1,8 +1,9 @@
-//! Journeys: users who make several different calls, each of which may use what earlier answers said.
+//! Journeys: users who make several different calls, which may use values from earlier responses.
 //!
-//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`), whatever protocols its calls are of (`module`).
-//! Each user follows it over connections of its own: `flow` chooses the next step, `take` reads values from answers,
-//! `cookies` keeps what servers set, and [`JourneyScenario`] ties them to the drivers ([`StepProtocol`]).
+//! A plan's `[[steps]]` (`step_spec`) are resolved to a journey (`plan`); `module` erases the types of the protocols of
+//! its calls. Each user follows the journey over its own connections: `flow` chooses the next step, `take` reads values
+//! from responses, `cookies` stores cookies, and [`JourneyScenario`] connects these modules with the drivers
+//! ([`StepProtocol`]).
 
 mod cookies;
 mod failures;

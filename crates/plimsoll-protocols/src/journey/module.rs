@@ -1,4 +1,4 @@
-//! The protocols whose calls can be steps, with their types erased.
+//! The protocols whose calls can be steps of a journey, with their types erased.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,17 +20,18 @@ use crate::prepare_error::PrepareError;
 pub(crate) trait StepSection: CallSection {
     /// The key of the table of header fields or metadata.
     const FIELDS_KEY: &'static str;
-    /// Keys that describe the same thing: a step that has one of them takes over none from the section.
+    /// Keys that all describe the content: a step that has one of them takes over none of them from the section.
     const CONTENT_KEYS: &'static [&'static str];
-    /// Keys that are the same for all steps, and stand in the section only.
+    /// Keys whose values all steps share, so they are allowed in the section only.
     const SHARED_KEYS: &'static [&'static str];
     /// Keys that neither the section nor a step of a journey may have.
     const UNSUPPORTED_KEYS: &'static [&'static str];
 
-    /// Reports what a journey over this section can't be, besides its keys.
+    /// Reports values of the section that a journey does not support.
     fn check_journey(&self, _problems: &mut Problems) {}
 
-    /// Resolves the call of a step, whose keys are merged with those of the section, and returns whether it uses rows.
+    /// Resolves the call of a step and returns whether it uses rows. `self` already combines the keys of the step and
+    /// the section.
     fn step_call(
         &self,
         problems: &mut Problems,
@@ -39,13 +40,13 @@ pub(crate) trait StepSection: CallSection {
         surroundings: &dyn ResolveContext,
     ) -> Option<(Self::Call, bool)>;
 
-    /// Returns the positions of the names whose values the call needs; they may repeat.
+    /// Returns the positions of the names whose values the call uses; a position may occur more than once.
     fn needs(call: &Self::Call) -> Vec<usize>;
 
-    /// Fits what is taken to the answers that the call can have.
+    /// Adapts a rule for taking a value to the responses of the call.
     ///
     /// # Errors
-    /// Why no answer has it.
+    /// Returns an error if no response to the call can contain the value.
     fn fit_take(_call: &Self::Call, _take: &mut Take) -> Result<(), String> {
         Ok(())
     }
@@ -53,14 +54,14 @@ pub(crate) trait StepSection: CallSection {
     /// Prepares the request of a step.
     ///
     /// # Errors
-    /// What part of it can't be sent.
+    /// Returns an error if some part of the request can't be sent.
     fn prepare(
         call: &Self::Call,
         context: &StepContext<'_>,
     ) -> Result<Box<dyn StepCall>, PrepareError>;
 }
 
-/// What the templates of a call may refer to, and how their values are chosen.
+/// The rows and names that a call's templates may refer to, and how values are chosen.
 pub(crate) struct StepScope<'a> {
     pub(crate) rows: Option<&'a Rows>,
     pub(crate) metadata: MetadataScope<'a>,
@@ -87,24 +88,24 @@ pub(crate) struct StepModule {
     pub(crate) content_keys: &'static [&'static str],
     pub(crate) shared_keys: &'static [&'static str],
     pub(crate) unsupported_keys: &'static [&'static str],
-    /// [`StepSection::check_journey`].
+    /// Calls [`StepSection::check_journey`].
     pub(crate) check_journey: fn(&Table, &mut Problems),
-    /// [`StepSection::step_call`] of a section that is given as a table.
+    /// Calls [`StepSection::step_call`] for a section given as a table.
     pub(crate) step_call: ResolveStepFn,
-    /// [`CallSection::files`] of a section that is given as a table.
+    /// Calls [`CallSection::files`] for a section given as a table.
     pub(crate) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
-    /// [`StepSection::needs`].
+    /// Calls [`StepSection::needs`].
     pub(crate) needs: fn(&CallPlan) -> Vec<usize>,
-    /// [`StepSection::fit_take`].
+    /// Calls [`StepSection::fit_take`].
     pub(crate) fit_take: fn(&CallPlan, &mut Take) -> Result<(), String>,
-    /// [`StepSection::prepare`].
+    /// Calls [`StepSection::prepare`].
     pub(crate) prepare: PrepareStepFn,
-    /// Returns the call with these trace ids in its request; `None`: it carries none.
+    /// Returns the call with these trace ids in its request, or `None` if its requests can't carry any.
     pub(crate) traced: fn(&CallPlan, TraceIds) -> Option<CallPlan>,
 }
 
 impl StepModule {
-    /// Returns the module of a section.
+    /// Creates the module of the section `S`.
     pub(crate) const fn of<S: StepSection>() -> StepModule {
         StepModule {
             schemes: const { &S::SCHEMES },
@@ -127,7 +128,7 @@ impl StepModule {
                         return None;
                     }
                 };
-                // What asks the server of the step sees the step alone.
+                // Code that queries the step's server must see this step's call only, not the whole journey.
                 let call = CallSpec::of(&section).ok()?;
                 let spec = Spec {
                     call,

@@ -13,7 +13,7 @@ use super::step_spec::PauseSpec;
 use super::take::Take;
 use crate::prepare_error::PrepareError;
 
-/// The most passes of a step with `repeat = "while NAME"`.
+/// The most times that a step with `repeat = "while NAME"` runs.
 pub(crate) const MAX_PASSES: u32 = 100;
 
 /// The steps that each user makes, in order.
@@ -22,19 +22,19 @@ pub struct JourneyPlan {
     pub(crate) steps: Vec<JourneyStep>,
     /// Whether the plan's own target is reached over TLS.
     pub(crate) is_secured: bool,
-    /// The target of the steps that have one of their own.
+    /// The target of the steps with a `target` key.
     pub(crate) second: Option<SecondTarget>,
     /// The names of the steps, all different.
     pub(crate) names: Vec<String>,
-    /// The variables that answers set.
+    /// The names to which values of responses are bound.
     pub(crate) taken: Vec<String>,
-    /// The secrets in the queries of the typed paths, by the variables that a saved plan has for them.
+    /// The secrets in the query strings of the paths in the spec, with the variables that replace them in a saved plan.
     pub(crate) query_secrets: Vec<(String, String)>,
-    /// The most calls of one user.
+    /// The most calls that one user can make.
     pub(crate) max_calls: u32,
-    /// The header fields of all steps that do not vary, under names that tell the steps apart.
+    /// The constant header fields of all steps; names of fields that only one step has contain the step's number.
     pub(crate) constant_fields: Vec<(String, String)>,
-    /// The header fields that vary, under such names.
+    /// The header fields with templates, named in the same way.
     pub(crate) varying_fields: Vec<MetadataField>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct SecondTarget {
 pub(crate) struct JourneyStep {
     pub(crate) module: &'static StepModule,
     pub(crate) call: CallPlan,
-    /// The connection that it needs: 0 to the plan's own target, 1 to the second one.
+    /// The connection that carries the call: 0 to the plan's own target, 1 to the second target.
     pub(crate) link: u8,
     pub(crate) takes: Vec<Take>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
@@ -65,7 +65,7 @@ pub(crate) struct JourneyStep {
     pub(crate) on_failure: OnFailure,
 }
 
-/// How often a step is made.
+/// How often a step is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     Times(u32),
@@ -73,29 +73,29 @@ pub(crate) enum Repeat {
     While(usize),
 }
 
-/// When a step is made.
+/// The condition of a step: it is skipped unless the condition is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     /// The index of the variable in [`JourneyPlan::taken`].
     pub(crate) name: usize,
-    /// The value to compare with; `None`: any.
+    /// The value to compare with. `None`: the condition is met by any value.
     pub(crate) value: Option<String>,
-    /// The step is made if the condition does not hold.
+    /// Whether the step runs only if the comparison fails.
     pub(crate) is_negated: bool,
 }
 
-/// The branch that a step belongs to: each user takes one of those at a fork.
+/// The branch that a step belongs to: at a fork, each user takes one of the branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BranchMembership {
     /// The number of the fork in the journey.
     pub(crate) fork: u32,
     /// The number of the branch at the fork.
     pub(crate) branch: u32,
-    /// The branch's weight, in its first step; 0 in the others.
+    /// The weight of the branch if this is its first step, otherwise 0.
     pub(crate) weight: u32,
 }
 
-/// What a failed step leads to.
+/// What happens after a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// The journey ends.
@@ -110,7 +110,7 @@ impl JourneyPlan {
     /// Prepares the requests of the steps. `targets`: the authorities of the plan's own target and of the second one.
     ///
     /// # Errors
-    /// What part of a request can't be sent.
+    /// Returns an error if some part of a request can't be sent.
     pub fn prepare(
         &self,
         targets: [&str; MAX_LINKS],
@@ -156,17 +156,17 @@ impl JourneyPlan {
         Some((&second.target, second.is_secured))
     }
 
-    /// Returns the second target, so that resolving can give it addresses and a proxy.
+    /// Returns the second target, to which name resolution adds addresses and a proxy.
     pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
         Some(&mut self.second.as_mut()?.target)
     }
 
-    /// Returns the most calls that a user makes: of each fork all branches are counted, since a user may take any.
+    /// Returns the most calls that a user can make, counting all branches of each fork.
     pub(crate) fn most_calls(&self) -> u32 {
         self.max_calls
     }
 
-    /// Returns the journey's name: its number of steps, and their names as far as they fit.
+    /// Returns the journey's name: its number of steps and the names of the first five.
     pub(crate) fn name(&self) -> String {
         let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
         let more = if self.names.len() > shown.len() {
@@ -186,12 +186,12 @@ impl JourneyPlan {
         &self.names
     }
 
-    /// Returns the header fields of all steps, under names that tell the steps apart: constant and varying ones.
+    /// Returns the constant and the varying header fields of all steps.
     pub(crate) fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&self.constant_fields, &self.varying_fields)
     }
 
-    /// Returns the same journey with these trace ids in its requests.
+    /// Returns a copy of the journey whose requests carry these trace ids.
     pub(crate) fn traced(&self, ids: TraceIds) -> JourneyPlan {
         let mut plan = self.clone();
         for step in &mut plan.steps {

@@ -1,7 +1,7 @@
-//! Resolves `[[steps]]` to a journey: each step's call as the section of its protocol is resolved, and its place in the
-//! journey.
+//! Resolves `[[steps]]` to a journey: each step's call, by the rules of its protocol's section, and its repeats,
+//! branch, condition and retries.
 //!
-//! Long because the keys of a step depend on those of the steps before it and are checked together.
+//! This file is long because the keys of a step depend on those of earlier steps, so they are checked together.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -28,14 +28,14 @@ use super::targets::second_target;
 
 const MAX_STEPS: usize = 200;
 const MAX_REPEATS: u32 = 10_000;
-/// The problem with a key that journeys do not have.
+/// The message for a key that is not supported in a journey.
 const UNSUPPORTED: &str =
     "not supported in a journey, whose steps are calls with answers in one piece";
-/// Names that fields have without steps.
+/// Names of built-in template fields, which steps can't bind.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
-/// Resolves the steps of `section`, whose other keys are their defaults. Returns the journey, and the call of the first
-/// step at the plan's own target; `None`: there was a problem.
+/// Resolves the steps of `section`, whose other keys are defaults for the steps. Returns the journey and the call of
+/// the first step that goes to the plan's own target, or `None` if there was a problem.
 pub(crate) fn resolve_journey<S: StepSection>(
     problems: &mut Problems,
     spec: &Spec,
@@ -120,7 +120,7 @@ where
     Some((journey, first))
 }
 
-/// Reports keys that journeys do not have yet.
+/// Reports keys that are not supported in a journey.
 fn refuse_unsupported(
     problems: &mut Problems,
     spec: &Spec,
@@ -159,7 +159,7 @@ fn refuse_unsupported(
     }
 }
 
-/// Returns the names of the steps, and reports those that are given twice.
+/// Returns the names of the steps, and reports invalid and duplicate names.
 fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut names = Vec::new();
@@ -180,21 +180,22 @@ fn step_names(problems: &mut Problems, steps: &[StepSpec]) -> Vec<String> {
     names
 }
 
-/// Resolves one step after the other.
+/// Resolves the steps in order, with the state that later steps need from earlier ones.
 struct StepResolver<'a> {
     problems: &'a mut Problems,
     spec: &'a Spec,
-    /// The protocol of the plan's own target, and the keys of its section.
+    /// The protocol of the plan's own target; `defaults` are the keys of its section.
     module: &'static StepModule,
     defaults: Table,
     surroundings: &'a dyn ResolveContext,
     rows: Option<&'a Rows>,
     variation: Variation,
-    /// The names that the steps so far bind.
+    /// The names that the steps resolved so far bind.
     taken: Vec<String>,
     uses_rows: bool,
     forks: Forks,
-    /// The keys of the first step with a target of its own that all such steps share.
+    /// The values of the module's shared keys in the first step with a `target`; all other steps with one must have the
+    /// same.
     second_keys: Option<Table>,
 }
 
@@ -237,7 +238,7 @@ impl StepResolver<'_> {
         })
     }
 
-    /// Returns the protocol of a step, and the keys that it takes over.
+    /// Returns the protocol of a step and the keys that it takes over from the section.
     fn module(&mut self, index: usize, step: &StepSpec) -> Option<(&'static StepModule, Table)> {
         let Some(url) = step.flow.target.as_deref() else {
             return Some((self.module, self.defaults.clone()));
@@ -256,7 +257,7 @@ impl StepResolver<'_> {
                 .add(format!("{STEPS_KEY}.{index}.target"), problem);
         }
         let module = found?;
-        // The keys of the section are those of the plan's own target, and mean nothing to another server.
+        // The section's keys describe the plan's own target, so they are not defaults for another server.
         Some((module, Table::new()))
     }
 
@@ -336,8 +337,7 @@ impl StepResolver<'_> {
         })
     }
 
-    /// Checks the keys of a step with a target of its own that must be the same in all of them, as they share a
-    /// connection.
+    /// Checks a step with a `target`. All these steps share a connection, so some keys must be the same in all of them.
     fn check_second(&mut self, own: &mut Problems, module: &StepModule, call: &Table) {
         let section = module.schemes.section;
         (module.check_journey)(call, own);
@@ -402,7 +402,7 @@ impl StepResolver<'_> {
         is_good.then_some(takes)
     }
 
-    /// Returns the position of a name that an answer binds.
+    /// Returns the position of `name` in `taken`, adding it if necessary.
     fn bind(&mut self, name: &str) -> usize {
         self.position(name).unwrap_or_else(|_| {
             self.taken.push(name.to_owned());
@@ -456,6 +456,6 @@ impl StepResolver<'_> {
 struct StepRequest {
     module: &'static StepModule,
     call: CallPlan,
-    /// The positions of the names that it needs.
+    /// The positions of the names whose values the call uses.
     needs: Vec<usize>,
 }

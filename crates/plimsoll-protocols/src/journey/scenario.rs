@@ -1,4 +1,5 @@
-//! Journeys as users of the engine: each call is a step's request, and its answer is checked for what later steps need.
+//! Runs journeys as a [`Scenario`] of the engine: each call sends a step's request, and the values that later steps use
+//! are taken from its response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::plan::JourneyPlan;
 use super::step_protocol::{CapturedResponse, StepCall, StepDriver, TakenValues};
 use super::take::AnswerParts;
 
-/// An answer lacks what a later step needs.
+/// The outcome of a call whose response lacks a value that a later step uses, or whose request lacks one.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
 
 /// The requests of all steps.
@@ -70,7 +71,7 @@ pub struct JourneyScenario {
 }
 
 impl JourneyScenario {
-    /// Makes the journeys of `plan`; `calls` are the requests of its steps, in order.
+    /// Creates the journeys of `plan`. `calls`: the requests of its steps, in order.
     pub fn new(
         plan: Arc<JourneyPlan>,
         calls: Vec<Box<dyn StepCall>>,
@@ -83,7 +84,7 @@ impl JourneyScenario {
         }
     }
 
-    /// Takes the values of the current step's answer.
+    /// Takes the values from the current step's response.
     fn take(
         &self,
         values: &mut Arc<TakenValues>,
@@ -116,7 +117,7 @@ impl JourneyScenario {
     }
 }
 
-/// What a user keeps from step to step.
+/// The state of one user between steps.
 #[derive(Debug, Default)]
 pub struct JourneyMemory {
     position: Option<JourneyPosition>,

@@ -1,5 +1,5 @@
-//! The interface between journeys and the protocols whose calls are their steps: each step is a request of its own, and
-//! values are taken from the answers.
+//! The interface between journeys and the protocols of their steps: each step sends its own request, and values are
+//! taken from the response.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use plimsoll_model::template::TraceIds;
 
 use super::cookies::{CookieJar, LinkSecurity};
 
-/// What is kept of the answers to a step, for values to be taken from.
+/// The part of a step's response that is kept so that values can be taken from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerCapture {
     /// The head.
@@ -21,41 +21,42 @@ pub enum AnswerCapture {
     Whole,
 }
 
-/// The values that a user has taken from answers, by the positions of their names; `None`: not bound.
+/// The values that a user has taken from responses, in the order of [`StepContext::taken`]. `None`: the name is not
+/// bound.
 pub type TakenValues = Vec<Option<Box<[u8]>>>;
 
-/// An answer, as far as journeys take values from it.
+/// The parts of a response from which journeys take values.
 #[derive(Debug)]
 pub struct CapturedResponse<'a> {
     /// The header fields or metadata in order.
     pub fields: Vec<(&'a [u8], &'a [u8])>,
-    /// The decoded body, as JSON where the protocol's own encoding is another one; or why it is not known.
+    /// The decoded body (converted to JSON if the protocol uses another encoding), or the reason why it is unknown.
     pub body: Result<Cow<'a, [u8]>, String>,
 }
 
-/// The circumstances in which a step's request is prepared.
+/// Settings of the target and the load with which a step's request is prepared.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext<'a> {
     /// `host:port` of the step's target.
     pub authority: &'a str,
-    /// How the target is reached.
+    /// Whether the target is reached over TLS.
     pub security: LinkSecurity,
     /// The deadline of each call.
     pub deadline: Option<Duration>,
     /// Whether each call asks for its connection to be closed.
     pub closes: bool,
-    /// What is kept of the step's answers.
+    /// The part of the step's responses that is kept.
     pub capture: AnswerCapture,
-    /// The names of the values that answers give.
+    /// The names to which values of responses are bound.
     pub taken: &'a [String],
 }
 
-/// A protocol with one step's request, whose drivers can be given the request of another step.
+/// A protocol that sends one step's request, and whose drivers can be switched to another step's request.
 pub trait StepProtocol: Protocol {
     /// Makes `driver` send this protocol's request with its next call.
     ///
     /// # Errors
-    /// Why a request with these values can't be sent.
+    /// Returns an error if a request with these values can't be sent.
     fn select(
         &self,
         driver: &mut Self::Driver,
@@ -63,7 +64,7 @@ pub trait StepProtocol: Protocol {
         cookies: &CookieJar,
     ) -> Result<(), String>;
 
-    /// Keeps the cookies that the last answer that `driver` received sets.
+    /// Stores in `cookies` the cookies set by the last response that `driver` received.
     fn keep(
         &self,
         _driver: &Self::Driver,
@@ -73,7 +74,7 @@ pub trait StepProtocol: Protocol {
     ) {
     }
 
-    /// Calls `f` with the last answer that `driver` received.
+    /// Calls `f` with the last response that `driver` received.
     fn with_answer(&self, driver: &Self::Driver, f: &mut dyn FnMut(CapturedResponse<'_>));
 }
 
@@ -82,27 +83,27 @@ pub trait StepDriver: Driver + Any + Send {}
 
 impl<D: Driver + Any + Send> StepDriver for D {}
 
-/// A step's request, whatever its protocol.
+/// A step's request, with the type of its protocol erased.
 pub trait StepCall: Send + Sync {
-    /// [`Protocol::alpn`].
+    /// Calls [`Protocol::alpn`].
     fn alpn(&self) -> Option<&'static [u8]>;
 
-    /// [`Protocol::set_clock_origin`].
+    /// Calls [`Protocol::set_clock_origin`].
     fn set_clock_origin(&self, unix_ns: u64);
 
-    /// [`Protocol::trace_ids`].
+    /// Calls [`Protocol::trace_ids`].
     fn trace_ids(&self) -> Option<TraceIds>;
 
-    /// [`Protocol::tracer`].
+    /// Calls [`Protocol::tracer`].
     fn tracer(&self) -> Option<Box<dyn Tracer>>;
 
-    /// [`Protocol::driver`].
+    /// Calls [`Protocol::driver`].
     fn driver(&self) -> Box<dyn StepDriver>;
 
-    /// [`StepProtocol::select`]. `driver` was made by a step of the same protocol.
+    /// Calls [`StepProtocol::select`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
     ///
     /// # Errors
-    /// Why a request with these values can't be sent.
+    /// Returns an error if a request with these values can't be sent.
     fn select(
         &self,
         driver: &mut dyn StepDriver,
@@ -110,7 +111,7 @@ pub trait StepCall: Send + Sync {
         cookies: &CookieJar,
     ) -> Result<(), String>;
 
-    /// [`StepProtocol::keep`].
+    /// Calls [`StepProtocol::keep`].
     fn keep(
         &self,
         driver: &dyn StepDriver,
@@ -119,7 +120,7 @@ pub trait StepCall: Send + Sync {
         cookies: &mut CookieJar,
     );
 
-    /// [`StepProtocol::with_answer`].
+    /// Calls [`StepProtocol::with_answer`].
     fn with_answer(&self, driver: &dyn StepDriver, f: &mut dyn FnMut(CapturedResponse<'_>));
 }
 

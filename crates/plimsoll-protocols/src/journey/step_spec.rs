@@ -22,7 +22,7 @@ pub struct StepSpec {
     pub call: Table,
 }
 
-/// Returns the secrets in the queries of all steps, by the variables that a saved plan has for them.
+/// Returns the secrets in the query strings of all steps, with the variables that replace them in a saved plan.
 pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
     for step in steps {
@@ -125,9 +125,9 @@ pub struct TakeTable {
 pub enum PauseSpec {
     /// Always the same.
     Fixed(Duration),
-    /// Uniform between two lengths.
+    /// Uniformly distributed between two durations.
     Uniform(Duration, Duration),
-    /// Exponential with this mean.
+    /// Exponentially distributed with this mean.
     Exponential(Duration),
 }
 
@@ -176,14 +176,14 @@ impl<'de> Deserialize<'de> for PauseSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, or \"while NAME\"")]
 pub enum RepeatSpec {
-    /// So many times.
+    /// The step runs this many times.
     Times(u32),
-    /// `while NAME`: again as long as the name is bound after an answer.
+    /// `while NAME`: the step is repeated as long as its response binds the name.
     While(String),
 }
 
-/// Returns whether the text holds nothing secret, whatever its field's name: fields only, and the name of an
-/// authentication scheme (RFC 9110, 11.1).
+/// Returns whether the text can't contain a secret, even in a field such as `authorization`: it consists of template
+/// fields only, apart from the name of an authentication scheme (RFC 9110, 11.1).
 pub(crate) fn is_bound(text: &str) -> bool {
     let (mut rest, mut literal) = (text, String::new());
     while let Some((before, after)) = rest.split_once("{{") {
@@ -198,7 +198,7 @@ pub(crate) fn is_bound(text: &str) -> bool {
     has_field && matches!(literal.trim(), "" | "Bearer" | "Basic" | "Token")
 }
 
-/// Returns the name of a step's header field among those of all steps.
+/// Returns the name of a step's header field, made unique among all steps.
 pub(super) fn field_name(step: usize, name: &str) -> String {
     format!("step{step}-{}", name.to_ascii_lowercase())
 }

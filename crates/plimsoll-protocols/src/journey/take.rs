@@ -1,8 +1,8 @@
-//! Reads values from answers: by JSON Pointer (RFC 6901), JSONPath (RFC 9535), header field, cookie or regular
+//! Takes values from responses by JSON Pointer (RFC 6901), JSONPath (RFC 9535), header field, cookie or regular
 //! expression.
 //!
-//! A JSON value is taken as it is written: `1.10` stays `1.10`, and a number of 30 digits keeps them. A string is taken
-//! without its quotes.
+//! JSON values keep their spelling: `1.10` stays `1.10`, and a number of 30 digits keeps all of them. Strings are taken
+//! without quotes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,20 +17,20 @@ use serde_json_path::JsonPath;
 use super::step_spec::{TakeSpec, TakeTable};
 use crate::http2::printable;
 
-/// The longest value that a header field can contain, the limit of common servers for a whole field. Bytes.
+/// The longest value that a header field can contain, in bytes: common servers limit a whole field to this.
 const MAX_IN_HEADER: usize = 8 << 10;
-/// The longest excerpt of an answer in a message. Bytes.
+/// The longest excerpt of a response in a message, in bytes.
 const MAX_SHOWN: usize = 120;
 
-/// A value to take from a step's answer.
+/// A rule for taking a value from a step's response.
 #[derive(Clone, Debug)]
 pub(crate) struct Take {
-    /// The position of the name that it is bound to.
+    /// The position of the name to which the value is bound.
     pub(crate) name: usize,
     pub(crate) source: TakeSource,
-    /// An answer may lack it.
+    /// Whether a response may lack the value.
     pub(crate) is_optional: bool,
-    /// Some later header field contains it, which can't carry every value.
+    /// Whether some step's header field contains the value, which limits its length and bytes.
     pub(crate) is_in_header: bool,
 }
 
@@ -41,13 +41,13 @@ impl PartialEq for Take {
     }
 }
 
-/// The place of a value in an answer.
+/// The place of a value in a response.
 #[derive(Clone, Debug)]
 pub(crate) enum TakeSource {
-    /// Reference tokens of a JSON Pointer, unescaped.
+    /// The unescaped reference tokens of a JSON Pointer.
     Pointer(Vec<String>),
     Path(JsonPath),
-    /// A header field, and what to look for in its value.
+    /// The name of a header field, and a regular expression to search its value for.
     Header(String, Option<Regex>),
     Cookie(String),
     Regex(Regex),
@@ -72,7 +72,7 @@ impl fmt::Display for TakeSource {
 }
 
 impl TakeSource {
-    /// Parses what was typed, and returns whether an answer may lack the value.
+    /// Parses a value of the plan key `take`. Returns the source and whether a response may lack the value.
     pub(super) fn parse(typed: &TakeSpec) -> Result<(TakeSource, bool), String> {
         let table = match typed {
             TakeSpec::Json(path) => &TakeTable {
@@ -137,19 +137,20 @@ fn json_source(path: &str) -> Result<TakeSource, String> {
     Ok(TakeSource::Pointer(unescaped.collect()))
 }
 
-/// What is known of an answer when values are taken.
+/// The parts of a response from which values are taken.
 pub(super) struct AnswerParts<'a> {
     pub(super) fields: &'a [(&'a [u8], &'a [u8])],
-    /// The body, or why it is not known.
+    /// The body, or the reason why it is unknown.
     pub(super) body: Result<&'a [u8], &'a str>,
     pub(super) cookie: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl Take {
-    /// Returns the value. `draw`: a random number below its argument, for a path that finds several.
+    /// Returns the value. `draw` returns a random number below its argument; it chooses among several values that match
+    /// a JSONPath.
     ///
     /// # Errors
-    /// Why there is no value that later steps can use.
+    /// Returns an error if the response has no value that later steps can use.
     pub(super) fn value(
         &self,
         answer: &AnswerParts<'_>,
@@ -240,7 +241,8 @@ fn not_json(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
     move |e| format!("the body is not JSON ({e}): {}", printable(shown))
 }
 
-/// Returns the value that a JSON Pointer leads to, as it is written; `None`: there is none, or it is null.
+/// Returns the value that a JSON Pointer refers to, with its spelling kept. `None`: there is no such value, or it is
+/// null.
 fn pointed<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>, String> {
     let mut value: &RawValue = serde_json::from_str(text).map_err(not_json(text))?;
     for token in tokens {

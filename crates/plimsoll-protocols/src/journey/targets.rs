@@ -1,4 +1,4 @@
-//! The targets that steps have besides the plan's own, and the files of their calls.
+//! The second target of a journey, and the files that its calls read.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,8 @@ use super::module;
 use super::plan::SecondTarget;
 use super::step_spec::StepSpec;
 
-/// Returns the files that the calls of the steps need, with their keys. `section`: that of the plan's own target.
+/// Returns the files that the calls of the steps read, with their keys. `section`: the section of the plan's own
+/// target.
 pub(crate) fn files(section: &str, steps: &[StepSpec]) -> Vec<(&'static str, PathBuf)> {
     let of_step = |step: &StepSpec| {
         let own = step.flow.target.as_deref().and_then(section_of);
@@ -20,13 +21,13 @@ pub(crate) fn files(section: &str, steps: &[StepSpec]) -> Vec<(&'static str, Pat
     steps.iter().filter_map(of_step).flatten().collect()
 }
 
-/// Returns whether some step's own target is reached over TLS.
+/// Returns whether the target of some step is reached over TLS.
 pub(crate) fn is_secured(steps: &[StepSpec], spec: &Spec) -> bool {
     let mut urls = steps.iter().filter_map(|step| step.flow.target.as_deref());
     urls.any(|url| target_of(url, spec).is_ok_and(|(_, is_secured)| is_secured))
 }
 
-/// Returns the target that steps have besides the plan's own, of which there may be one.
+/// Returns the target that steps have besides the plan's own. All steps with a `target` must have the same one.
 pub(super) fn second_target(
     problems: &mut Problems,
     spec: &Spec,

@@ -1,7 +1,7 @@
 //! The client side of a codec plugin's protocol, for the engine's driver of framed protocols
 //! ([`FramedDriver`]).
 //!
-//! Invariant: whatever the plugin returns ends at most one connection. In the steady state a call costs two
+//! Invariant: whatever the plugin returns, at most one connection ends because of it. In the steady state a call costs two
 //! calls of the plugin: one to write the request, one to read the response.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 #[derive(Clone, Debug)]
 pub struct PluginProtocol {
     prepared: Arc<PreparedPluginRequest>,
-    /// The bytes that the plugin needs to decode the partial frame it saw last.
+    /// The number of bytes that the plugin needs to decode the partial frame that it was passed last.
     needed_bytes: Option<usize>,
     /// Whether the server's first bytes were recognised as the plugin's protocol.
     is_recognised: bool,
@@ -35,10 +35,10 @@ pub struct PluginProtocol {
 pub type PluginDriver = FramedDriver<PluginProtocol>;
 
 impl PluginProtocol {
-    /// Checks the call, and that the plugin supports what calls need.
+    /// Checks the call, and that the plugin has the functions that calls need.
     ///
     /// # Errors
-    /// Returns what part of the call can't be sent.
+    /// Returns an error that names the part of the call that can't be sent.
     pub fn new(codec: &Codec, call: &PluginCall) -> Result<PluginProtocol, RequestError> {
         Ok(PluginProtocol {
             prepared: Arc::new(PreparedPluginRequest::new(codec, call)?),

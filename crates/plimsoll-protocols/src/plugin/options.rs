@@ -1,5 +1,5 @@
 //! The `[call.plugin]` section and the flags of `plimsoll plugin`: a call in a protocol that a codec
-//! plugin brings.
+//! plugin implements.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

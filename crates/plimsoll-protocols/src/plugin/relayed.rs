@@ -191,7 +191,7 @@ impl FrameCodec for PluginRelayCodec {
             RejectReason::Busy => MakeKind::Busy,
             RejectReason::Timeout => MakeKind::Timeout,
             RejectReason::UpstreamClosed => MakeKind::Closed,
-            // Plugins have no response for these reasons.
+            // The plugin interface has no response for these reasons.
             RejectReason::NoUpstream
             | RejectReason::LocalResource(_)
             | RejectReason::InjectedFault

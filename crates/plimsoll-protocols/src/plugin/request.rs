@@ -54,7 +54,7 @@ fn not_a_request(codec: &Codec, fault: &CodecFault) -> RequestError {
 /// Returns the request frame for `content`, checked by the plugin.
 ///
 /// # Errors
-/// Returns an error if it is not a request of the plugin's protocol.
+/// Returns an error if `content` is not a request of the plugin's protocol.
 pub fn frame_of(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
     without_debug_messages(|| checked_frame(codec, content))
 }
@@ -86,8 +86,8 @@ fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, 
     Ok(frame)
 }
 
-/// Checks that `frame` is exactly one request. Returns the plugin's note of it, and whether it expects a
-/// response.
+/// Checks that `frame` is exactly one request. Returns the note that the plugin attached to it, and whether it
+/// expects a response.
 fn check_single_request(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     let name = codec.name();
     let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);

@@ -1,7 +1,7 @@
 //! The interface between relays and protocols: a protocol's name in a relay's configuration and how its
-//! connections are relayed. If calls share connections, it also covers where frames end and what they are for,
-//! how to change a frame's id, what header fields mean, and how to reject a call with a response of the
-//! protocol.
+//! connections are relayed. For protocols whose calls share connections, the interface also covers the length and
+//! purpose of frames, changing a frame's id, the meaning of header fields, and rejecting a call with a response of
+//! the protocol.
 //!
 //! [`crate::registry::RELAYED_PROTOCOLS`] lists the protocols. The relay itself does not depend on any of
 //! them.
@@ -117,7 +117,7 @@ pub struct FrameInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameFlavor(pub(crate) u64);
 
-/// Why the relay answers a call itself.
+/// The reason why the relay rejects a call with a response of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectReason {
     /// The limit of requests in flight is reached.
@@ -173,7 +173,7 @@ impl FrameError {
     }
 }
 
-/// Reads and writes the frames of a protocol whose calls share connections.
+/// A reader and writer of the frames of a protocol whose calls share connections.
 pub trait FrameCodec {
     /// Opens the codec of a route.
     ///
@@ -202,7 +202,7 @@ pub trait FrameCodec {
     /// Returns the frame that `bytes` begin with; `None`: it is not complete yet.
     fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError>;
 
-    /// Appends `frame` with another id. `manner` is what reading the frame returned.
+    /// Appends `frame` with another id. `flavor` is the [`FrameInfo::flavor`] of the frame.
     fn renumber(
         &self,
         frame: &[u8],
@@ -231,7 +231,7 @@ pub trait FrameCodec {
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError>;
 
-    /// Returns the status of a response, in a word.
+    /// Returns the status of a response as one word.
     fn status(&self, frame: &[u8]) -> Option<String>;
 
     /// Returns the usual name of a status code.
@@ -240,8 +240,8 @@ pub trait FrameCodec {
     }
 }
 
-/// What a protocol whose calls are HTTP/2 streams reads from a list of header fields. Connections may also
-/// carry calls of other protocols, whose fields are ignored.
+/// The information that a protocol whose calls are HTTP/2 streams reads from a list of header fields. Connections
+/// may also carry calls of other protocols, whose fields are ignored.
 pub trait StreamFields: Default {
     /// Names of fields whose values differ from call to call.
     const VARYING_FIELDS: &'static [&'static [u8]];

@@ -1,4 +1,4 @@
-//! Detects plugin functions that do not return. Such a call blocks every connection of its worker and can't
+//! Detects plugin functions that do not return. Such a function blocks every connection of its worker and can't
 //! be interrupted, so the process has to end.
 //!
 //! A worker records when it enters and leaves plugin code, and a watchdog thread compares the records. The
@@ -100,7 +100,7 @@ impl Watchdog {
         report: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<()> {
         let body = move || {
-            // Each worker's record, with the steps seen last and the time in the current call.
+            // Each worker's record, with its `steps` at the last poll and the time spent in the current call.
             let mut seen: Vec<(Weak<CallWatch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(POLL_INTERVAL);

@@ -1,8 +1,8 @@
 //! The accept loop that every tokio-based reference server uses, with or without TLS, and its graceful shutdown.
 //!
 //! Handshakes have a time limit, every connection is counted, and shutdown is bounded: connections accepted before it
-//! are served until the drain time is over, and the rest are cut off. A panic ends only the connection it happened
-//! in, which is counted as broken.
+//! are served until the drain time is over, and are cut off then. A panic ends only the connection in which it
+//! happened, and that connection is counted as broken.
 
 use std::future::Future;
 use std::io;
@@ -29,9 +29,9 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read the reason before the socket is closed.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Handles one connection. Cloned for each of them.
+/// A handler of connections, which is cloned for each connection.
 pub trait ConnectionHandler: Clone + Send + 'static {
-    /// Serves until the client closes, or until `stopped` fires and nothing is in flight.
+    /// Serves the connection until the client closes it, or until `stopped` fires and no call is in flight.
     fn serve<S: ServerStream>(
         self,
         stream: S,
@@ -50,8 +50,8 @@ pub trait ConnectionHandler: Clone + Send + 'static {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Takes the guard that marks the connection as unproven; called if [`super::ListenOptions::max_unproven`] limits
-    /// such connections. The handler drops the guard once the peer has proven itself, and no earlier.
+    /// Sets the guard that marks the connection as unproven; called if [`super::ListenOptions::max_unproven`] limits
+    /// such connections. The handler must keep the guard until the peer has proven itself, and then drop it.
     #[must_use]
     fn with_unproven_guard(self, _mark: UnprovenGuard) -> Self {
         self
@@ -133,14 +133,14 @@ fn tally(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
     }
 }
 
-/// The state that every accepted connection gets a copy of.
+/// The state that is copied for every accepted connection.
 #[derive(Clone)]
 struct AcceptContext<S> {
     proxies: TrustedProxies,
-    /// `None` means plaintext.
+    /// The TLS acceptor; `None` means plaintext.
     acceptor: Option<TlsAcceptor>,
     handshakes: SharedHandshakeTally,
-    /// `None` means that unproven connections are not limited.
+    /// The limit of unproven connections; `None` means no limit.
     admission: Option<Arc<UnprovenConnections>>,
     server: S,
     stopped: watch::Receiver<()>,
@@ -154,7 +154,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         let (mark, evicted) = admission.enter();
         self.server = self.server.with_unproven_guard(mark);
         let evicted = async {
-            // An error means that the peer has proven itself.
+            // An error means that the guard was dropped because the peer has proven itself: then no eviction follows.
             if evicted.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -193,7 +193,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
 
     async fn secure(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         self.server = self.server.for_client(peer);
-        // Answers are small: Nagle's algorithm would hold them back until the peer acknowledges.
+        // Nagle's algorithm would delay small responses until the peer acknowledges earlier data.
         let _ = stream.set_nodelay(true);
         fault::point("connection");
         let Some(acceptor) = self.acceptor.take() else {

@@ -1,14 +1,14 @@
 //! Limits the number of connections whose peers have not proven themselves; the oldest is evicted for the newest.
 //!
-//! Anybody can open sockets and send nothing, or half a request. Each such connection has a time limit of its own;
-//! the limit here keeps thousands of them from using up all descriptors and keeping other clients out.
+//! Anybody can open sockets and send nothing, or half a request. Each of these connections has a time limit of its own.
+//! The limit of their number keeps them from using up all descriptors and shutting other clients out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Counts the unproven connections of one server.
+/// The unproven connections of one server, and their limit.
 #[derive(Debug)]
 pub(super) struct UnprovenConnections {
     max: usize,
@@ -22,7 +22,7 @@ struct EvictionQueue {
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// Marks a connection as unproven until it is dropped.
+/// A guard that marks a connection as unproven until the guard is dropped.
 #[derive(Debug)]
 pub struct UnprovenGuard {
     number: u64,
@@ -30,7 +30,7 @@ pub struct UnprovenGuard {
 }
 
 impl UnprovenConnections {
-    /// Creates the counter; a `max` of 0 counts as 1.
+    /// Creates the limit of `max` connections; 0 counts as 1.
     pub(super) fn new(max: usize) -> Arc<UnprovenConnections> {
         Arc::new(UnprovenConnections {
             max: max.max(1),
@@ -49,7 +49,7 @@ impl UnprovenConnections {
         if waiting.evictions.len() > self.max
             && let Some((_, oldest)) = waiting.evictions.pop_first()
         {
-            // The evicted connection may have ended at this moment.
+            // Fails if the evicted connection has just ended.
             let _ = oldest.send(());
         }
         drop(waiting);

@@ -1,5 +1,5 @@
 //! The server's side of a TLS connection whose client may send its first request before the handshake is complete
-//! (0-RTT, RFC 8446 §2.3), and may get its response before that, too.
+//! (0-RTT, RFC 8446 §2.3), and may also receive the response before then.
 //!
 //! Such a request may be a replay (RFC 8446 §8): a server must check [`ServerStream::came_early`] and answer early
 //! only those requests that are safe to repeat. The session store accepts every ticket once, so early data under a
@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 /// A byte stream that a server reads requests from and writes responses to.
 pub trait ServerStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Returns whether the bytes read last arrived before the handshake was complete, and may be a replay.
+    /// Returns whether the bytes read last were early data, which may be a replay.
     fn came_early(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ impl EarlyStream {
         })
     }
 
-    /// Waits until there is something to serve: the handshake is complete, or early data has arrived.
+    /// Waits until the handshake is complete or early data has arrived.
     ///
     /// # Errors
     /// When the handshake fails, or takes too long.
@@ -192,8 +192,8 @@ impl AsyncWrite for EarlyStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Tickets are sent after the client's Finished message: closing earlier would make the client's next
-        // handshake a full one.
+        // Tickets are sent after the client's Finished message. After an earlier close the client would have no
+        // ticket, and its next handshake would be a full one.
         while this.tls.is_handshaking()
             && !this.closing
             && this.handshake_timeout.as_mut().poll(cx).is_pending()
@@ -210,7 +210,7 @@ impl AsyncWrite for EarlyStream {
     }
 }
 
-/// The socket as the TLS library reads and writes it, without blocking.
+/// An adapter through which the TLS library reads and writes the socket without blocking.
 struct NonblockingSocket<'a>(&'a TcpStream);
 
 impl Read for NonblockingSocket<'_> {

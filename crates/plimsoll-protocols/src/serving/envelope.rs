@@ -1,9 +1,10 @@
-//! The envelope file of the server `known`: the delays that it committed to before the load, and those that it then
+//! The envelope file of the server `known`: the commitment to its delays before the load, and the delays that it then
 //! produced.
 //!
-//! The file consists of JSON lines. The first one holds the commitment, the SHA-256 of seed, nonce and law, which the
-//! server also prints before its first connection. A line for each request follows, and the last line opens the
-//! commitment. Readers recompute every delay, so [`Envelope::read`] accepts only delays that seed and law yield.
+//! The file consists of JSON lines. The first line holds the commitment: the SHA-256 of seed, nonce and law (the
+//! distribution of delays), which the server also prints before its first connection. A line for each request follows,
+//! and the last line opens the commitment by revealing all three. [`Envelope::read`] recomputes every delay and accepts
+//! only delays that seed and law yield.
 
 mod reading;
 mod writing;
@@ -18,7 +19,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 /// The version of the format.
 const ENVELOPE_VERSION: u32 = 1;
-/// The longest line that is read; the line that holds the law is the longest. Bytes.
+/// The maximum length of a line, sufficient for the line with the law. Bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// One line of the file.
@@ -44,15 +45,15 @@ struct EnvelopeCommitment {
 pub struct ServedRequest {
     /// The request's number in the order in which requests were read, from 0.
     pub number: u64,
-    /// When its last bytes reached this host, by the kernel's timestamp.
+    /// When the request's last bytes reached this host, by the kernel's timestamp.
     pub arrived_ns: u64,
-    /// The earliest time at which they can have arrived, where several requests were read at once and only the last
-    /// one has a timestamp.
+    /// The earliest time at which the last bytes can have arrived, if several requests were read at once and only the
+    /// last of them has a timestamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_after_ns: Option<u64>,
-    /// When the law makes its response leave.
+    /// When the response is due according to the law.
     pub due_ns: u64,
-    /// The times before and after the whole response was handed to the kernel; `None` if it never was.
+    /// The times immediately before and after the whole response was passed to the kernel; `None` if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_ns: Option<[u64; 2]>,
 }
@@ -63,13 +64,13 @@ pub struct ServedRequest {
 pub struct CommitmentOpening {
     /// The seed of all random numbers.
     pub seed: u64,
-    /// A random text that keeps the seed from being guessed from the commitment.
+    /// A random text without which the seed could be guessed from the commitment.
     pub nonce: String,
     /// The text of the law.
     pub law: String,
     /// The number of requests.
     pub requests: u64,
-    /// The SHA-256 of the requests' lines, as they are in the file.
+    /// The SHA-256 of the requests' lines in the file.
     pub requests_sha256: String,
 }
 

@@ -1,12 +1,12 @@
 //! A server on its own threads, each of which runs one event loop for all its connections. A connection has no task
-//! and no stack; all connections of a thread share one read buffer, and the loops share nothing but counters. It is
-//! for servers that must never be the bottleneck, and for those whose connections must take very little memory.
+//! and no stack; all connections of a thread share one read buffer, and the loops share nothing but counters. This
+//! suits servers that must never be the bottleneck, and servers whose connections must take very little memory.
 //!
-//! The calling task accepts connections and distributes them round-robin, so that even a few load all threads evenly.
-//! Events are edge-triggered, so a connection is read until its socket is empty. If its peer does not take responses,
-//! it is not read until the socket is writable again; it then buffers at most the responses to one read and a bounded
-//! part of large responses. A service may delay a response until a given time, exact to some microseconds. When a
-//! loop panics, its connections are closed, and it starts again with new ones.
+//! The calling task accepts connections and distributes them round-robin, so even a few connections load all threads
+//! evenly. Events are edge-triggered, so a connection is read until its socket is empty. If the peer does not read its
+//! responses, the connection is not read until the socket is writable again; meanwhile it buffers at most the responses
+//! to one read and a bounded part of large responses. A service may delay a response until a given time, exact to a
+//! few microseconds. When a loop panics, its connections are closed, and the loop continues with new ones.
 
 mod connection;
 mod service;
@@ -37,7 +37,7 @@ use super::{AsyncListener, BoundServer, ConnectionStats, ServeError, joined};
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent an alert.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often deadlines are checked, which need not be exact.
+/// The interval at which deadlines are checked; they need not be exact.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counters that all threads share.
@@ -53,8 +53,8 @@ struct LoopCounters {
 /// Serves until `shutdown` completes. Nothing is drained: connections are closed with a close_notify.
 ///
 /// # Errors
-/// When `workers` is 0, or when a thread or the socket fails. A thread that fails ends the server, because some of
-/// its clients would otherwise get no response.
+/// When `workers` is 0, or when a thread or the socket fails. The server ends when one of its threads fails: the
+/// clients of that thread would get no response.
 pub(crate) async fn serve<S: LoopService>(
     bound: BoundServer,
     workers: usize,
@@ -68,7 +68,7 @@ pub(crate) async fn serve<S: LoopService>(
         handshakes: bound.handshakes.clone(),
         ..LoopCounters::default()
     });
-    // TLS 1.2 uses the library's record layer: an idle connection keeps its whole session.
+    // With TLS 1.2 the library's record layer is used: an idle connection then keeps the library's whole session.
     let sessions = if bound.offers_tls_1_2 {
         ServerSessions::of_library
     } else {
@@ -89,7 +89,7 @@ pub(crate) async fn serve<S: LoopService>(
                 streams: Some(streams),
                 waker: worker.network.waker(),
             };
-            // The serving task waits for the mailboxes of all workers.
+            // Cannot fail: `serve` waits for the mailboxes of all workers.
             let _ = started.send(mailbox);
             drop(started);
             worker.run()
@@ -103,7 +103,7 @@ pub(crate) async fn serve<S: LoopService>(
     drop(started);
     let mailboxes: Vec<WorkerMailbox> = mailboxes.iter().collect();
     let listener = bound.into_listener()?;
-    // A worker that ends before it is told to has failed; the error is reported when it is joined.
+    // A worker that ends before shutdown has failed; the error is reported when its thread is joined.
     let shutdown = async {
         tokio::select! {
             biased;
@@ -130,8 +130,8 @@ pub(crate) async fn serve<S: LoopService>(
     })
 }
 
-/// Accepts connections and gives them to the workers in turn, until `shutdown` completes. Returns the number of
-/// connections.
+/// Accepts connections and distributes them round-robin over the workers, until `shutdown` completes. Returns the
+/// number of connections.
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -159,7 +159,7 @@ async fn accept_and_distribute(
     Ok(accepted)
 }
 
-/// Hands connections to a worker. Dropping it ends the worker.
+/// The sender of accepted connections to a worker. The worker ends when its mailbox is dropped.
 struct WorkerMailbox {
     /// `Some` until dropped.
     streams: Option<mpsc::Sender<TcpStream>>,
@@ -169,7 +169,7 @@ struct WorkerMailbox {
 impl WorkerMailbox {
     fn send(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
-            // A worker that has failed reports the error when it is joined.
+            // Fails if the worker has ended; its error is reported when the thread is joined.
             let _ = streams.send(stream);
         }
         self.waker.wake();
@@ -183,7 +183,7 @@ impl Drop for WorkerMailbox {
     }
 }
 
-/// Notifies the serving task that a worker has ended, for whatever reason, and takes no more connections.
+/// A guard that notifies the serving task when it is dropped, because the worker has ended for any reason.
 struct EndNotice(Arc<Notify>);
 
 impl Drop for EndNotice {
@@ -206,7 +206,7 @@ struct LoopWorker<S: LoopService> {
     deadlines: VecDeque<(Time, SocketToken)>,
     /// Delayed responses with their connections, the earliest on top.
     delayed: BinaryHeap<Reverse<(DelayedResponse, SocketToken)>>,
-    /// When the last two waits began. Events that the second wait reports happened after the first one began.
+    /// When the last two waits for events began. Events that the second wait reports happened after the first began.
     waits_began: [Time; 2],
     buffers: LoopBuffers,
 }
@@ -220,7 +220,7 @@ impl<S: LoopService> LoopWorker<S> {
     ) -> io::Result<LoopWorker<S>> {
         let clock = service.clock();
         Ok(LoopWorker {
-            // This network never connects, so it has no names to resolve.
+            // A server never connects, so it resolves no names.
             network: OsNetwork::new(clock, &[], service.sockets(), 0)?,
             clock,
             mail,
@@ -248,7 +248,7 @@ impl<S: LoopService> LoopWorker<S> {
         defect::restart_on_panic(&mut self, LoopWorker::serve, LoopWorker::reset_after_panic)
     }
 
-    /// After a panic neither connections nor buffers can be trusted: closes and replaces them.
+    /// Closes all connections and replaces the buffers: after a panic neither can be trusted.
     fn reset_after_panic(&mut self) {
         for index in 0..self.connections.len() as u32 {
             if self.close(index) {
@@ -265,7 +265,8 @@ impl<S: LoopService> LoopWorker<S> {
         let mut ready = Vec::new();
         // The time until which the worker polls instead of sleeping.
         let mut awake_until = None;
-        // After a panic, connections that arrived earlier may still wait in the mailbox without a wake-up.
+        // The mailbox is read before the first wait: after a panic, it may contain connections whose wake-up has been
+        // consumed.
         while self.take_new_connections() {
             let wake = self.next_wake(awake_until);
             self.waits_began = [self.waits_began[1], self.clock.now()];
@@ -349,7 +350,7 @@ impl<S: LoopService> LoopWorker<S> {
         }
     }
 
-    /// Adds the connections that were handed over. Returns false when no more can come.
+    /// Adds the connections in the mailbox. Returns false when the mailbox has been dropped.
     fn take_new_connections(&mut self) -> bool {
         loop {
             match self.mail.try_recv() {
@@ -366,7 +367,7 @@ impl<S: LoopService> LoopWorker<S> {
     }
 
     fn add_connection(&mut self, socket: TcpStream) -> io::Result<()> {
-        // Fails on Unix sockets, which have no such option and delay nothing.
+        // Fails on Unix sockets, which have no Nagle's algorithm.
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
             None => LoopTransport::Plain(None),
@@ -396,7 +397,7 @@ impl<S: LoopService> LoopWorker<S> {
             let out = &mut self.buffers.out;
             out.clear();
             self.service.open(&mut connection.state, out);
-            // A socket that fails now fails again when it is read.
+            // If this write fails, reading the socket fails, too, and reports the error.
             let _ = connection.write(&mut self.network, out);
         } else {
             let deadline = self.clock.now() + HANDSHAKE_LIMIT;
@@ -452,7 +453,7 @@ impl<S: LoopService> LoopWorker<S> {
     }
 
     fn close_expired(&mut self) {
-        // Connections whose handshake completed long ago stay in the queue behind one that has not.
+        // Connections whose handshake is complete stay in the queue until they reach its front.
         while let Some((deadline, token)) = self.deadlines.front().copied() {
             let awaited =
                 find_connection(&mut self.connections, token).filter(|c| c.has_deadline());

@@ -1,8 +1,8 @@
 //! Serves a tonic service over HTTP/2 on a bound port until told to stop.
 //!
-//! Uses hyper's connections instead of tonic's server, so that connections are accepted, counted and closed like
-//! those of every other reference server, and no router delays a call: a reference server is a single service, which
-//! matches paths itself.
+//! Uses hyper's connections instead of tonic's server: connections are then accepted, counted and closed as in every
+//! other reference server, and no router delays a call. A reference server is a single service, which matches paths
+//! itself.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,11 +21,12 @@ use super::accepting::{self, ConnectionHandler};
 use super::early::ServerStream;
 use super::{BoundServer, ConnectionStats, ServeError};
 
-/// The flow-control window of a connection: bytes that clients may send on all streams before they are read.
+/// The flow-control window of a connection: how many bytes a client may send on all streams before the server has read
+/// them.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Serves `service` (a tonic server type) on every connection until `shutdown`
-/// completes, then lets calls in flight finish for at most [`super::ListenOptions::drain`].
+/// Serves `service` (a tonic server type) on every connection until `shutdown` completes; calls in flight then have at
+/// most [`super::ListenOptions::drain`] to finish.
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -43,12 +44,12 @@ where
 {
     let mut http = Builder::new(InlineExecutor);
     http.max_concurrent_streams(bound.max_concurrent_streams)
-        // The overhead of small frames that wait to be read may reach half of this window. With the default window,
-        // clients that send one message a frame are cut off as a flood.
+        // The library closes a connection when the overhead of small unread frames exceeds half of this window. The
+        // default window is too small for clients that send each message in a frame of its own.
         .initial_connection_window_size(CONNECTION_WINDOW)
-        // gRPC has no date header, and a value that changes every second costs both ends.
+        // gRPC needs no date header, and a value that changes every second costs client and server time.
         .auto_date_header(false)
-        // A flood of cancelled calls is load here, not an attack.
+        // Many cancelled calls are legitimate load for this server, not an attack.
         .max_pending_accept_reset_streams(Some(1 << 16))
         .max_local_error_reset_streams(None);
     let server = Http2Handler {
@@ -92,7 +93,7 @@ where
     }
 }
 
-/// Adapts a tower service to hyper's service trait. The services here are always ready.
+/// An adapter of a tower service, which must always be ready, to hyper's service trait.
 #[derive(Clone)]
 struct TowerAdapter<S>(S);
 
@@ -109,8 +110,8 @@ where
     }
 }
 
-/// Polls a call once where its request was read, and spawns a task only if it is pending: most calls of a fast target
-/// complete at once, and a task costs about as much as the response.
+/// An executor that polls a call once on the task that read its request, and spawns a task only if the call is pending:
+/// most calls of a fast target complete at once, and a task costs about as much as the response.
 #[derive(Clone, Copy)]
 struct InlineExecutor;
 
@@ -121,7 +122,7 @@ where
     fn execute(&self, call: F) {
         let mut call = Box::pin(call);
         let mut nobody = Context::from_waker(Waker::noop());
-        // The spawned task polls it again first, with a waker of its own.
+        // The no-op waker loses no wake-up: the spawned task first polls the call again, with its own waker.
         if call.as_mut().poll(&mut nobody).is_pending() {
             tokio::spawn(call);
         }

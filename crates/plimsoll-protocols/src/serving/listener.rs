@@ -21,16 +21,16 @@ use super::startup_facts::StartupFacts;
 use super::unix::{self, SocketFile};
 use super::{CertificateRenewal, ServeError, ServerTlsOptions, TicketSeed, TrustedProxies};
 
-/// How long a closing listener goes on accepting: connections already in the backlog are available at once, and later
-/// ones are refused.
+/// How long a listener accepts connections while it is closing: those that are already in the backlog are available at
+/// once.
 const BACKLOG_DRAIN: Duration = Duration::from_millis(10);
-/// The pause after a failed accept, such as when the process is out of descriptors.
+/// The pause after a failed accept, for example because the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// The interval at which failed accepts are reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Counts failed accepts and logs them at most once per interval, because they fail many times a second when the
-/// process is out of descriptors.
+/// The count of failed accepts, which is logged at most once per interval: when the process is out of descriptors,
+/// accepts fail many times a second.
 #[derive(Debug, Default)]
 pub struct AcceptFailures {
     /// Failed attempts since the last report.
@@ -62,8 +62,8 @@ impl AcceptFailures {
     }
 }
 
-/// Returns whether retrying is pointless. Running out of descriptors or memory can pass, and a connection that died
-/// in the backlog says nothing about the next one.
+/// Returns whether retrying accept is pointless. A lack of descriptors or memory may be temporary, and an error of a
+/// connection that was closed in the backlog does not concern the next one.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -81,19 +81,19 @@ pub struct ListenOptions {
     pub reuse_port: bool,
     /// The length of the accept queue. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u16,
-    /// `None` means plaintext.
+    /// The TLS options; `None` means plaintext.
     pub tls: Option<ServerTlsOptions>,
     /// The seed from which processes that share the port derive their ticket keys, so that each accepts the tickets
     /// of the others. `None`: a server accepts its own tickets only.
     pub tickets: Option<TicketSeed>,
-    /// The most HTTP/2 streams that a connection may have open (RFC 9113 §6.5.2); `None` means no limit.
+    /// The maximum number of open HTTP/2 streams of a connection (RFC 9113 §6.5.2); `None` means no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// Trusted proxies, whose connections begin with a PROXY header.
+    /// The trusted proxies. Their connections begin with a PROXY header.
     pub proxies: TrustedProxies,
     /// How long calls in flight may take after the server was told to stop.
     pub drain: Duration,
-    /// The most connections at once whose peers have not proven themselves; the oldest is closed for the next one.
-    /// `None` means no limit.
+    /// The maximum number of open connections whose peers have not proven themselves; at the limit a new connection
+    /// evicts the oldest. `None` means no limit.
     pub max_unproven: Option<usize>,
 }
 
@@ -168,8 +168,8 @@ impl ListenOptions {
         }
     }
 
-    /// Reserves the address without listening on it, for processes that will share its port: nobody else can take it
-    /// before they listen, and connections go to them alone.
+    /// Reserves the address without listening on it, for processes that will share its port: no other process can bind
+    /// it before they listen, and all connections go to those processes.
     ///
     /// # Errors
     /// When the address can't be reserved.
@@ -238,7 +238,7 @@ fn explain_listen_error(error: &io::Error) -> String {
     }
 }
 
-/// An address reserved for processes that share its port, until this is dropped.
+/// An address reserved for processes that share its port. Dropping it ends the reservation.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,
@@ -261,13 +261,13 @@ pub struct BoundServer {
     pub(crate) listener: TcpListener,
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    /// Whether TLS 1.2 is offered, too. Its records are handled by the library, not by our own code.
+    /// Whether TLS 1.2 is offered, too. The library encrypts its records instead of our own record layer.
     pub(crate) offers_tls_1_2: bool,
-    /// Verifies client certificates; `None` if none are requested.
+    /// The verifier of client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
-    /// Reloads the server's certificate; `None` means plaintext.
+    /// The reloader of the server's certificate; `None` means plaintext.
     pub renewal: Option<CertificateRenewal>,
-    /// Counts of what handshakes negotiated, updated while the server runs.
+    /// Counts of the parameters that handshakes negotiated, updated while the server runs.
     pub handshakes: SharedHandshakeTally,
     /// Further facts that the server prints when it starts.
     pub startup_facts: StartupFacts,
@@ -285,8 +285,8 @@ impl BoundServer {
         &self.address
     }
 
-    /// Returns the TLS configuration with these application protocols (RFC 7301) in order of preference; clients that
-    /// offer none are served, too. `None` means plaintext.
+    /// Returns the TLS configuration with these application protocols (RFC 7301) in order of preference; a client that
+    /// offers no protocol is served, too. `None` means plaintext.
     pub fn tls_for(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -325,7 +325,7 @@ impl BoundServer {
 /// A listening socket of any address family, registered with the runtime.
 #[derive(Debug)]
 pub struct AsyncListener {
-    /// The socket's file. The field comes first, so that the file is removed before the socket is closed.
+    /// The socket's file. Declared first, so the file is removed before the socket is closed.
     _file: Option<SocketFile>,
     socket: AsyncFd<TcpListener>,
     clock: Clock,

@@ -1,9 +1,9 @@
-//! What all reference servers share: listening sockets, the server side of TLS, accept loops, HTTP/2, and timers
-//! finer than the runtime's.
+//! Building blocks of all reference servers: listening sockets, the server side of TLS, accept loops, HTTP/2, and
+//! timers more precise than the runtime's.
 //!
 //! A server is bound first and run afterwards, so that the caller knows its address (port 0 picks a free one), and
-//! every mistake in files and addresses is reported before the first connection. The targets and the service
-//! simulator call this.
+//! every mistake in files and addresses is reported before the first connection. The reference servers and the service
+//! simulator use this module.
 
 pub mod accepting;
 mod admission;
@@ -52,7 +52,7 @@ pub enum ServeError {
     Address {
         /// The address as given.
         address: Address,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and how to correct it.
         problem: String,
         /// The system's error.
         source: io::Error,
@@ -68,7 +68,7 @@ pub enum ServeError {
     Option {
         /// The name of its flag, without the dashes.
         option: &'static str,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and how to correct it.
         problem: String,
     },
     /// A system call that the server needs failed.
@@ -82,9 +82,9 @@ pub enum ServeError {
     /// A codec plugin can't be used.
     #[error("{problem}")]
     Codec {
-        /// What is wrong, and what would be right.
+        /// What is wrong.
         problem: String,
-        /// What to do about it.
+        /// How to solve the problem.
         help: &'static str,
     },
     /// The flags are not valid.
@@ -108,7 +108,7 @@ impl ServeError {
 /// Waits until a server's own threads have ended.
 ///
 /// # Errors
-/// The first error of the threads.
+/// Returns the error of the first thread that failed.
 pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(), ServeError> {
     let ended = tokio::task::spawn_blocking(move || {
         threads.into_iter().try_for_each(|thread| {
@@ -125,7 +125,7 @@ pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(
 pub struct ConnectionStats {
     /// Connections that were accepted.
     pub accepted: u64,
-    /// The most that were open at once.
+    /// The maximum number of connections that were open at once.
     pub peak_open: u64,
     /// Connections dropped before or during the TLS handshake: refused certificates, plaintext on a TLS port,
     /// handshakes that took longer than ten seconds.
@@ -136,8 +136,8 @@ pub struct ConnectionStats {
     pub cut_off: u64,
 }
 
-/// Makes a tokio runtime with this many worker threads; `None` means one per core. With one worker there is no second
-/// thread at all.
+/// Makes a tokio runtime with this many worker threads; `None` means one per core. A single worker is the calling
+/// thread.
 ///
 /// # Errors
 /// When `workers` is 0, or the threads can't be started.

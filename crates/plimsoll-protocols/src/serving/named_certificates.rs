@@ -1,7 +1,6 @@
 //! Selects the certificate by the name that a client asks for (server name indication, RFC 6066 §3).
 //!
-//! Each file is parsed once, and again when it changes. Files of names that are added after the start are not
-//! noticed.
+//! Each file is parsed once, and again when it changes. Files that are added after the start are ignored.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,7 +26,7 @@ impl CertificatesByName {
     /// Reads every `NAME.crt` with its `NAME.key`.
     ///
     /// # Errors
-    /// When one of them can't be used: a server that could not present every certificate it was given must not start.
+    /// When a certificate or key can't be used: a server must not start without one of its certificates.
     pub(super) fn read(
         folder: &Path,
         others: Arc<dyn ResolvesServerCert>,

@@ -1,8 +1,8 @@
 //! Serves small pages over HTTP/1.1 to browsers and scrapers: telemetry, `view`, and the sidecar's admin address
 //! use it.
 //!
-//! Invariant: no peer can occupy resources for long. A connection carries one request; the head is limited in size
-//! and time, a body is not read, the number of connections is limited, and shutdown waits no longer than
+//! Invariant: no peer can occupy resources for long. A connection carries one request, whose head is limited in size
+//! and time and whose body is not read. The number of connections is limited, and shutdown waits no longer than
 //! [`SHUTDOWN_GRACE`].
 
 use std::convert::Infallible;
@@ -28,9 +28,9 @@ use super::{BoundServer, ConnectionStats, ListenOptions, ServeError, ServerStrea
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// The time limit from accept to the end of the response.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
-/// The longest head of a request. Bytes.
+/// The maximum length of a request's head. Bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// The most connections at once; the oldest is closed for the next one.
+/// The maximum number of open connections; at the limit a new connection evicts the oldest.
 const MAX_CONNECTIONS: usize = 128;
 /// How long requests in flight may take after the server was told to stop.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Timers that are exact to tens of microseconds.
 //!
-//! The runtime's own timer has a resolution of one millisecond, far too coarse for a server whose delay is the known
-//! quantity of a measurement. Here one kernel timer (`timerfd`, without the slack of sleeping threads) wakes the
+//! The runtime's own timer has a resolution of one millisecond, far too coarse for a server whose delay is the
+//! reference value of a measurement. Here one kernel timer (`timerfd`, without the slack of sleeping threads) wakes the
 //! runtime a configured lead time before the earliest deadline. The clock is polled for the remaining time, yielding
 //! to other tasks in between. A deadline never fires early.
 
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The timer for one server's deadlines. Dropping it ends the task that watches them.
+/// The timer for one server's deadlines. Dropping the timer ends the task that watches the deadlines.
 pub(crate) struct PreciseTimer {
     shared: Arc<TimerShared>,
     watcher: AbortHandle,
@@ -32,14 +32,14 @@ struct TimerShared {
     timer: AsyncFd<OwnedFd>,
     /// Wakes the watcher when the kernel timer could not be set, so that it falls back to the runtime's timer.
     set_failed: Notify,
-    /// How long before a deadline polling takes over; zero relies on the kernel's wake-up alone.
+    /// How long before a deadline the watcher starts to poll the clock; zero relies on the kernel's wake-up alone.
     lead: Duration,
     queue: Mutex<DeadlineQueue>,
 }
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// Wakers by deadline; the number keeps those of one deadline in the order of their registration.
+    /// Wake-up senders by deadline; the number orders those of the same deadline by their registration.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     /// The number of the last registration.
     last_number: u64,
@@ -72,7 +72,7 @@ impl PreciseTimer {
         Ok(PreciseTimer { shared, watcher })
     }
 
-    /// Sleeps until `at`; returns immediately if that has passed.
+    /// Sleeps until `at`; returns immediately if `at` has passed.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         if at <= Instant::now() {
             return;
@@ -88,7 +88,7 @@ impl PreciseTimer {
                 self.shared.arm(&mut queue, due);
             }
         }
-        // The sender is dropped unused only when the server is being torn down.
+        // Fails only during shutdown, when the sender is dropped.
         let _ = woken.await;
     }
 }
@@ -108,7 +108,7 @@ impl TimerShared {
     }
 
     fn arm(&self, queue: &mut DeadlineQueue, at: Instant) {
-        // An all-zero value would disarm the timer.
+        // At least 1 ns, because zero would disarm the timer.
         let left = at
             .saturating_duration_since(Instant::now())
             .max(Duration::from_nanos(1));
@@ -160,7 +160,7 @@ async fn watch(shared: Arc<TimerShared>) {
             }
         };
         for wake in due.drain(..) {
-            // A cancelled call no longer waits for its wake-up.
+            // Fails if the waiting call was cancelled.
             let _ = wake.send(());
         }
         if next.is_some() {

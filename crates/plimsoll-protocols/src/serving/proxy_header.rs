@@ -25,7 +25,7 @@ pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
 pub struct TrustedProxies(Arc<[IpAddr]>);
 
 impl TrustedProxies {
-    /// Makes the list. With no addresses no proxy is trusted, and no connection begins with a header.
+    /// Makes the list. An empty list trusts no proxy, and then no connection begins with a header.
     pub fn new(addresses: &[IpAddr]) -> TrustedProxies {
         TrustedProxies(addresses.iter().map(IpAddr::to_canonical).collect())
     }
@@ -44,7 +44,7 @@ impl TrustedProxies {
         }
     }
 
-    /// Returns the reader that has to run before anything else is read from `peer`; `None` if no proxy is trusted.
+    /// Returns the reader that must run before any other bytes are read from `peer`; `None` if no proxy is trusted.
     pub fn opening(&self, peer: PeerAddress) -> Option<ProxyHeaderReader> {
         (!self.0.is_empty()).then(|| ProxyHeaderReader {
             peer,
@@ -102,7 +102,7 @@ pub enum ProxyHeaderError {
 }
 
 impl ProxyHeaderError {
-    /// Returns the error's class for logs and metrics; `None` if the connection ended by itself.
+    /// Returns the error's class for logs and metrics; `None` if the socket failed or was closed.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             ProxyHeaderError::Untrusted => Some("proxy_not_trusted"),
@@ -114,7 +114,7 @@ impl ProxyHeaderError {
     }
 }
 
-/// Reads the PROXY header of one connection.
+/// The reader of one connection's PROXY header.
 #[derive(Debug)]
 pub struct ProxyHeaderReader {
     peer: PeerAddress,
@@ -124,13 +124,13 @@ pub struct ProxyHeaderReader {
 }
 
 impl ProxyHeaderReader {
-    /// Returns whether the complete header must arrive before anything else is done. Untrusted peers send none, which
-    /// their first bytes show.
+    /// Returns whether the connection must wait for the complete header. For untrusted peers the first bytes are
+    /// enough, because they must not be the start of a header.
     pub fn is_awaited(&self) -> bool {
         self.is_trusted
     }
 
-    /// Reads what has arrived of the header from a non-blocking socket, and returns the client once it is known.
+    /// Reads the available bytes of the header from a non-blocking socket, and returns the client once it is known.
     ///
     /// # Errors
     /// `WouldBlock` if more bytes are needed; after any other error the connection must not be served.
@@ -144,7 +144,7 @@ impl ProxyHeaderReader {
             }
             let came = &room[..came];
             if !self.is_trusted {
-                // A partial signature is not waited for: the header would not be believed anyway.
+                // Does not wait for the rest of a partial signature: this peer's header would be rejected anyway.
                 return if proxy::has_signature(came) {
                     Err(ProxyHeaderError::Untrusted)
                 } else {

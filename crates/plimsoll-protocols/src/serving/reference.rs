@@ -9,12 +9,12 @@ use clap::{ArgMatches, Args, Command};
 
 use super::{BoundServer, ConnectionStats, ServeError};
 
-/// A server to try a protocol on. The type holds the server's own flags; those of the address are elsewhere.
+/// A server for testing a protocol. The type holds the flags of this server only, without those that all servers share.
 pub trait ReferenceServer: Args {
     /// The name of the server's command, which its first line of output also contains.
     const COMMAND_NAME: &str;
 
-    /// Why several processes can't serve it together; `None`: they can.
+    /// The reason why the server can't run in several processes; `None`: it can.
     const SINGLE_PROCESS: Option<&str> = None;
 
     /// Reads and checks the server's files; the returned future serves until [`ServeContext::stopped`]
@@ -28,11 +28,11 @@ pub trait ReferenceServer: Args {
 /// The future of a running server, which completes with its counts.
 pub type ServerFuture = Pin<Box<dyn Future<Output = Result<ServerCounts, ServeError>> + Send>>;
 
-/// Everything that a [`ReferenceServer`] gets from its caller.
+/// The context in which a [`ReferenceServer`] runs.
 pub struct ServeContext {
     /// The open port.
     pub bound: BoundServer,
-    /// The number of threads, if one was given.
+    /// The number of threads, if the user set it.
     pub workers: Option<usize>,
     /// Completes when the server is to stop.
     pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -73,7 +73,7 @@ pub struct ServerIdentity {
     pub no_tickets: bool,
 }
 
-/// Returns the flags with their default values.
+/// Parses an empty command line: returns flags with their default values.
 pub fn default_flags<F: Args>() -> F {
     let command = F::augment_args(Command::new("").no_binary_name(true));
     let typed = command.get_matches_from([""; 0]);
@@ -85,7 +85,7 @@ pub fn default_flags<F: Args>() -> F {
 pub struct Server {
     /// The command's name.
     pub name: &'static str,
-    /// Why several processes can't serve it together; `None`: they can.
+    /// The reason why the server can't run in several processes; `None`: it can.
     pub single_process: Option<&'static str>,
     flags: fn(Command) -> Command,
     start: fn(&ArgMatches, ServeContext) -> Result<ServerFuture, ServeError>,
@@ -109,7 +109,7 @@ impl Server {
     /// Starts the server with the parsed flags, as [`ReferenceServer::serving`] does.
     ///
     /// # Errors
-    /// The same as those of [`ReferenceServer::serving`].
+    /// Returns the errors of [`ReferenceServer::serving`].
     pub fn serving(
         &self,
         typed: &ArgMatches,

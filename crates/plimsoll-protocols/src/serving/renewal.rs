@@ -40,8 +40,7 @@ impl CertificateRenewal {
         Arc::clone(&self.identity) as _
     }
 
-    /// Reloads the files. Clients that connect from here on see the new certificate, and are verified with the new
-    /// CA.
+    /// Reloads the files. New connections use the new certificate, and their clients are verified with the new CA.
     ///
     /// # Errors
     /// When one of the files can't be used; its old content stays in use.
@@ -54,12 +53,12 @@ impl CertificateRenewal {
         Ok(clients?)
     }
 
-    /// Returns how often the files were reloaded.
+    /// Returns the number of reloads of the files.
     pub fn renewed(&self) -> u64 {
         self.identity.reload_count()
     }
 
-    /// Returns the last second, since 1970, in which the chain is valid.
+    /// Returns the last second in which the certificate chain is valid, counted from 1970.
     pub fn ends(&self) -> Option<u64> {
         self.identity.chain_expiry()
     }

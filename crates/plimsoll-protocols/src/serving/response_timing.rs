@@ -1,4 +1,4 @@
-//! Decides when a response leaves: after its delay, and never while the whole server is stalled.
+//! Decides when a response is sent: after its delay, and never while the whole server is stalled.
 
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::ServeError;
 use super::precise_timer::PreciseTimer;
 
-/// The longest delay or stall that is accepted; anything longer is a mistake.
+/// The longest accepted delay or stall; a longer one is taken for a typing mistake.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// The longest busy-wait before each response that is accepted.
+/// The longest accepted busy-wait before each response.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// The time from reading a request to sending its response.
@@ -38,8 +38,7 @@ pub enum ResponseDelay {
 }
 
 impl ResponseDelay {
-    /// Returns the longest delay, or the mean of a distribution without an upper bound; used to reject typing
-    /// mistakes.
+    /// Returns the longest delay, or the mean if the delay has no upper bound; used to reject typing mistakes.
     fn typical(self) -> Duration {
         match self {
             ResponseDelay::Constant(delay) => delay,
@@ -69,10 +68,10 @@ impl FromStr for ResponseDelay {
     }
 }
 
-/// One freeze of the whole server: responses that would leave during it leave at its end.
+/// One stall of the whole server: responses that are due during the stall are sent at its end.
 ///
-/// Clients see the same when a process is stopped for a while. Its effect on every percentile can be calculated, so a
-/// load generator can be checked against it.
+/// For clients this looks like a process that is stopped for a while. The effect on every percentile can be calculated,
+/// so it can be compared with the figures of a load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerStall {
     /// Time from the first request to the start of the stall.
@@ -117,7 +116,7 @@ pub struct ResponseTiming {
     pub seed: u64,
 }
 
-/// Decides when each response leaves, and delays it until then.
+/// The scheduler that decides when each response is sent, and delays it until then.
 pub(crate) struct ResponseScheduler {
     delay: ResponseDelay,
     stall: Option<ServerStall>,
@@ -166,7 +165,7 @@ impl ResponseScheduler {
         })
     }
 
-    /// Waits until the response to a request that was read just now may leave.
+    /// Waits until the response to a request that was just read may be sent.
     pub(crate) async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first_request.get_or_init(|| now);

@@ -1,4 +1,4 @@
-//! Which resumptions of TLS sessions a server allows (RFC 8446 §2.2, §2.3).
+//! Configures which TLS sessions a server resumes (RFC 8446 §2.2, §2.3).
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::named_certificates::CertificatesByName;
 use super::reference::ServerIdentity;
 use super::{ServeError, session_expiry};
 
-/// The most sessions that are stored for clients that may send early data; the oldest are dropped beyond it. A
-/// session takes some hundred bytes, a kilobyte with a client's certificate.
+/// The maximum number of sessions stored for clients that may send early data; beyond it the oldest are dropped. A
+/// session takes a few hundred bytes, or a kilobyte with a client certificate.
 const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
 impl BoundServer {
     /// Configures TLS with session resumption and with certificates by name. `protocols` are offered by ALPN. Tickets
-    /// hold the session themselves, so the server stores nothing for them. `early_data` is the most bytes that may
-    /// arrive before the handshake is complete; if it is set, the server does store sessions, so that each is used
-    /// once (RFC 8446 §8.1).
+    /// hold the session themselves, so the server stores nothing for them. `early_data` limits the bytes that may
+    /// arrive before the handshake is complete; if it is set, the server stores sessions after all, to accept each
+    /// only once (RFC 8446 §8.1).
     ///
     /// # Errors
     /// When a certificate in the folder can't be used (the message names it), or when early data is requested without

@@ -1,9 +1,9 @@
 //! Limits the resumption of sessions to the lifetime of the client's certificate.
 //!
-//! Resumption does not verify a certificate (RFC 8446 §2.2): the library trusts the one that the client presented in
-//! its first handshake. So every session, stored here or sealed in a ticket, is stamped with its expiry and with the
-//! CA file that verified its client. After that time, or with another CA, the client gets a full handshake, which
-//! verifies its certificate again.
+//! Resumption does not verify a certificate (RFC 8446 §2.2): the library trusts the certificate that the client
+//! presented in its first handshake. So every session, stored here or encrypted in a ticket, is stamped with its expiry
+//! and with a digest of the CA file that verified its client. After that time, or with another CA, the client gets a
+//! full handshake, which verifies its certificate again.
 
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ fn stamped(session: &[u8], learned: &CertificateObservations, mark: TrustDigest)
     [&learned.until().to_be_bytes()[..], &mark, session].concat()
 }
 
-/// Returns the session if its stamp is still valid. Sessions that are resumed from it inherit its expiry, whichever
-/// process it began in.
+/// Returns the session if its stamp is still valid. Sessions that are resumed from this one inherit its expiry, even if
+/// another process created it.
 fn unstamped_if_valid(
     dated: &[u8],
     learned: &CertificateObservations,

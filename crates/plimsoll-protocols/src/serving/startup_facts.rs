@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Name-value pairs that a server prints when it starts, besides its addresses. Clones share the list.
+/// Name-value pairs that a server prints with its addresses when it starts. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct StartupFacts(Arc<Mutex<Vec<(&'static str, String)>>>);
 

@@ -16,14 +16,14 @@ use rustls::server::ProducesTickets;
 
 use super::ServeError;
 
-/// How long a key seals new tickets; it opens them for the same time afterwards. Seconds.
+/// How long a key encrypts new tickets; for the same time afterwards it still decrypts them. Seconds.
 const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
-/// Length of the rotation period's number, with which every ticket begins. Bytes.
+/// Length of the number of the rotation period. Every ticket begins with this number. Bytes.
 const PERIOD_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
 
-/// The secret that processes share to accept each other's tickets. Whoever knows it can decrypt resumed sessions, so
-/// it is never printed.
+/// The secret that processes share to accept each other's tickets. It is never printed, because it decrypts resumed
+/// sessions.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketSeed([u8; TicketSeed::LEN]);
 
@@ -60,7 +60,7 @@ impl fmt::Debug for TicketSeed {
     }
 }
 
-/// Seals and opens tickets.
+/// A ticketer: encrypts and decrypts tickets.
 pub(super) struct SharedTickets {
     seed: Prk,
     /// The keys of the current rotation period and of the previous one.
@@ -96,7 +96,7 @@ impl SharedTickets {
         RandomizedNonceKey::new(&AES_256_GCM, &key)
     }
 
-    /// Calls `work` with the current keys, and derives them first if a new period has begun.
+    /// Calls `work` with the current keys. Derives them first if a new rotation period has begun.
     fn with_keys<T>(&self, work: impl FnOnce(&TicketKeys) -> Option<T>) -> Option<T> {
         let period = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
@@ -119,8 +119,8 @@ impl ProducesTickets for SharedTickets {
         true
     }
 
-    /// Returns the lifetime that tickets announce, in seconds. A ticket may be rejected earlier; its client then
-    /// gets a full handshake.
+    /// Returns the lifetime in seconds that clients are told. A ticket may be rejected earlier; its client then gets a
+    /// full handshake.
     fn lifetime(&self) -> u32 {
         2 * KEY_ROTATION_SECONDS as u32
     }

@@ -1,6 +1,6 @@
 //! The server side of TLS: certificates and keys from files.
 //!
-//! Everything is read and checked once, when the server is bound; connections share the parsed result.
+//! All files are read and checked once, when the server is bound; connections share the parsed result.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{ServeError, TicketSeed};
 /// The server side of TLS, loaded from its files.
 pub(crate) struct LoadedTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Verifies client certificates; `None` if none are requested.
+    /// The verifier of client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
     pub(crate) renewal: CertificateRenewal,
 }
@@ -29,16 +29,15 @@ pub(crate) struct LoadedTls {
 pub struct ServerTlsOptions {
     /// The server's certificate chain (PEM or DER), leaf first.
     pub cert: PathBuf,
-    /// Its private key (PEM or DER).
+    /// The private key of the certificate (PEM or DER).
     pub key: PathBuf,
-    /// Ask every client for a certificate of this CA (PEM), and refuse those without:
-    /// mutual TLS.
+    /// The CA (PEM) of client certificates. If set, clients without a certificate from it are refused: mutual TLS.
     pub client_ca: Option<PathBuf>,
-    /// Lists of revoked certificates (CRL): one of every issuer in the clients' chains.
+    /// Certificate revocation lists (CRL), one for every issuer in the clients' chains.
     pub client_crl: Option<PathBuf>,
     /// The TLS versions to accept, at least one.
     pub versions: Vec<TlsVersion>,
-    /// Compress certificates for clients that support it, and accept compressed ones (RFC 8879).
+    /// Whether certificates are compressed for clients that support it, and accepted in compressed form (RFC 8879).
     pub compressed: bool,
     /// Cipher suites to offer; empty offers the library's defaults.
     pub suites: Vec<TlsSuite>,
@@ -53,8 +52,8 @@ impl ServerTlsOptions {
         tickets: Option<&TicketSeed>,
     ) -> Result<LoadedTls, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
-        // Initialising the library's random generator takes tens of milliseconds, which the first client would
-        // otherwise notice.
+        // Initialises the library's random generator, which takes tens of milliseconds, before the first client has
+        // to wait for it.
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

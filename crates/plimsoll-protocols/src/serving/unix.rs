@@ -24,7 +24,7 @@ pub struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // If it can't be removed, the next server takes it over.
+            // If the file can't be removed, the next server takes it over.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -38,7 +38,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// Opens a listening socket. The permissions of the file's folder and the umask decide who may connect.
 ///
 /// # Errors
-/// When the socket can't be created, another process listens on it, or its path is something else than a socket.
+/// When the socket can't be created, another process listens on it, or the path is not a socket.
 pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<SocketFile>)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -58,11 +58,11 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
         UnixSocket::Abstract(_) => None,
     };
     socket.listen(backlog.into())?;
-    // The type claims TCP, but only its descriptor is used: see `accept`.
+    // The type is that of a TCP listener, but only its descriptor is used: see `accept`.
     Ok((socket.into(), file))
 }
 
-/// Removes the file of a socket that nobody listens on, because its server was killed.
+/// Removes the file of a socket that no process listens on any more, because its server was killed.
 fn remove_stale_socket(at: &UnixSocket, path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -107,7 +107,7 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
 }
 
 /// Accepts a connection from a listening socket of any address family. The standard library's own `accept` rejects
-/// peers without a network address; for reading and writing, all stream sockets are alike.
+/// peers without a network address. The returned type works for all stream sockets, not only for TCP.
 ///
 /// # Errors
 /// Returns the errors of accept(2); `WouldBlock` if no connection is waiting.

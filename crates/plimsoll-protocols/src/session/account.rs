@@ -1,14 +1,14 @@
-//! Accounts for the tokens of a query: whether each was received once, is missing, was received twice, came out of
-//! order, or belongs to a query that had ended.
+//! Accounts for the tokens of a query: whether each was received once, is missing, was received twice or out of order,
+//! or belongs to a query that had already ended.
 //!
-//! Backends that number their frames are checked against the numbers, and against the count in the `done` frame. For
-//! others, tokens are only counted.
+//! If a backend numbers its frames, the numbers and the count in the `done` frame are checked. Otherwise tokens are
+//! only counted.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// A frame from the server, as far as the client reads it. Unknown keys are ignored.
+/// A frame from the server, with the keys that the client reads; others are ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionFrame<'a> {
     #[serde(rename = "type", borrow)]
@@ -29,8 +29,8 @@ pub(super) struct SessionFrame<'a> {
     pub(super) resumed: Option<bool>,
 }
 
-/// The most gaps in a session's numbers that are remembered. A number of a forgotten gap counts as received twice
-/// instead of out of order; its query fails either way.
+/// The maximum number of gaps in a session's numbers that are remembered. A late frame of a forgotten gap counts as a
+/// duplicate instead of out of order; its query fails either way.
 const MAX_GAPS: usize = 1_024;
 
 /// Tokens that a session has received.
@@ -50,11 +50,11 @@ pub(super) struct QueryAccount {
     pub(super) received: u64,
     pub(super) duplicated: u64,
     pub(super) out_of_order: u64,
-    /// Tokens of earlier queries, or of none.
+    /// Tokens of earlier queries, or of no query.
     pub(super) stray: u64,
 }
 
-/// How a frame's number relates to those received before.
+/// How a frame's number relates to the numbers received before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenArrival {
     New,
@@ -76,7 +76,7 @@ impl TokenAccount {
         self.missing = Vec::new();
     }
 
-    /// Records the arrival of a frame, with its number if it has one.
+    /// Records the arrival of a frame. `seq` is its number, if it has one.
     pub(super) fn arrive(&mut self, seq: Option<u64>) -> TokenArrival {
         let Some(seq) = seq else {
             return TokenArrival::New;

@@ -11,9 +11,9 @@ use plimsoll_model::template::{MetadataField, TraceIds, Variation, VaryingMessag
 pub struct SessionCall {
     /// The address of the WebSockets; the plan's target is the API.
     pub socket: Target,
-    /// The API is reached over TLS.
+    /// Whether the API is reached over TLS.
     pub api_secured: bool,
-    /// The WebSockets are reached over TLS.
+    /// Whether the WebSockets are reached over TLS.
     pub socket_secured: bool,
     /// The first part of the socket's path.
     pub agent: String,
@@ -21,17 +21,17 @@ pub struct SessionCall {
     pub queries: u32,
     /// The text of the queries.
     pub query: QueryText,
-    /// The tokens that each query must bring, where the service does not announce their number.
+    /// The number of tokens that each query must return, if the service does not announce it.
     pub expect_tokens: Option<u64>,
     /// The pause between the end of a query and the next one.
     pub think: Duration,
-    /// The most attempts in a row to reopen a lost socket.
+    /// The maximum number of consecutive attempts to reopen a lost socket.
     pub reconnects: u32,
     /// The longest pause before the first attempt; it doubles with every attempt.
     pub reconnect_pause: Duration,
     /// The longest pause before any attempt.
     pub max_reconnect_pause: Duration,
-    /// Offers compression of the sockets' messages (permessage-deflate).
+    /// Whether compression of the sockets' messages is offered (permessage-deflate).
     pub compression: bool,
     /// Header fields of API requests and of upgrades.
     pub headers: RequestFields,
@@ -85,11 +85,11 @@ impl Call for SessionCall {
 /// The text that `POST /session/ID/run` sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryText {
-    /// The text as typed, for the run's record.
+    /// The text as typed, for the run directory.
     pub text: String,
-    /// The request's body, `{"query": …}`; where it varies, that of the first query.
+    /// The request's body, `{"query": …}`; if it varies, the body of the first query.
     pub body: Vec<u8>,
-    /// `None` if every query sends the same body.
+    /// The varying bodies; `None`: every query sends the same.
     pub varying: Option<VaryingMessages>,
 }
 

@@ -1,14 +1,15 @@
-//! One user's session as a state machine without I/O: creates it, opens its socket, sends its queries one after
-//! another, reads their tokens, closes it.
+//! One user's session as a state machine without I/O: creates the session, opens its socket, sends its queries one
+//! after another, reads their tokens, and closes the session.
 //!
-//! A query is a call. It succeeds when its `done` frame has arrived and every token of it was received once and in
-//! order; silence ends in its deadline, never in success. The number of tokens to expect is in the API's response or
-//! in the `done` frame, or else in the plan; a `done` that overtakes the API's response waits for it.
+//! A query is a call. It succeeds when its `done` frame has arrived and every one of its tokens was received once and
+//! in order; a query without a `done` frame fails at its deadline. The expected number of tokens is in the API's
+//! response or in the `done` frame, or else in the plan. If the `done` frame arrives before the API's response, the
+//! query ends with that response.
 //!
-//! The socket is open before the first query is sent. When it is lost it is reopened after random pauses, and asked
-//! to continue after the last number received; it is never reopened after 401 or 403. Pauses grow until a frame has
-//! arrived: a socket that opens and closes again is no progress. A query that runs out of time while the socket is
-//! lost fails with the reason of the last loss.
+//! The socket is open before the first query is sent. When it is lost, it is reopened after a random pause, with a
+//! request to continue after the last number received; after 401 or 403 it is not reopened. Pauses grow until a frame
+//! arrives: opening a socket alone does not count as progress. A query whose deadline passes while the socket is lost
+//! fails with the reason of the last loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub struct SessionOptions {
     pub seed: u64,
 }
 
-/// Makes the sessions of a run.
+/// The factory of a run's sessions.
 pub struct SessionScripts {
     options: Arc<SessionOptions>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
@@ -160,7 +161,7 @@ enum ApiRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionSocketState {
     Closed,
-    /// The socket is reopened at this time.
+    /// The socket is closed, and is reopened at this time.
     Pausing(Time),
     Connecting,
     Upgrading,
@@ -185,7 +186,7 @@ struct ActiveQuery {
 #[derive(Clone, Copy, Debug)]
 struct QueryEnd {
     at: Time,
-    /// The number of tokens sent, if the frame says it.
+    /// The number of tokens that the server sent, if the frame contains it.
     tokens: Option<u64>,
     finish: QueryFinish,
 }
@@ -197,17 +198,17 @@ enum QueryFinish {
     Error,
 }
 
-/// One session, see the module's documentation.
+/// One user's session: see the module's documentation.
 pub struct Session {
     options: Arc<SessionOptions>,
     origin: ScriptOrigin,
     unix_zero: u64,
     random: Xorshift,
     api: ApiState,
-    /// The connection to the API has carried a response already.
+    /// Whether the connection to the API has already carried a response.
     api_is_reused: bool,
     responses: ApiResponseReader,
-    /// The request that was sent or will be sent next, and is not answered yet.
+    /// The request that is in flight, or that is sent once the API is connected.
     request: Option<ApiRequest>,
     requested_at: Time,
     socket: SessionSocketState,
@@ -224,19 +225,20 @@ pub struct Session {
     run_number: Option<u64>,
     /// When the connection of the socket was requested.
     socket_requested_at: Time,
-    /// How long creating the session took, and opening its socket for the first time. Nanoseconds.
+    /// How long it took to create the session. Nanoseconds.
     created_ns: u64,
+    /// How long it took to open the socket for the first time; 0 until then. Nanoseconds.
     opened_ns: u64,
-    /// Attempts in a row to open the socket without receiving a frame.
+    /// Consecutive attempts to open the socket, since the last frame was received.
     attempts: u32,
-    /// Why the socket failed, until a frame arrives.
+    /// The reason of the last loss of the socket; cleared when a frame arrives.
     socket_failure: Option<Outcome>,
     lost_at: Time,
     query: Option<ActiveQuery>,
-    /// Gaps between the tokens of the current query, recorded once it has succeeded. Nanoseconds, more exact than
-    /// histograms keep.
+    /// Gaps between the tokens of the current query, in nanoseconds; recorded once the query has succeeded. An `f32` is
+    /// more precise than a histogram.
     gaps: Vec<f32>,
-    /// The number of tokens that the current query should bring, if it is known before its `done`.
+    /// The number of tokens to expect from the current query, if it is known before the `done` frame.
     expected_tokens: Option<u64>,
     /// The number of queries begun.
     queries_begun: u32,
@@ -256,7 +258,7 @@ impl Script for Session {
         ctx.due();
         self.queries_begun = 1;
         self.due_at = now;
-        // A session that begins late has less time left.
+        // The deadline counts from when the session was due.
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
         self.request_api(ApiRequest::Create, now, ctx);
@@ -313,8 +315,8 @@ impl Script for Session {
         if closed && let Ok(Some(answer)) = ended {
             return self.answered(&answer, now, turn);
         }
-        // If the server closed a kept connection just now, it did not read the request, so that is sent again. After
-        // a reset this is not known, and a run must not be started twice.
+        // A server that closes a kept connection just when a request is sent has not read it, so the request is sent
+        // again. After a reset it may have read the request, and a run must not be started twice.
         let kept = std::mem::take(&mut self.api_is_reused);
         if closed && !begun && now.since(self.requested_at) < 1_000_000_000 && kept {
             self.api = ApiState::Connecting;
@@ -353,10 +355,10 @@ impl Script for Session {
 
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         if self.request == Some(ApiRequest::Close) || self.next_at != Time::NEVER {
-            // The session is between queries: nothing is in flight.
+            // Between queries no call is in flight.
             return;
         }
-        // A session that the end of the run cuts short has not failed.
+        // A session that is cut off by the end of the run has not failed.
         let failed = self.has_failed || outcome.is_error();
         self.record(outcome, now, turn);
         if failed {

@@ -14,7 +14,7 @@ use crate::protocol_module::{EnvLookup, ExportTarget, ProtocolCommand, UsageErro
 /// The commands that run sessions against a stack.
 const STACK_COMMANDS: &[&str] = &["session", "stack run"];
 
-/// Variables of older load scripts. Their names are too common to be understood by other commands.
+/// Variables of older load scripts. Other commands ignore them, because their names are too common.
 const LEGACY_VARIABLES: [VariableAlias; 8] = [
     alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
     alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
@@ -71,10 +71,10 @@ pub struct QueryFlags {
 }
 
 impl QueryFlags {
-    /// Makes `spec` a plan of these queries against a stack with these addresses.
+    /// Sets the calls of `spec` to these queries, and its target to a stack with these addresses.
     ///
     /// # Errors
-    /// When a plan can't hold what was typed.
+    /// When a flag's value is not valid in a plan.
     pub fn apply(
         &self,
         spec: &mut Spec,
@@ -94,14 +94,14 @@ impl QueryFlags {
         format!("session://{api}")
     }
 
-    /// Returns the section that was typed, and sets the keys outside of it that the flags stand for.
+    /// Returns the section that the flags describe, and sets the keys of other sections in `spec`.
     ///
     /// # Errors
-    /// When a plan can't hold what was typed.
+    /// When a flag's value is not valid in a plan.
     fn section(&self, spec: &mut Spec) -> Result<SessionSection, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
-            // The rows are made from the log of requests.
+            // The rows of the CSV file come from the log of requests.
             spec.requests = Some(true);
         }
         let typed = self.section.clone();

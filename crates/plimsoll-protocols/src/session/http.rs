@@ -12,11 +12,11 @@ pub struct ApiResponse {
     pub status: u16,
     /// The whole body.
     pub body: Vec<u8>,
-    /// The server closes the connection after this response.
+    /// Whether the server closes the connection after this response.
     pub closes: bool,
 }
 
-/// Appends a POST request with a JSON body; an empty `json` means no body. `own` are additional header fields.
+/// Appends a POST request with a JSON body; an empty `json` means no body. `own` contains additional header fields.
 pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
     let length = json.len().to_string();
     let mut fields = vec![
@@ -33,7 +33,7 @@ pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, Strin
     out.extend_from_slice(json);
 }
 
-/// Reads one response at a time, and keeps nothing between responses.
+/// The reader of an API's responses, one at a time. It has no state between responses.
 #[derive(Debug)]
 pub struct ApiResponseReader {
     responses: ResponseReader,
@@ -50,7 +50,7 @@ impl Default for ApiResponseReader {
 }
 
 impl ApiResponseReader {
-    /// Takes bytes; returns the response once it is complete. Bytes after it are dropped.
+    /// Reads bytes, and returns the response once it is complete. Bytes after the response are dropped.
     ///
     /// # Errors
     /// When the bytes are no HTTP/1.1 response, or its body is larger than 1 MiB.
@@ -62,7 +62,7 @@ impl ApiResponseReader {
         Ok(read?.1.map(|response| self.take_response(&response)))
     }
 
-    /// Returns the response that ends with its connection, if there is one.
+    /// Handles the end of the connection, and returns the response that ends with it, if there is one.
     ///
     /// # Errors
     /// When the connection ends within a response.

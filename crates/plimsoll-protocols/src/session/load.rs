@@ -32,7 +32,7 @@ impl ProtocolModule for SessionSection {
 
 /// Makes the settings that all sessions of a plan share.
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, PrepareError> {
-    // Resolves the name now, so that an unknown one is reported before the load begins.
+    // Resolves the name only to report an unknown name before the load begins.
     plimsoll_engine::resolve(&call.socket)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),

@@ -1,8 +1,8 @@
 //! Imports the files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, one row per query, and
-//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`export`] writes the same files.
+//! `loadtest_YYYYMMDD_HHMMSS_summary.json` in the same folder. [`export`] writes the same files.
 //!
-//! The rows hold the times of every query; the summary holds the duration of the test and how often sockets were
-//! reopened. Either file may be missing, and its values are then unknown.
+//! The rows contain the times of every query; the summary contains the duration of the test and the number of
+//! reconnects. Either file may be missing; the values in it are then unknown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,10 +25,10 @@ use row_budget::RowBudget;
 
 const SUMMARY_SUFFIX: &str = "_summary.json";
 
-/// The most distinct failure texts that are kept.
+/// The maximum number of distinct failure texts that are kept.
 const MAX_DETAILS: usize = 100;
 
-/// Reads and writes the files of session load tests.
+/// The file format of session load tests.
 pub(super) const LOADTEST_FORMAT: ForeignFormat = ForeignFormat {
     description: "CSV and JSON summary of a run of sessions",
     name: "sessions",
@@ -44,7 +44,7 @@ fn is_it(path: &Path, beginning: &str) -> bool {
         || name.ends_with(SUMMARY_SUFFIX) && beginning.trim_start().starts_with('{')
 }
 
-/// What the rows say about one session.
+/// The information that the rows contain about one session.
 #[derive(Default)]
 struct ImportedSession {
     failed: bool,
@@ -59,10 +59,10 @@ struct LoadtestImport {
     details: Vec<FailureDetail>,
 }
 
-/// Imports the file `path` and the one beside it into the run directory `dir`.
+/// Imports the file `path` and its counterpart in the same folder into the run directory `dir`.
 ///
 /// # Errors
-/// When a file can't be read or understood, or the run can't be written.
+/// When a file can't be read or parsed, or the run can't be written.
 fn import(
     path: &Path,
     dir: &Path,
@@ -115,7 +115,7 @@ fn import(
     Ok(RunWriter::of_interval(dir, header, &interval)?)
 }
 
-/// Returns when a test began, from `stem`, the beginning of its files' names.
+/// Returns when a test began. `stem` is the common beginning of its files' names, which contains the time.
 fn start_time(stem: &str) -> Option<Timestamp> {
     let moment = stem.strip_prefix("loadtest_")?;
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
@@ -172,7 +172,7 @@ impl LoadtestImport {
         Ok(())
     }
 
-    /// Takes a row, with its fields in the order of [`CSV_COLUMNS`].
+    /// Adds a row, whose fields are in the order of [`CSV_COLUMNS`].
     fn add_row(&mut self, fields: &[&str]) -> Result<(), String> {
         let &[
             session,
@@ -214,7 +214,7 @@ impl LoadtestImport {
         let measures = &mut self.measures;
         measures.add(Count::TokensReceived, count("tokens", tokens)?);
         if !self.sessions.contains_key(session) {
-            // These values are the session's, repeated in each of its rows.
+            // These values belong to the session and are repeated in each of its rows.
             measures.add(Count::Reconnects, reconnects);
             measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
             for (measure, key, typed) in [
@@ -248,7 +248,7 @@ impl LoadtestImport {
         }
     }
 
-    /// Adds the totals of a summary. Called if there are no rows.
+    /// Adds the totals of a summary. Only used if there are no rows.
     fn add_totals(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| integer(summary, key).unwrap_or(0);
         let total = of("total_queries");
@@ -263,7 +263,7 @@ impl LoadtestImport {
         self.measures.add(SESSIONS_FAILED, of("failed_sessions"));
     }
 
-    /// Adds the reconnects of the whole test, which include those between queries.
+    /// Adds the reconnects of the whole test, including those between queries.
     fn add_reconnects(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| integer(summary, key).unwrap_or(0);
         let ok = of("total_successful_reconnects");
@@ -305,7 +305,8 @@ fn count(key: &str, typed: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the outcome for the text of a failure: that of our own code, or the closest one to another tool's words.
+/// Returns the outcome for the text of a failure: the one whose code it contains, or the closest to another tool's
+/// text.
 fn outcome_of(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;

@@ -2,9 +2,9 @@
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 
-/// Sessions whose queries all succeeded, and that the API closed.
+/// Sessions whose queries all succeeded, and whose close request succeeded.
 pub(crate) const SESSIONS_OK: Count = Count::keyed("sessions_ok");
-/// Sessions that lost a query, or that the API did not close.
+/// Sessions with a failed query or a failed close request.
 pub(crate) const SESSIONS_FAILED: Count = Count::keyed("sessions_failed");
 /// Sessions that had to reconnect.
 pub(crate) const SESSIONS_RECONNECTED: Count = Count::keyed("sessions_reconnected");

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use super::{QueryText, SessionCall};
 use crate::http::check_name;
 
-/// The deadline of one query: answers stream for as long as there is text.
+/// The default deadline of one query. It is long, because an answer streams until its text ends.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_RECONNECTS: u32 = 5;
 const DEFAULT_RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const DEFAULT_MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(30);
-/// The default query, because backends refuse a run without one.
+/// The default text of a query; backends refuse a run without one.
 const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
 
@@ -126,8 +126,8 @@ impl CallSection for SessionSection {
         Some(&mut self.headers)
     }
 
-    /// Each client has one session unless a duration or a number of queries is given, and a session uses two
-    /// connections.
+    /// Sets one session for each client unless a duration or a number of queries is given, and two connections for each
+    /// session.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         let queries = self.queries.unwrap_or(1);
         if let Some(clients) = load.clients {
@@ -147,7 +147,7 @@ impl CallSection for SessionSection {
         Some(self.queries.unwrap_or(1))
     }
 
-    /// Whether the sockets use TLS depends on their own URL.
+    /// Returns whether the sockets use TLS, which depends on their own URL.
     fn is_secured(&self, spec: &Spec) -> bool {
         let socket = self.socket.as_deref();
         socket.is_some_and(|url| match parse_socket_url(url) {
@@ -257,7 +257,7 @@ impl CallSection for SessionSection {
             reconnect_pause: Some(Period(call.reconnect_pause)),
             reconnect_pause_most: Some(Period(call.max_reconnect_pause)),
             compression: call.compression.then_some(true),
-            // Keeps header fields as typed: their values may be secret.
+            // Header fields stay as typed, because their resolved values may be secret.
             headers: self.headers,
             goodput: (call.goodput != GoodputBounds::default()).then(|| GoodputSpec {
                 first_token: call.goodput.first_token.map(Period),
@@ -337,7 +337,7 @@ impl SessionSection {
     }
 }
 
-/// Makes the text of each query from what was typed.
+/// Makes the text of each query from the typed text.
 fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     if let Some(constant) = template.constant() {
         return QueryText {
@@ -358,7 +358,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     }
 }
 
-/// Renders a query's text as the JSON object that starts a run.
+/// The request body that starts a run: a JSON object with the query's text.
 #[derive(Debug)]
 struct RunBody(Template);
 

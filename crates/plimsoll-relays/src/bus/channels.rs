@@ -95,7 +95,7 @@ impl Channels {
         (listening, Some(acknowledged))
     }
 
-    /// Notes a change to send to the server, if there is a connection.
+    /// Queues a change for the server, if there is a connection.
     fn note_change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
@@ -103,8 +103,8 @@ impl Channels {
         }
     }
 
-    /// Begins to note changes on a new connection. The caller subscribes to all
-    /// [`Channels::names`], which covers earlier changes.
+    /// Starts queueing changes for a new connection. Earlier changes need no queueing, because the caller subscribes to
+    /// all [`Channels::names`].
     pub(super) fn connected(&self) {
         self.lock().changes = Some(SubscriptionChanges::new());
     }
@@ -123,7 +123,7 @@ impl Channels {
             // A second acknowledgement means that the subscription was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.acknowledgement_waiters.drain(..) {
-                // The listener may have given up.
+                // The send fails if the listener no longer waits.
                 let _ = waiting.send(());
             }
             if std::mem::take(&mut channel.interrupted) || again {
@@ -132,8 +132,8 @@ impl Channels {
         }
     }
 
-    /// Handles the server's end of a subscription that still has listeners: the channel's slot has
-    /// moved to another node, so it is subscribed again.
+    /// Handles a subscription that the server ended although it has listeners: the channel's slot has moved to another
+    /// node, so the channel is subscribed again.
     pub(super) fn interrupt(&self, name: &str) {
         let mut state = self.lock();
         let ChannelTable { map, changes, .. } = &mut *state;

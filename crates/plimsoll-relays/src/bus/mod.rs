@@ -25,7 +25,7 @@ pub(crate) use sessions::{FrameStamp, RunStatus, SessionStatus, channel, new_epo
 use embedded::EmbeddedBus;
 use redis::RedisBus;
 
-/// Most frames returned by one read of a log.
+/// Maximum number of frames returned by one read of a log.
 pub(crate) const HISTORY_PAGE: usize = 256;
 /// How often the owner of a run renews its lock, which lasts three times as long.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
@@ -91,7 +91,7 @@ impl Bus {
     /// Only the first call for a session takes effect.
     ///
     /// # Errors
-    /// It is not known whether the bus was reached; the caller must try again.
+    /// Returns an error when the bus may not have received the session; the caller must try again.
     pub(crate) async fn restore(
         &self,
         session: &str,
@@ -118,8 +118,8 @@ impl Bus {
         }
     }
 
-    /// Begins a run; a session has at most one at a time. The caller must listen to [`ChannelDirection::Up`]
-    /// first: a run without such a listener is taken for one whose backend died.
+    /// Begins a run; a session has at most one at a time. The caller must listen to [`ChannelDirection::Up`] first,
+    /// because a run without a listener there counts as one whose backend has died.
     ///
     /// # Errors
     /// See [`BeginError`].
@@ -143,7 +143,7 @@ impl Bus {
     /// Waits until everything posted before has reached the bus.
     ///
     /// # Errors
-    /// It is not known whether the frames arrived; the caller must post them again.
+    /// Returns an error when the frames may not have arrived; the caller must post them again.
     pub async fn confirm(&self, session: &str) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
@@ -205,8 +205,7 @@ impl Bus {
         }
     }
 
-    /// Returns at most [`HISTORY_PAGE`] frames of the session's log from `position` on (0: the
-    /// first one).
+    /// Returns at most [`HISTORY_PAGE`] frames of the session's log, beginning with the frame at index `position`.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -221,7 +220,7 @@ impl Bus {
         }
     }
 
-    /// Records the last frame that a session's socket delivered, for the next socket. The position
+    /// Records the last frame that a session's socket delivered, as the starting point of the next socket. The position
     /// never decreases within an epoch.
     ///
     /// # Errors
@@ -240,7 +239,7 @@ impl Bus {
         }
     }
 
-    /// Returns whether the session is open, its newest frame, and how far its last socket got.
+    /// Returns whether the session is open, its newest frame, and the last frame that its latest socket delivered.
     ///
     /// # Errors
     /// When the bus can't be reached.

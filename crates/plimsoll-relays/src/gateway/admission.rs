@@ -22,7 +22,7 @@ pub(super) struct ResumePosition {
     pub(super) epoch: Option<u64>,
 }
 
-/// Checks a request in the order path, upgrade, load, token.
+/// Checks a request's path and upgrade, then whether there is room for another session, then the token.
 pub(super) fn check<'a>(
     gateway: &Gateway,
     request: &'a GatewayRequest,

@@ -30,7 +30,7 @@ pub(super) struct DeliveryPosition {
 impl DeliveryPosition {
     /// Decides on a live frame.
     pub(super) fn on_live_frame(&mut self, stamp: FrameStamp) -> FrameAction {
-        // Frames without numbers are passed on as they come.
+        // Frames without numbers are passed on in the order in which they arrive.
         let Some(seq) = stamp.seq else {
             return FrameAction::Send;
         };
@@ -61,14 +61,13 @@ impl DeliveryPosition {
         seq.saturating_sub(next)
     }
 
-    /// Begins with the log of another epoch.
+    /// Switches to the beginning of another epoch's log.
     pub(super) fn begin_epoch(&mut self, epoch: Option<u64>) {
         self.epoch = epoch;
         self.last = Some(0);
     }
 
-    /// Passes those frames of the log that are next to `send`; returns `true` at a frame that
-    /// leaves a gap.
+    /// Passes the frames that follow the client's position to `send`; stops and returns `true` at a gap.
     pub(super) fn replay_log(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
         for frame in frames {
             let stamp = FrameStamp::of(frame);

@@ -16,7 +16,7 @@ use crate::bus::Sink;
 pub(super) struct Mailbox {
     max_bytes: usize,
     inner: Mutex<MailboxState>,
-    /// Whether the session's socket sends nothing more, and its position is recorded on the bus.
+    /// True once the session's socket sends no more frames and its position is recorded on the bus.
     stopped: watch::Sender<bool>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct MailboxContents {
     pub(super) close: Option<u16>,
 }
 
-/// What wakes the session's task.
+/// The event that wakes the session's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeCondition {
     AnyMail,
@@ -129,8 +129,8 @@ impl Sink for Mailbox {
                 return;
             }
             inner.bytes += cost;
-            // A frame keeps the whole buffer alive that it was read in. That is fine for one that
-            // is taken at once, but a queue of such frames could hold many times its limit.
+            // A frame is a slice of the buffer that it was read into, and keeps that whole buffer alive. That is fine
+            // for a frame that is taken at once, but a queue of slices could hold many times its limit.
             let frame = if inner.queue.is_empty() {
                 payload.clone()
             } else {

@@ -53,7 +53,7 @@ pub struct GatewayOptions {
     pub ping_interval: Duration,
     /// A client that sends nothing for longer than this, not even pongs, is closed with 4408.
     pub ping_timeout: Duration,
-    /// Most concurrent sessions; further clients are answered 503.
+    /// Maximum number of concurrent sessions; further clients are answered 503.
     pub max_sessions: usize,
     /// Longest message from a client in bytes.
     pub max_message: usize,
@@ -217,7 +217,7 @@ impl Gateway {
 /// Accepts connections until the listening socket fails.
 ///
 /// # Errors
-/// The failure of the listening socket.
+/// Returns the error of the listening socket.
 async fn accept<T>(
     listener: &AsyncListener,
     take: impl Fn(TcpStream, PeerAddress),
@@ -258,7 +258,7 @@ async fn serve_connection(
         let request = GatewayRequest::read(&mut stream).await;
         Some((stream, peer, request))
     };
-    // Boxed so that the session, which may last for hours, does not keep the memory of the opening.
+    // Boxed so that the session, which may last for hours, does not hold the memory that opening it needed.
     let limit = gateway.options.request_timeout;
     let opened = tokio::time::timeout(limit, Box::pin(opening)).await;
     let Ok(Some((mut stream, peer, request))) = opened else {

@@ -233,7 +233,7 @@ impl GatewayRequest {
     /// Checks the upgrade; `compression` allows messages to be compressed if the client offers it.
     ///
     /// # Errors
-    /// The response that refuses an invalid upgrade.
+    /// Returns the response that refuses an invalid upgrade.
     pub(super) fn upgrade(&self, compression: bool) -> Result<WebSocketUpgrade, GatewayResponse> {
         if self.method != "GET" {
             return GatewayResponse::refuse(405, "method", "a WebSocket is opened with GET");
@@ -244,11 +244,11 @@ impl GatewayRequest {
         {
             return GatewayResponse::refuse(426, "no_upgrade", "a WebSocket upgrade is required");
         }
-        // RFC 9112 §3.2 forbids several; a proxy may have acted on the other one.
+        // RFC 9112 §3.2 forbids several Host fields; a proxy may have used another one than this gateway.
         if self.count("host") != 1 {
             return GatewayResponse::refuse(400, "host", "exactly one Host is needed");
         }
-        // With several, a proxy may have checked the other one.
+        // If there are several Authorization fields, a proxy may have checked another one.
         if self.count("authorization") > 1 {
             return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
         }

@@ -5,8 +5,7 @@
 //! reply bytes as a queue: a client that sends without reading is no longer read, and is closed if
 //! that persists.
 //!
-//! Long because all four events change the same state: the bytes to be written and the client's
-//! position.
+//! The file is long because all four events change the same state: the bytes to be written and the client's position.
 
 mod log;
 
@@ -39,11 +38,10 @@ use crate::bus::{
 };
 use crate::client_address::ClientAddress;
 
-/// Most bytes of reply for each byte received: seven bytes of a message that is not JSON cause an
-/// error frame.
+/// Maximum bytes of reply for each byte received: a message of seven bytes that is not JSON causes an error frame.
 const MAX_ANSWER_RATIO: usize = 16;
 const MIN_READ: usize = 256;
-/// Stands for a connection lost without a Close (RFC 6455 §7.4.1).
+/// The code that reports a connection lost without a Close (RFC 6455 §7.4.1).
 const ABNORMAL_CLOSURE: u16 = 1006;
 
 /// A session that is subscribed, so that its client may be answered 101.
@@ -167,7 +165,7 @@ struct SessionSocket {
     joins_late: bool,
     /// The client did not name its position and was sent no frame yet.
     is_unpositioned: bool,
-    /// The session has a log. Frames without one are passed on as they come.
+    /// The session has a log. Without a log, frames are passed on in the order of arrival.
     has_log: bool,
     /// The session was open on the bus when the socket was opened.
     open: bool,
@@ -185,7 +183,7 @@ struct SessionSocket {
     /// TLS records of written data have not reached the socket yet.
     has_sealed_records: bool,
     needs_log: bool,
-    /// The time of the client's last sign of life.
+    /// When the client last sent something, or accepted output.
     last_heard: Instant,
     /// The close code and reason, once the session is to be closed.
     closing: Option<(u16, &'static str)>,
@@ -277,7 +275,7 @@ impl SessionSocket {
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
-                // Reading the log may have revealed the loss.
+                // Reading the log may have revealed that the bus has lost its data.
                 self.restore_if_lost().await;
                 if !self.out.is_empty() || self.closing.is_some() {
                     continue;
@@ -298,8 +296,7 @@ impl SessionSocket {
                 SocketEvent::Flushed(Err(_)) => return self.end_lost().await,
                 SocketEvent::Timer => {
                     self.on_ping_timer(timer.as_mut());
-                    // Recorded regularly, so that few frames are sent twice if this gateway is
-                    // killed.
+                    // The position is recorded regularly, so that few frames are sent twice if this gateway is killed.
                     self.record_delivered().await;
                 }
             }
@@ -369,7 +366,7 @@ impl SessionSocket {
         .await
     }
 
-    /// Returns whether the client has so many unread replies that it is not read from.
+    /// Returns whether the client has so many unread replies that its messages are not read for now.
     fn exceeds_reply_limit(&self) -> bool {
         self.reply_bytes > self.gateway.options.max_queue
     }
@@ -588,7 +585,7 @@ impl SessionSocket {
         if wrote {
             self.written_up_to = taken.unwrap_or(self.delivery);
         }
-        // Recorded before the client learns of the close, because it may reconnect at once.
+        // The position is recorded before the client learns of the close, because it may reconnect at once.
         self.stop().await;
         if !wrote {
             // A frame was only partly written, so a Close would land inside it.

@@ -32,12 +32,12 @@ pub(super) type ClientStream = Box<dyn ServerStream>;
 /// Performs the TLS handshake, if TLS is configured.
 ///
 /// # Errors
-/// The handshake fails, or the client closes the connection.
+/// When the handshake fails, or the client closes the connection.
 pub(super) async fn accept_tls(
     tcp: TcpStream,
     config: Option<&Arc<ServerConfig>>,
 ) -> io::Result<ClientStream> {
-    // A socket on which this fails is about to fail anyway.
+    // The error is ignored, because a socket on which this fails is about to fail anyway.
     let _ = tcp.set_nodelay(true);
     let Some(config) = config else {
         return Ok(Box::new(tcp));

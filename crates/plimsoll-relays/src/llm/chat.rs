@@ -1,4 +1,4 @@
-//! OpenAI's chat completions and completions, which differ in where a request has its prompt, and a choice its text.
+//! OpenAI's chat completions and completions. The two differ in the keys of a request's prompt and of a choice's text.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
@@ -85,14 +85,14 @@ fn read(
     })
 }
 
-/// The words of one of the two APIs.
+/// The keys and names by which the two APIs' responses differ.
 struct ChoiceFormat {
     id_prefix: &'static str,
-    /// The object of an event, and that of a whole response.
+    /// The `object` of an event, and that of a whole response.
     objects: [&'static str; 2],
     /// The key of a choice's text in an event, and in a whole response.
     keys: [&'static str; 2],
-    /// Text is the content of a message, whose role comes first.
+    /// A choice's text is the content of a message, whose role is sent first.
     has_roles: bool,
 }
 
@@ -168,7 +168,7 @@ impl AnswerWriter for ChoiceWriter {
         if !self.format.has_roles {
             return self.put_chunk(json!(token), None, out);
         }
-        // The role is sent with the first token, so that clients do not mistake it for one.
+        // The role is sent together with the first token, so that clients do not mistake the role for a token.
         if !std::mem::replace(&mut self.has_begun, true) {
             let role = json!({ "role": "assistant", "content": "" });
             self.put_chunk(role, None, out);
@@ -207,7 +207,7 @@ impl AnswerWriter for ChoiceWriter {
     }
 }
 
-/// Returns a list with one choice that has `said` at `key`.
+/// Returns a list with one choice, which has the value `said` at `key`.
 fn choices(finish: Option<&str>, key: &str, said: Value) -> Value {
     let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
     choice[key] = said;

@@ -1,9 +1,9 @@
-//! Answers requests to the model over HTTP alone, as one response or as a stream of server-sent events. The answer and
-//! its pace are those of session runs.
+//! Answers requests to the model over HTTP alone, with one response or a stream of server-sent events. The text and the
+//! pace of an answer are those of session runs.
 //!
-//! Each API has a file beside this one, with a [`ServedApi`] that reads its requests and begins its answers. A word
-//! counts as a token, in the prompt too. Any model name is accepted. An answer begins at once; with limited slots, one
-//! that finds them all taken waits before its first token.
+//! Each API has a file in this directory, with a [`ServedApi`] that reads its requests and begins its answers. Each
+//! word counts as a token, in the prompt too. Any model name is accepted. An answer begins at once, but if slots are
+//! limited and all are taken, its first token waits for a slot.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep_until};
 use super::run::{RunGuard, jittered};
 use super::{Llm, RefusalReason, read_body};
 
-/// Most tokens that a request may ask for.
+/// Maximum number of tokens that a request may ask for.
 const MAX_TOKENS: u64 = 1_000_000;
-/// Most pieces of a stream that are queued for a slow client.
+/// Maximum number of chunks of a stream that are queued for a slow client.
 const MAX_QUEUED_PIECES: usize = 64;
 
 /// An API that the model is served over.
@@ -38,54 +38,54 @@ pub(super) struct ServedApi {
     pub(super) read: fn(&HeaderMap, &[u8]) -> Result<ModelRequest, String>,
     /// Begins an answer.
     pub(super) begin: fn(AnswerInfo) -> Box<dyn AnswerWriter>,
-    /// Makes the body of a response that reports an error.
+    /// Builds the body of a response that reports an error.
     pub(super) problem: fn(&str, StatusCode) -> Value,
 }
 
-/// A request, as far as it makes a difference to the answer.
+/// The parts of a request that affect the answer.
 #[derive(Debug)]
 pub(super) struct ModelRequest {
     pub(super) model: String,
     pub(super) prompt_tokens: usize,
-    /// The key with the limit of tokens, and the limit.
+    /// The key that limits the answer's tokens, and its value.
     pub(super) limit: (&'static str, Option<u64>),
     pub(super) streams: bool,
-    /// Events of a stream count tokens, if the API leaves it to the request.
+    /// The events of the stream include token counts, which some APIs make optional.
     pub(super) with_usage: bool,
-    /// Inputs to compute numbers of; `None`: the answer is a text.
+    /// Number of inputs to compute vectors or scores for; `None` if the answer is a text.
     pub(super) inputs: Option<usize>,
 }
 
-/// An answer before its first token.
+/// The properties of an answer, known before its first token.
 #[derive(Debug)]
 pub(super) struct AnswerInfo {
-    /// A part of ids that is the answer's own.
+    /// The part of ids that is unique to the answer.
     pub(super) id: String,
     /// Seconds since 1970.
     pub(super) created: i64,
     pub(super) model: String,
     pub(super) prompt_tokens: usize,
-    /// The limit that the request sets.
+    /// The limit of tokens that the request sets.
     pub(super) limit: Option<u64>,
-    /// Tokens of the answer.
+    /// Number of tokens of the answer.
     pub(super) tokens: usize,
     /// The limit cuts the answer short.
     pub(super) is_cut: bool,
     /// See [`ModelRequest::with_usage`].
     pub(super) with_usage: bool,
-    /// Inputs to compute numbers of.
+    /// Number of inputs to compute vectors or scores for.
     pub(super) inputs: usize,
 }
 
 /// Writes one answer in the format of an API.
 pub(super) trait AnswerWriter: Send {
-    /// Appends the events that are sent at once.
+    /// Appends the events that precede the first token.
     fn open(&mut self, out: &mut String);
 
     /// Appends the events of a token.
     fn token(&mut self, token: &str, out: &mut String);
 
-    /// Appends the events of the end.
+    /// Appends the events that end the answer.
     fn close(&mut self, out: &mut String);
 
     /// Returns the response with the whole text, for a request without streaming.
@@ -110,7 +110,7 @@ pub(super) async fn complete(
     let whole = llm.text.len();
     let limit = request.limit.1.map_or(whole, |limit| limit as usize);
     let tokens = match request.inputs {
-        // Numbers take the time of one token.
+        // Vectors and scores take as long as one token.
         Some(_) => 1,
         None => whole.min(limit),
     };
@@ -147,7 +147,7 @@ pub(super) async fn complete(
     }
 }
 
-/// Refuses a request for no tokens, or too many.
+/// Refuses a request for no tokens, or for too many.
 fn within_limits(request: ModelRequest) -> Result<ModelRequest, String> {
     let (key, limit) = request.limit;
     if limit.is_some_and(|limit| !(1..=MAX_TOKENS).contains(&limit)) {
@@ -159,7 +159,7 @@ fn within_limits(request: ModelRequest) -> Result<ModelRequest, String> {
 /// Sends the events of an answer.
 ///
 /// # Errors
-/// The client stopped reading.
+/// Returns an error when the client has stopped reading.
 async fn stream(
     llm: &Arc<Llm>,
     answer: &mut dyn AnswerWriter,
@@ -210,7 +210,7 @@ pub(super) fn words(value: &Value) -> usize {
     }
 }
 
-/// Makes the message for a body that is not a request.
+/// Returns the error message for a body that is not a valid request.
 pub(super) fn unreadable(e: &serde_json::Error) -> String {
     format!("the body is not a request: {e}")
 }

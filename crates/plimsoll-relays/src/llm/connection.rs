@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep};
 use super::{Llm, RefusalReason, metrics};
 use crate::client_address::ClientAddress;
 
-/// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last
-/// frame to a ping. Longer than balancers keep idle connections.
+/// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last frame to a ping. It
+/// is longer than load balancers keep idle connections.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection that was accepted just before shutdown may take to send its request.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

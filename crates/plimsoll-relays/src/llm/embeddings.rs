@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, unreadable, words};
 use super::openai::problem;
 
-/// Numbers of a vector.
+/// Length of a vector.
 const DIMENSIONS: usize = 16;
 
 pub(super) static EMBEDDINGS: ServedApi = ServedApi {
@@ -28,7 +28,7 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
     let request: EmbeddingRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
     let inputs = match &request.input {
         Value::String(_) => 1,
-        // A list of numbers is one text, as its tokens.
+        // A list of numbers is one text, given as its token ids.
         Value::Array(items) if items.iter().any(Value::is_number) => 1,
         Value::Array(items) if !items.is_empty() => items.len(),
         _ => return Err("input: use a text, or a list of them".to_owned()),

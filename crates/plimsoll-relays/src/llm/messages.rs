@@ -1,4 +1,4 @@
-//! Anthropic's Messages API. Requests name the version of the API, and have a limit of tokens.
+//! Anthropic's Messages API. A request must name the version of the API and limit the answer's tokens.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -60,7 +60,7 @@ fn problem(message: &str, status: StatusCode) -> Value {
 struct MessageWriter(AnswerInfo);
 
 impl MessageWriter {
-    /// Returns the message; `None`: it has not begun.
+    /// Returns the message; without a text, as it is before its first token.
     fn message(&self, text: Option<&str>) -> Value {
         let content: Vec<Value> = text.into_iter().map(text_block).collect();
         let tokens = text.map_or(0, |_| self.0.tokens);

@@ -57,7 +57,7 @@ static APIS: [&ServedApi; 7] = [
 
 /// Largest body of a request in bytes.
 const MAX_BODY: usize = 2 << 20;
-/// How long handing runs over may take after the drain time.
+/// How long handing runs over to other instances may take after the drain time.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The default answer, 18 tokens.
@@ -73,7 +73,7 @@ pub struct LlmOptions {
     pub jitter: Duration,
     /// The text of the answer; each word is a token.
     pub text: String,
-    /// Number of tokens, for which the text is repeated or cut; `None`: the words of the text.
+    /// Number of tokens to which the text is repeated or cut. `None`: one token for each word of the text.
     pub tokens: Option<usize>,
     /// Concurrent answers over the APIs of models; further ones wait. `None`: unlimited.
     pub slots: Option<usize>,
@@ -188,7 +188,7 @@ impl Llm {
             end = Instant::now() + drain;
         };
         let connection = ApiConnection::new(&llm, router);
-        // Accepted requests are answered before runs are counted, so no run begins after that.
+        // All accepted requests are answered before runs are counted, so no run can begin after the count.
         let serving = accept(bound.with_alpn(&[b"h2", b"http/1.1"]), connection, leaving);
         let served = tokio::select! {
             served = serving => served.map(drop),

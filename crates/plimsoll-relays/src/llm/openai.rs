@@ -1,4 +1,4 @@
-//! What OpenAI's APIs have in common: the list of models, and the form of errors.
+//! Parts that OpenAI's APIs share: the list of models, and the format of errors.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -15,7 +15,7 @@ pub(super) async fn models() -> Response {
     Json(json!({ "object": "list", "data": [model] })).into_response()
 }
 
-/// Makes the body of a response that reports an error.
+/// Builds the body of a response that reports an error.
 pub(super) fn problem(message: &str, status: StatusCode) -> Value {
     let kind = if status.is_client_error() {
         "invalid_request_error"

@@ -1,4 +1,4 @@
-//! Documents ranked by a query: they keep their order.
+//! The API that ranks documents by a query. The ranking keeps the order of the documents.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, unreadable, words};
 use super::openai::problem;
 
-/// The API, without its path.
+/// The API, still without a path.
 const RANKING: ServedApi = ServedApi {
     path: "",
     read,
@@ -20,7 +20,7 @@ pub(super) static RERANK: ServedApi = ServedApi {
     ..RANKING
 };
 
-/// The same under the path that some services have.
+/// The same API under a path that some services use.
 pub(super) static BARE_RERANK: ServedApi = ServedApi {
     path: "/rerank",
     ..RANKING

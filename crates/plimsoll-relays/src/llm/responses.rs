@@ -94,7 +94,7 @@ impl ResponseWriter {
         format!("msg_{}", self.info.id)
     }
 
-    /// Returns the message; `None`: its text has not begun.
+    /// Returns the message; without a text, as it is before its first token.
     fn message(&self, text: Option<&str>) -> Value {
         let status = match text {
             None => "in_progress",
@@ -115,7 +115,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Returns the response; `None`: it has not ended.
+    /// Returns the response; without a text, as it is before its end.
     fn response(&self, text: Option<&str>) -> Value {
         let (status, output, usage) = match text {
             None => ("in_progress", json!([]), Value::Null),

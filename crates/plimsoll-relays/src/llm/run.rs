@@ -1,4 +1,4 @@
-//! One run: posts its tokens at their pace and its `done`, both reliably.
+//! Runs: posts the tokens of a run at their pace, then its `done` frame, and makes sure that all of them reach the bus.
 //!
 //! The frames of a run are kept until its end has reached the bus. When the bus may have lost some,
 //! all are posted again, and readers drop duplicates. A run that its instance cannot finish is
@@ -19,9 +19,9 @@ use crate::bus::{
     LogPosition, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
 };
 
-/// How long delivery of a run's end is retried while the bus is down.
+/// How long the delivery of a run's last frame is retried while the bus is down.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most offers in the queue; further ones are ignored, and their instances keep the runs.
+/// Maximum number of queued offers; further offers are ignored, and the offering instances keep their runs.
 const MAX_OFFERS: usize = 100_000;
 
 /// Begins a run, which then continues in a task of its own.
@@ -35,8 +35,8 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition
     Ok(begun)
 }
 
-/// Takes over runs that other instances offer, until the result is dropped. Returns `None` if there
-/// are no other instances or the bus is down.
+/// Takes over runs that other instances offer, until the returned subscription is dropped. Returns `None` if there are
+/// no other instances or the bus is down.
 pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
     let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
     let shared = llm.bus.shared()?;
@@ -68,7 +68,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
     Some(listening)
 }
 
-/// Continues a run that another instance has offered, unless a third one takes it.
+/// Continues a run that another instance has offered, unless a third instance takes it first.
 async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = CancelSubscription::listen(&llm.bus, &offer.session).await?;
@@ -87,8 +87,8 @@ async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Returns the frames of a run that are in the log. This instance owns the run by now, so no other
-/// one adds to it.
+/// Returns the frames of a run that are in the log. This instance already owns the run, so no other instance adds
+/// frames to it.
 async fn frames_of_run(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Bytes> {
     let give_up = Instant::now() + FINISH_TIMEOUT;
     let mut frames = Vec::new();
@@ -163,7 +163,7 @@ async fn stream(
     let first = posted.frames.len();
     let mut sent = first;
     while sent < tokens {
-        // Computed from the beginning of the run, so that delays do not accumulate.
+        // Each due time is computed from the beginning of the run, so that delays do not accumulate.
         let due = begun + llm.options.token_delay * ((sent - first) as u32 + 1);
         let due = jittered(due, llm.options.jitter);
         tokio::select! {
@@ -176,7 +176,7 @@ async fn stream(
             break;
         }
         posted.add(run.token(&llm.text, sent), false);
-        // If this fails it is retried with the next token.
+        // A failed restore is retried with the next token.
         posted.restore_if_lost().await;
         sent += 1;
         if renewed.elapsed() >= RENEW_INTERVAL {
@@ -234,7 +234,7 @@ impl PostedFrames {
 
     /// Offers the run to other instances; returns whether one has taken it.
     async fn hand_over(&mut self, tokens: usize) -> bool {
-        // Only what is in the log can be continued.
+        // Another instance can only continue a run whose frames are in the log.
         let logged = self.frames.is_empty() || self.bus.confirm(&self.session).await.is_ok();
         if !logged || self.repost_if_lost() {
             return false;
@@ -304,7 +304,7 @@ impl PostedFrames {
         loop {
             let before = self.generation;
             let confirmed = self.bus.confirm(&self.session).await;
-            // The bus may have lost its data and come back while the confirmation was in flight.
+            // The bus may have lost its data and recovered while the confirmation was in flight.
             if confirmed.is_ok() && self.restore_if_lost().await && self.bus.generation() == before
             {
                 return true;

@@ -56,11 +56,11 @@ pub(super) struct AccessLog(SyncSender<AccessLogEntry>);
 type OpenedLog = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {
-    /// Opens the log that the config asks for, if any, and starts the thread that writes it until
-    /// every clone is dropped. `-` means standard output; a file is appended to.
+    /// Opens the log that the config asks for, if any, and starts the thread that writes it. The thread ends when every
+    /// clone of the log is dropped. `-` means standard output; a file is appended to.
     ///
     /// # Errors
-    /// The log cannot be opened.
+    /// When the log cannot be opened.
     pub(super) fn of(config: &SidecarConfig) -> Result<OpenedLog, SidecarError> {
         let Some(path) = &config.access_log else {
             return Ok((None, None));

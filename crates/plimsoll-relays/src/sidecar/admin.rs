@@ -37,11 +37,11 @@ pub(super) fn start(
         let page = move |request: Request<()>| {
             let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
-            // Probing upstreams blocks.
+            // Runs on a blocking thread, because probing upstreams blocks.
             let made =
                 spawn_blocking(move || answer(request.uri().path(), &metrics, &names, stopping));
             async {
-                // The panic was reported when it happened.
+                // The panic has already been reported.
                 made.await
                     .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, ""))
             }
@@ -84,8 +84,8 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
     response
 }
 
-/// Returns a route none of whose upstreams would accept a call, and the reason. An upstream counts
-/// as alive if a connection to it is open or can be made now.
+/// Returns a route without any upstream that would accept a call, and the reason. An upstream counts as alive if a
+/// connection to it is open or can be opened now.
 fn find_unreachable_route(
     metrics: &SidecarMetrics,
     names: &NameResolver,

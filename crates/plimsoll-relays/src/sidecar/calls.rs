@@ -1,7 +1,7 @@
 //! Calls in flight on one upstream connection, keyed by the id that the sidecar gave them.
 //!
-//! The low bits of an id are the call's index in the table, so an answer finds its call without a
-//! search, and an id is not reused for a long time.
+//! The low bits of an id are the call's index in the table, so an answer's call is found without a search. An id is not
+//! reused for a long time.
 
 use plimsoll_engine::slab::GenerationalSlab;
 use plimsoll_model::Time;

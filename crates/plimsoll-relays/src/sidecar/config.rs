@@ -113,7 +113,7 @@ pub struct FaultConfig {
 }
 
 impl FaultConfig {
-    /// Returns a key that is out of range and the correction.
+    /// Returns the first key whose value is out of range, and the correction.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         let range = "out of range: a share is from 0 to 1, such as 0.01 for one call in a hundred";
@@ -172,7 +172,7 @@ impl SidecarConfig {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// The first mistake, with its line and column.
+    /// Returns an error with line and column for the first mistake.
     pub fn read(text: &str) -> Result<SidecarConfig, SidecarError> {
         let mistake =
             |e: toml::de::Error| SidecarError::at("sidecar file", e.to_string().trim_end());
@@ -221,7 +221,7 @@ impl SidecarConfig {
         }
     }
 
-    /// Finds a loop of routes that leads from this one back to itself, as a chain of names.
+    /// Finds a chain of routes that leads from this one back to itself, as a list of names.
     fn find_loop(&self, from: usize) -> Option<String> {
         let mut ways = vec![vec![from]];
         let mut seen = vec![false; self.route.len()];

@@ -1,6 +1,6 @@
-//! Metrics of the sidecar, for each route and each upstream of one.
+//! Metrics of the sidecar, for each route and for each of a route's upstreams.
 //!
-//! A worker looks up its handles once; counting is then an atomic addition.
+//! A worker looks up its counters once; after that, counting is an atomic addition.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::metrics::{
     self, Counter, Family, Gauge, Labels, LatencyHistogram, Registry, Unit, labels,
 };
 
-/// Defines a struct of handles and one of the families that they belong to.
+/// Defines a struct of counters, and a struct of the metric families that they belong to.
 macro_rules! counted {
     ($(#[$meta:meta])* $one:ident of $all:ident { $($field:ident: $kind:ident, $name:literal, $help:literal;)* }) => {
         $(#[$meta])*
@@ -98,7 +98,7 @@ impl Counters {
             RejectReason::Timeout => &self.timeouts,
             RejectReason::Busy => &self.busy,
             RejectReason::UpstreamClosed => &self.cut,
-            // These are counted where they are detected.
+            // These reasons are counted where they are detected.
             RejectReason::InjectedFault
             | RejectReason::FrameTooLarge
             | RejectReason::MalformedResponse => return,
@@ -119,8 +119,8 @@ pub(super) struct SidecarMetrics {
     upstreams: UpstreamFamilies,
     took: Family<Labels, LatencyHistogram>,
     statuses: Family<Labels, Counter>,
-    /// The current routes, each with the labels of its members in families with more labels than
-    /// the route's; they are removed with the route.
+    /// The current routes. Each has the labels of its metrics in families with further labels than the route's; these
+    /// metrics are removed with the route.
     members: Mutex<HashMap<String, Vec<Labels>>>,
 }
 
@@ -177,8 +177,8 @@ impl SidecarMetrics {
         })
     }
 
-    /// Returns a member that is removed with its route. A worker may still have calls of a removed
-    /// route, or may not know of the removal yet; what it counts then is discarded.
+    /// Returns a metric that is removed with its route. A worker may still have calls of a removed route, or may not
+    /// know of the removal yet; its counts then are discarded.
     fn member_of_route<T: Default>(
         &self,
         route: &str,
@@ -223,7 +223,7 @@ impl SidecarMetrics {
 #[derive(Debug, Default)]
 pub(super) struct StatusCounters(Vec<(u32, Counter)>);
 
-/// Most statuses of a route with a counter of their own, because upstreams choose them.
+/// Maximum number of a route's statuses that have their own counter; limited because upstreams choose the statuses.
 const MAX_STATUSES: usize = 64;
 
 impl StatusCounters {

@@ -60,7 +60,7 @@ impl SidecarError {
 /// Starts a thread of the sidecar.
 ///
 /// # Errors
-/// The system starts no more threads.
+/// When the system cannot start another thread.
 fn start_thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -69,14 +69,14 @@ fn start_thread(
     started.map_err(|e| SidecarError::at(format!("starting the thread `{name}`"), e))
 }
 
-/// Callback for a thread that had to stop, with the reason.
+/// Callback that receives the error of a thread that had to stop.
 type OnFailure = Arc<dyn Fn(SidecarError) + Send + Sync>;
 
-/// Starts a thread whose failure stops the sidecar: nothing else would accept the connections that
-/// the system assigns to it.
+/// Starts a thread whose failure stops the sidecar, because no other thread would accept the connections that the
+/// system assigns to it.
 ///
 /// # Errors
-/// The system starts no more threads.
+/// When the system cannot start another thread.
 fn start_serving(
     name: &'static str,
     failed: &OnFailure,
@@ -86,7 +86,7 @@ fn start_serving(
     start_thread(name, move || match defect::catch_panic(body) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => failed(error),
-        // The panic was reported when it happened.
+        // The panic has already been reported.
         Err(_) => failed(SidecarError::at(
             format!("the thread `{name}`"),
             "has ended",
@@ -110,7 +110,7 @@ pub struct Sidecar {
 struct CurrentConfig {
     config: SidecarConfig,
     routes: Vec<ActiveRoute>,
-    /// The writer threads: the last is in use, earlier ones end with the workers' last lines.
+    /// The writer threads: the last one is in use; earlier ones end when the workers drop their old access logs.
     access_logs: Vec<JoinHandle<()>>,
 }
 
@@ -120,7 +120,7 @@ impl Sidecar {
     /// some clients are then no longer served, so the caller should stop the sidecar.
     ///
     /// # Errors
-    /// An address cannot be listened on, or a certificate or plugin is unusable.
+    /// When the sidecar cannot listen on an address, or a certificate or plugin is unusable.
     pub fn start(
         config: &SidecarConfig,
         failed: impl Fn(SidecarError) + Send + Sync + 'static,
@@ -184,7 +184,7 @@ impl Sidecar {
     /// access log is reopened.
     ///
     /// # Errors
-    /// As those of [`Sidecar::start`], and a change of a key that needs a restart; the old config
+    /// Returns the errors of [`Sidecar::start`], and one for a change of a key that needs a restart. The old config
     /// then stays in use.
     pub fn reload(&self, config: &SidecarConfig) -> Result<(), SidecarError> {
         config.check()?;
@@ -221,7 +221,7 @@ impl Sidecar {
             }
         };
         for ((mailbox, waker), setup) in self.mailboxes.iter().zip(setups) {
-            // A worker that has ended has reported why.
+            // A worker that has ended has already reported the reason.
             let _ = mailbox.send(setup);
             waker.wake();
         }
@@ -242,11 +242,11 @@ impl Sidecar {
         }
     }
 
-    /// Calls `report` when a codec plugin exceeds its route's `codec_timeout`. Its worker is
-    /// blocked for good, so the process should exit.
+    /// Calls `report` when a codec plugin exceeds its route's `codec_timeout`. Its worker is blocked permanently, so
+    /// the process should exit.
     ///
     /// # Errors
-    /// The system starts no more threads.
+    /// When the system cannot start another thread.
     pub fn watch_codecs(
         &self,
         report: impl FnOnce(String) + Send + 'static,
@@ -283,7 +283,7 @@ impl Sidecar {
         for (_, waker) in &self.mailboxes {
             waker.wake();
         }
-        // A thread that panicked or failed has reported it already.
+        // A thread that panicked or failed has already reported it.
         let ended = |threads: Vec<JoinHandle<()>>| {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };

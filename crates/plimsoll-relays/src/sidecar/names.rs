@@ -95,7 +95,7 @@ impl Upstream {
         matches!(self, Upstream::Socket(_))
     }
 
-    /// Returns whether connections to this upstream certainly reach the listener at `address`.
+    /// Returns whether all connections to this upstream reach the listener at `address`.
     pub(super) fn reaches(&self, address: &Address) -> bool {
         let to = |ip: IpAddr, port: u16| {
             let Address::Tcp(listens) = address else {
@@ -113,7 +113,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the name that the upstream's certificate must be for.
+    /// Returns the host for which the upstream's certificate must be valid.
     pub(super) fn host(&self) -> String {
         match self {
             Upstream::Address(address) => address.ip().to_string(),
@@ -123,7 +123,7 @@ impl Upstream {
     }
 }
 
-/// An upstream and one of its addresses.
+/// One address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResolvedUpstream {
     pub(super) host: Arc<str>,
@@ -134,7 +134,7 @@ pub(super) struct ResolvedUpstream {
 #[derive(Clone, Debug, Default)]
 struct LookupState {
     addresses: Vec<Address>,
-    /// The local resource whose lack prevented the last lookup.
+    /// The local resource that was exhausted at the last lookup, if any.
     missing_resource: Option<LocalResourceError>,
 }
 
@@ -146,12 +146,12 @@ pub(super) struct RouteUpstreams {
     failures: Counter,
     /// The results for each of `upstreams`, in the same order.
     lookups: Mutex<Vec<LookupState>>,
-    /// Incremented with every change.
+    /// Incremented whenever a result changes.
     version: AtomicU64,
 }
 
 impl RouteUpstreams {
-    /// Creates the entry without a lookup; `failures` counts lookups that failed.
+    /// Creates the entry without a lookup. `failures` counts failed lookups.
     pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> RouteUpstreams {
         RouteUpstreams {
             route: route.to_owned(),
@@ -185,7 +185,7 @@ impl RouteUpstreams {
             .collect()
     }
 
-    /// Returns the local resource whose lack prevented the lookup of an upstream without addresses.
+    /// Returns the local resource whose exhaustion prevented the lookup of an upstream without addresses.
     pub(super) fn lack(&self) -> Option<LocalResourceError> {
         let known = self.lock_lookups();
         let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
@@ -246,11 +246,10 @@ impl NameResolver {
         routes.clone()
     }
 
-    /// Looks up the names of `routes`, instead of earlier ones, periodically from now on, on a
-    /// separate thread.
+    /// Replaces the routes whose upstreams are looked up, and starts the lookup thread if a name needs it.
     ///
     /// # Errors
-    /// The system starts no more threads.
+    /// When the system cannot start another thread.
     pub(super) fn keep(
         self: &Arc<NameResolver>,
         routes: Vec<Arc<RouteUpstreams>>,
@@ -278,7 +277,7 @@ impl NameResolver {
             if slept >= every {
                 slept = Duration::ZERO;
                 for route in self.routes() {
-                    // The next lookup may succeed.
+                    // A panic is caught, because the next lookup may succeed.
                     let _ = defect::catch_panic(|| route.look_up());
                 }
             }
@@ -286,11 +285,11 @@ impl NameResolver {
     }
 }
 
-/// Resolves a name. The addresses are sorted, so that another order of the same addresses is no
+/// Resolves a name. The addresses are sorted, so that a different order of the same addresses does not count as a
 /// change.
 fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut found = look_up((host, port))?;
-    // IPv4 first: if a name has both, the service more often listens there.
+    // IPv4 addresses come first: a service whose name has both kinds more often listens there.
     found.sort_by_key(|address| match address.ip() {
         IpAddr::V4(ip) => (0, u128::from(u32::from(ip))),
         IpAddr::V6(ip) => (1, u128::from(ip)),

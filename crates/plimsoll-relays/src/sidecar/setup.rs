@@ -1,7 +1,7 @@
 //! Prepares the routes of the workers at start and at a reload: ports, certificates, codecs and
 //! upstreams.
 //!
-//! Invariant: everything that can fail happens here, before any worker is told.
+//! Invariant: everything that can fail happens here, before any worker gets its new setup.
 
 use std::io;
 use std::net::TcpListener;
@@ -25,8 +25,8 @@ const LISTEN_BACKLOG: u16 = 4096;
 
 /// The socket on which one worker accepts a route's connections.
 pub(super) struct WorkerListener {
-    /// The file of the Unix socket, held by the first worker and shared by the others. Declared
-    /// before the socket, so that it is removed first.
+    /// The file of the Unix socket, held by the first worker and shared by the others. The field is declared before the
+    /// socket, so that the file is removed first.
     _file: Option<SocketFile>,
     pub(super) socket: TcpListener,
 }
@@ -36,9 +36,9 @@ pub(super) struct RouteSetup {
     pub(super) route: RouteConfig,
     /// The worker already has this route, changed or not.
     pub(super) is_known: bool,
-    /// `None` for HTTP/2 and for streams of bytes.
+    /// `None` for HTTP/2 and for byte streams.
     pub(super) codec: Option<Codec>,
-    /// `None` if the worker keeps the one that it has.
+    /// `None` if the worker keeps its current listener.
     pub(super) listener: Option<WorkerListener>,
     pub(super) proxies: TrustedProxies,
     pub(super) listen_tls: Option<TlsIdentity>,
@@ -57,11 +57,11 @@ pub(super) struct WorkerSetup {
     pub(super) busy_poll: std::time::Duration,
 }
 
-/// A route that the workers have.
+/// A route that the workers serve.
 #[derive(Clone)]
 pub(super) struct ActiveRoute {
     pub(super) route: RouteConfig,
-    /// The address that it listens on, with the actual port.
+    /// The address on which the route listens, with the actual port.
     pub(super) address: Address,
     pub(super) upstreams: Arc<RouteUpstreams>,
     pub(super) counters: Counters,
@@ -80,7 +80,7 @@ impl ActiveRoute {
 /// Returns the setup for each worker, and the routes after the change.
 ///
 /// # Errors
-/// An address cannot be listened on, or a certificate or plugin is unusable.
+/// When the sidecar cannot listen on an address, or a certificate or plugin is unusable.
 pub(super) fn prepare(
     config: &SidecarConfig,
     running: &[ActiveRoute],
@@ -148,7 +148,7 @@ pub(super) fn prepare(
             counters,
         });
     }
-    // Done last, because connections are accepted from here on.
+    // Listening comes last, because connections are accepted from here on.
     for (place, route) in routes.iter_mut().enumerate() {
         let known = running
             .iter()
@@ -194,7 +194,8 @@ fn open_codec(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<Codec>,
     opened.map_err(|e| SidecarError::at(format!("route {}", route.name), e))
 }
 
-/// Opens a listening socket and returns its address; `first` is that of the first worker.
+/// Opens a listening socket and returns its address; `first` is the first worker's socket, if this is not the first
+/// worker.
 fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(WorkerListener, Address)> {
     let (socket, address, file) = match (wanted, first) {
         (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),

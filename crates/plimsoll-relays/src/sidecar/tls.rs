@@ -1,8 +1,8 @@
 //! TLS 1.3 and 1.2 from certificate files, which are read again when they change.
 //!
-//! An unusable change (a half-written file, a key of another certificate) leaves the old
-//! certificates in use and is retried. Open connections keep the configuration that they began
-//! with. The expiry of our own certificate while in use is logged once.
+//! An unusable change (a half-written file, a key of another certificate) leaves the old certificates in use and is
+//! retried. Open connections keep the certificates with which they began. The expiry of the sidecar's own certificate
+//! is logged once.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ impl TlsSide {
 
 struct LoadedConfig {
     config: RustlsConfig,
-    /// The last second, since 1970, in which the whole presented chain is valid.
+    /// The last second, since 1970, in which all certificates of the presented chain are valid.
     not_after: Option<u64>,
     /// Details of the peers' certificates, for error messages.
     observations: Arc<CertificateObservations>,
@@ -89,13 +89,13 @@ impl TlsIdentity {
     /// Loads the certificates of `settings`.
     ///
     /// # Errors
-    /// A file is unusable.
+    /// When a file is unusable.
     pub(super) fn new(
         route: &str,
         settings: TlsSide,
         alpn: Alpn,
     ) -> Result<TlsIdentity, SidecarError> {
-        // Taken before reading, so that a change in between is noticed at the next check.
+        // The stamp is taken before the files are read, so that a change in between is noticed at the next check.
         let stamp = settings.stamp();
         Ok(TlsIdentity {
             route: route.to_owned(),
@@ -162,8 +162,8 @@ impl TlsIdentity {
         self.settings.cert()
     }
 
-    /// Begins a session. `name` is what the upstream's certificate must be for, unless the config
-    /// names another.
+    /// Creates the TLS state of a connection. `name` is the name for which the upstream's certificate must be valid,
+    /// unless the config sets another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
         match &self.loaded.config {
             RustlsConfig::Server(config) => {
@@ -186,10 +186,10 @@ impl TlsIdentity {
     }
 }
 
-/// The protocol negotiated by ALPN (RFC 7301), if any.
+/// The protocol offered or required in ALPN (RFC 7301), if any.
 pub(super) type Alpn = Option<&'static [u8]>;
 
-/// Returns the chain with its key, and the earliest expiry in the chain.
+/// Returns the certificate chain, its key, and the earliest expiry in the chain.
 fn load_certificate_chain(
     cert: &Path,
     key: &Path,

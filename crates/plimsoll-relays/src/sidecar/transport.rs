@@ -1,4 +1,4 @@
-//! A socket with its TLS session and buffers; its interface is plaintext.
+//! A socket with its TLS session and buffers. Callers read and write plaintext.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use plimsoll_engine::tls::validity;
 use rustls::HandshakeKind;
 
-/// A larger buffer is freed when it becomes empty. Bytes.
+/// Capacity in bytes above which a buffer is freed when it becomes empty.
 const MAX_KEPT_CAPACITY: usize = 16 << 10;
 
 /// The result of a read.
@@ -48,7 +48,7 @@ impl Transport {
             .is_some_and(|session| session.is_handshaking())
     }
 
-    /// Returns the bytes that wait to be sent, as far as they are known.
+    /// Returns the number of bytes that wait to be sent, without those inside the TLS session.
     pub(super) fn unsent(&self) -> usize {
         self.out.len() - self.written
     }
@@ -116,7 +116,7 @@ impl Transport {
         }
     }
 
-    /// Sends as much as the socket takes now.
+    /// Sends as much as the socket accepts now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => {
@@ -157,7 +157,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Ends the sending direction once all output is sent.
+    /// Ends the sending direction after all output was sent.
     pub(super) fn finish(&mut self) {
         if let Some(session) = &mut self.tls {
             session.send_close_notify();
@@ -171,7 +171,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Returns the TLS error behind an error of [`Transport::read`]; `None` if the socket failed.
+/// Returns the TLS error inside an error of [`Transport::read`]; `None` if the socket failed.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

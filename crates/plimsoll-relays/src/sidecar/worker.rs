@@ -1,8 +1,8 @@
 //! The event loop of one worker: accepts, reads, relays and writes, with a tick every 100 ms for
 //! everything that has a deadline.
 //!
-//! Everything that one iteration of the loop produces for a connection is sent in one write at its
-//! end.
+//! Everything that one iteration of the loop produces for a connection is sent in one write at the end of the
+//! iteration.
 
 mod abuse;
 mod balance;
@@ -56,15 +56,15 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// How long TCP and TLS together may take, on either side.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// When the unsent bytes of a connection exceed this, its sources are no longer read; they are read
-/// again below `LOW_WATER`.
+/// When the unsent bytes of a connection exceed this number, its sources are no longer read until the number falls
+/// below `LOW_WATER`.
 const HIGH_WATER: usize = 1 << 20;
 const LOW_WATER: usize = 256 << 10;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Set in the tokens of listening sockets; the other bits are the route's index.
 const LISTENER_BIT: u64 = 1 << 63;
 
-/// The purpose of a connection.
+/// The role of a connection.
 enum RelayRole {
     /// A client's connection whose calls share upstream connections; `in_flight` of them wait for
     /// an answer.
@@ -96,19 +96,17 @@ struct RelayConnection {
     role: RelayRole,
     began: Time,
     last_active: Time,
-    /// Present while the client's address is still unknown, because a PROXY header may name
-    /// another.
+    /// Present while the client's address is unknown, because a PROXY header that names it may still arrive.
     proxy_header: Option<Box<ProxyHeaderReader>>,
-    /// The client's address, from the socket or a proxy; kept because a closed socket no longer has
-    /// it.
+    /// The client's address, from the socket or a proxy. It is stored because a closed socket no longer has an address.
     client: Option<SocketAddr>,
-    /// Bytes relayed from this connection, and to it, if it is a pipe.
+    /// Bytes received from this connection and relayed, and those sent to it, if it is a pipe.
     bytes_received: u64,
     bytes_sent: u64,
     is_connecting: bool,
     /// The upstream has accepted the connection, including TLS and HTTP/2.
     is_established: bool,
-    /// Why the connection could not be made, if known.
+    /// Why the connection could not be established, if known.
     problem: Option<String>,
     /// The connection is closed because it is unused, which says nothing about its upstream.
     is_unneeded: bool,
@@ -116,25 +114,24 @@ struct RelayConnection {
     is_recognised: bool,
     /// The events registered with epoll.
     interest: Interest,
-    /// Not read for now, because its data cannot be passed on or answered.
+    /// The connection is not read for now, because its data cannot be passed on or answered.
     is_paused: bool,
-    /// Not read for now, because its next request waits for an upstream.
+    /// The connection is not read for now, because its next request waits for an upstream.
     is_held: bool,
     /// When the next request began to wait, or [`Time::NEVER`].
     held_since: Time,
-    /// Upper bound of unsent bytes to an upstream that reply to its own messages (heartbeats, PING,
-    /// SETTINGS). Requests do not stop it from being read: it may only read them once its answers
-    /// are taken.
+    /// Upper bound of the unsent bytes that reply to the upstream's own messages (heartbeats, PING, SETTINGS). Unsent
+    /// requests don't stop the upstream from being read, because it may read them only once its answers are read.
     reply_bytes: usize,
-    /// Bytes still to be dropped of a frame that is too long.
+    /// Bytes still to be dropped of a frame that exceeds the limit.
     skip: usize,
     /// Bytes of a client's requests that are delayed by fault injection.
     delayed: usize,
     /// Whether a client's calls may share upstream connections with those of others.
     isolation: Isolation,
-    /// The peer will send nothing more.
+    /// The peer will send no more data.
     peer_ended: bool,
-    /// The end of stream is to be sent after the remaining output.
+    /// The connection's sending direction is closed after the remaining output.
     ends_after_output: bool,
     end_sent: bool,
     is_dirty: bool,
@@ -143,27 +140,27 @@ struct RelayConnection {
 /// The worker's connections by token.
 type Connections = GenerationalSlab<Box<RelayConnection>>;
 
-/// A frame on a connection that calls share.
+/// A frame on a connection that carries several calls.
 #[derive(Clone, Copy)]
 struct CallFrame<'a> {
     info: FrameInfo,
     bytes: &'a [u8],
 }
 
-/// What was done with a request.
+/// How a request was handled.
 enum RequestDisposition {
-    /// An answer will come.
+    /// The upstream will answer the request.
     AwaitsAnswer,
     /// The request is done: it was answered here, or needs no answer.
     Done,
-    /// No upstream can take it now.
+    /// No upstream can accept the request now.
     Held,
 }
 
-/// The upstream for the next call, or why there is none.
+/// The upstream connection for the next call, or why there is none.
 enum UpstreamChoice {
     Upstream(u64),
-    /// Connections are being made, but none is ready.
+    /// Connections are being opened, but none is ready.
     Connecting,
     /// Every connection has too much unsent data.
     Congested,
@@ -189,7 +186,7 @@ impl RelayConnection {
         has_calls || self.transport.unsent() > 0
     }
 
-    /// Returns the upstream that this connection has just reached, if it was not counted yet.
+    /// Returns the upstream to which this connection has just been established, if that was not recorded yet.
     fn newly_reached_upstream(&self) -> Option<usize> {
         if self.is_established || self.is_unready() {
             None
@@ -198,7 +195,7 @@ impl RelayConnection {
         }
     }
 
-    /// Sends as much as the socket takes now.
+    /// Sends as much as the socket accepts now.
     fn flush(&mut self) -> io::Result<()> {
         if let RelayRole::Http2(http2) = &mut self.role {
             http2.first_unsent = http2.session.http2.next_id();
@@ -212,7 +209,7 @@ impl RelayConnection {
             .or_else(|| self.transport.socket.peer_addr().ok())
     }
 
-    /// Returns how many of the next `there` bytes are dropped.
+    /// Drops up to `there` bytes of the frame that is being skipped; returns how many.
     fn skip(&mut self, there: usize) -> usize {
         let skipped = self.skip.min(there);
         self.skip -= skipped;
@@ -309,10 +306,10 @@ impl Worker {
         &self.routes[route].setup.counters
     }
 
-    /// Relays until the stop flag is set and nothing is in flight any more.
+    /// Relays until the stop flag is set and nothing is in flight.
     ///
     /// # Errors
-    /// The system fails to wait for sockets.
+    /// When the system fails to wait for sockets.
     pub(super) fn run(mut self) -> Result<(), SidecarError> {
         defect::restart_on_panic(&mut self, Worker::run_loop, Worker::restart_after_panic)
             .map_err(|e| SidecarError::at("waiting for sockets", e))
@@ -378,7 +375,7 @@ impl Worker {
             {
                 return Ok(());
             }
-            // While busy-polling, the wait returns at once.
+            // While busy-polling, the wait returns immediately.
             let until = if now < awake_until {
                 now
             } else {

@@ -1,4 +1,4 @@
-//! Fits the parts of a comment into its lines.
+//! Lays out the sections of a comment within its maximum number of lines.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use crate::markdown::cell;
 use crate::quantity::plural;
 
-/// Maximum number of lines of a comment. Two less than 30, for a link to the job and the blank line above it.
+/// Maximum number of lines of a comment: 30 less two, for a link to the job and the blank line above the link.
 pub const MAX_LINES: usize = 28;
 
-/// Maximum number of files that are named.
+/// Maximum number of file names in a comment.
 const MAX_FILES: usize = 6;
 
-/// Maximum length of a text, characters: messages of other programs can be of any length, and GitHub takes comments
+/// Maximum length of a text in characters: messages of other programs can have any length, and GitHub accepts comments
 /// of at most 65,536 characters.
 const MAX_TEXT_CHARS: usize = 500;
 
@@ -25,7 +25,7 @@ pub(super) struct Comment {
 
 /// A list or table whose last items may be left out.
 pub(super) struct Section {
-    /// What an item is, in the singular.
+    /// The name of an item, in the singular.
     noun: &'static str,
     /// The header of a table; empty for a list.
     head: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Section {
 /// An item of a list, or a row of a table.
 pub(super) struct Item {
     cells: Vec<String>,
-    /// The kind by which items that are left out are counted; empty: they are counted together.
+    /// The kind by which omitted items are counted; if empty, they are counted together.
     kind: &'static str,
 }
 
@@ -74,12 +74,12 @@ impl Section {
         }
     }
 
-    /// Returns the number of lines besides the items: the blank line above, and a table's header.
+    /// Returns the number of lines in addition to the items: the blank line above, and a table's header.
     fn frame_lines(&self) -> usize {
         if self.head.is_empty() { 1 } else { 3 }
     }
 
-    /// Writes the section in `frame_lines()` and at most `lines` more.
+    /// Writes the section in at most `frame_lines()` plus `lines` lines.
     fn write(&self, out: &mut String, lines: usize) {
         out.push('\n');
         if !self.head.is_empty() {
@@ -110,7 +110,7 @@ impl Section {
         };
     }
 
-    /// Counts items that are left out: `and 12 more objectives (10 met, 2 missed)`.
+    /// Summarises the omitted items: `and 12 more objectives (10 met, 2 missed)`.
     fn count(&self, left_out: &[Item]) -> String {
         let mut kinds: Vec<(&str, usize)> = Vec::new();
         for item in left_out.iter().filter(|item| !item.kind.is_empty()) {
@@ -133,7 +133,7 @@ impl Section {
 }
 
 impl Comment {
-    /// Lays the comment out in at most [`MAX_LINES`]. `files`: where everything can be found.
+    /// Lays the comment out in at most [`MAX_LINES`]. `files`: the files with the complete results.
     pub(super) fn render(mut self, files: &[PathBuf]) -> String {
         self.sections.retain(|section| !section.items.is_empty());
         let closing = files_line(files);
@@ -151,8 +151,8 @@ impl Comment {
     }
 }
 
-/// Divides `room` lines: one to each section in turn that has items left, so that a long list takes only what shorter
-/// ones leave.
+/// Divides `room` lines among the sections: each section that has items left gets one line in turn, so that a long list
+/// gets only the lines that shorter ones don't need.
 fn shares(sections: &[Section], mut room: usize) -> Vec<usize> {
     let mut shares = vec![0; sections.len()];
     loop {

@@ -7,7 +7,7 @@ use super::{HistoryChange, HistorySeries};
 /// The version of the document, increased whenever a key changes its meaning or place.
 const DOCUMENT_VERSION: u32 = 1;
 
-/// Returns the series with their changes.
+/// Returns the series with their changes as JSON.
 pub fn document(all: &[HistorySeries<'_>]) -> Value {
     json!({ "version": DOCUMENT_VERSION, "series": all.iter().map(series).collect::<Vec<_>>() })
 }

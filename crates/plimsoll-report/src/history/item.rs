@@ -1,4 +1,4 @@
-//! One measurement of a folder: what its line in lists shows, and the figures of its history.
+//! One measurement of a folder: its entry in lists, and its figures for the history.
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
@@ -40,21 +40,21 @@ impl FolderItemKind {
 /// One measurement in the folder.
 #[derive(Clone, Debug)]
 pub struct FolderItem {
-    /// The id in the address of its page.
+    /// The id in the URL of the measurement's page.
     pub id: String,
-    /// What the directory holds.
+    /// The kind of measurement in the directory.
     pub kind: FolderItemKind,
     pub(crate) name: String,
     pub(crate) began: Timestamp,
     pub(crate) what: String,
-    /// The URL; `None`: not known.
+    /// The URL of the target; `None` if it is not known.
     pub(crate) target: Option<String>,
-    /// The machine that made the load.
+    /// The machine that generated the load.
     pub(crate) machine: Option<MachineFacts>,
     /// The labels that the user gave.
     pub(crate) labels: Labels,
     pub(crate) tool_version: String,
-    /// The class of the verdict, good (`met`), bad (`missed`) or neither (`limited`), and its words.
+    /// The class of the verdict (`met`: good, `missed`: bad, `limited`: neither) and its text.
     pub(crate) verdict: (&'static str, String),
     /// Whether the figures describe the target, and can be compared with those of other measurements.
     pub(crate) stands: bool,
@@ -63,7 +63,7 @@ pub struct FolderItem {
     pub(crate) rate_per_s: Option<f64>,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// The share of calls that failed (0–1), and how it is shown.
+    /// The share of calls that failed (0–1), and its text.
     pub(crate) errors_share: Option<f64>,
     pub(crate) errors: Option<String>,
     /// CPU time per call of the client and of the watched server.
@@ -94,7 +94,7 @@ impl FolderItem {
         .with_errors(total.ok, total.errors)
     }
 
-    /// Creates the entry of a run without reading its intervals: one that has ended and has no objectives.
+    /// Creates the entry of a run without reading its intervals. The run must have ended, and have no objectives.
     pub fn of_overview(id: String, run: &RunOverview) -> FolderItem {
         let total = &run.total;
         FolderItem {
@@ -202,7 +202,7 @@ impl FolderItem {
         self
     }
 
-    /// Returns the address of its page.
+    /// Returns the URL path of the measurement's page.
     pub(crate) fn address(&self) -> String {
         format!("/runs/{}", self.id)
     }

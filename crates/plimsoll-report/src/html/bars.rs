@@ -1,4 +1,4 @@
-//! Bar charts in rows, each below its name: distances from zero with intervals.
+//! Bar charts with one row for each bar and the bar's name above it: distances from zero with intervals.
 
 use maud::{Markup, html};
 
@@ -29,7 +29,7 @@ pub(super) struct BarSegment {
 }
 
 pub(super) struct BarChart {
-    /// The start of the text alternative, before those of the rows.
+    /// The start of the chart's text alternative; the texts of the rows follow.
     pub(super) lead: String,
     /// The label of the axis.
     pub(super) axis: String,
@@ -82,7 +82,7 @@ impl BarChart {
         )
     }
 
-    /// Returns an axis that includes zero, with some space beyond ends that are not zero.
+    /// Returns an axis that includes zero, with some space beyond the ends that are not zero.
     fn scale(&self, frame: &PlotArea) -> AxisScale {
         let parts = self.rows.iter().flat_map(|row| &row.segments);
         let ends = parts.flat_map(|part| [part.from, part.to]);

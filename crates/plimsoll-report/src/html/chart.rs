@@ -42,7 +42,7 @@ impl PlotArea {
         self.width < 500.0
     }
 
-    /// Returns one of two values, for wide or for narrow screens.
+    /// Returns `wide` on wide screens and `narrow` on narrow ones.
     pub(super) fn pick<T>(&self, wide: T, narrow: T) -> T {
         if self.is_narrow() { narrow } else { wide }
     }
@@ -147,7 +147,7 @@ impl AxisScale {
             .unwrap_or(unit * 10.0);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
-        // 3 × 0.2 is not exactly 0.6 in binary.
+        // 3 × 0.2 is not exactly 0.6 in binary, so ticks are rounded.
         (first..=last)
             .map(|i| ((i as f64 * step) / unit * 10.0).round() * unit / 10.0)
             .collect()
@@ -193,7 +193,7 @@ pub(super) fn x_axis(frame: &PlotArea, ticks: &[AxisMark], title: &str) -> Marku
     }
 }
 
-/// Formats a value on an axis with every digit of a step: 1.25 must not become 1.2.
+/// Formats a value on an axis without rounding it visibly: 1.25 must not become 1.2.
 pub(super) fn round(value: f64) -> String {
     ((value * 1000.0).round() / 1000.0).to_string()
 }
@@ -218,7 +218,7 @@ pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     d
 }
 
-/// Rounds to a tenth of a pixel, finer than is visible.
+/// Rounds to a tenth of a pixel, which is finer than the eye can see.
 pub(super) fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -103,7 +103,7 @@ fn verdict(c: &Comparison) -> Markup {
     page::verdict(tone, label, &heading, &facts, &cards, &sentences)
 }
 
-/// Returns a bar for each metric's difference, in per cent of A, with its interval.
+/// Returns a bar for each metric's difference, in percent of A, with its interval.
 fn differences(c: &Comparison) -> Markup {
     let rows: Vec<&ComparisonRow> = c
         .rows

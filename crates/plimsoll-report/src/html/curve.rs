@@ -35,7 +35,7 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
     part("Latency against rate", &lead(record), &picture)
 }
 
-/// Explains the marks.
+/// Explains the chart's marks.
 fn lead(record: &SearchRecord) -> String {
     let named = record.trials.iter().any(|t| t.limited_us.is_some());
     let what = match objective(record).filter(|_| named) {
@@ -47,13 +47,13 @@ fn lead(record: &SearchRecord) -> String {
     )
 }
 
-/// Returns the time that the objective limits, or the highest percentile that a trial supports, µs.
+/// Returns the time in µs that the objective limits, or else the highest percentile that the trial supports.
 fn latency(trial: &Trial) -> Option<f64> {
     let known = trial.limited_us.or(trial.p99_us).or(trial.p50_us);
     known.filter(|us| *us > 0.0)
 }
 
-/// Returns the objective on a time that the marks refer to.
+/// Returns the objective that limits the time shown by the marks.
 fn objective(record: &SearchRecord) -> Option<Objective> {
     let mut spec = spec::Spec::default();
     for text in &record.objectives {
@@ -109,7 +109,7 @@ fn line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::Searc
         return html! {};
     };
     let here = px(x.at(at));
-    // The label is placed where there is space.
+    // The label is placed on the side that has more space.
     let left = here > f64::midpoint(frame.left, frame.x_end());
     html! {
         @if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {

@@ -1,6 +1,6 @@
-//! Flame graphs: of a run's profile, and of what a rung of a ladder adds to the first.
+//! Flame graphs: of a run's profile, and of the functions that a rung of a ladder adds to the first one.
 //!
-//! The library `inferno` lays the frames out and escapes their names. Of its document only the frames are taken: they
+//! The library `inferno` lays the frames out and escapes their names. Only the frames of its document are used: they
 //! have no scripts, and its styles would apply to the whole page.
 
 use std::path::Path;
@@ -20,19 +20,19 @@ use crate::profile::{
 };
 use crate::table::TextTable;
 
-/// Width for which names are shortened, in the graph's units (CSS pixels). Narrower screens scroll.
+/// Width for which names are shortened, in the graph's units (CSS pixels). On narrower screens the graph scrolls.
 const WIDTH: usize = 1000;
 
 /// Height of a frame, in the same units.
 const FRAME_HEIGHT: usize = 17;
 
-/// Frames narrower than this are left out, % of the graph's width.
+/// Frames narrower than this percentage of the graph's width are left out.
 const MIN_WIDTH_PERCENT: f64 = 0.1;
 
-/// The colour of frames without a difference, which is white.
+/// The colour of frames without a difference: nearly white.
 const UNCHANGED: &str = "fill=\"rgb(250,250,250)\"";
 
-/// Returns the sections of the runs' profiles.
+/// Returns the sections with the runs' profiles.
 pub(super) fn sections(views: &[RunView]) -> Markup {
     html! { @for view in views { (of_run(view)) } }
 }
@@ -56,7 +56,7 @@ fn of_run(view: &RunView) -> Markup {
     }
 }
 
-/// Returns the section of a ladder's profiles; nothing if its processes were not sampled.
+/// Returns the section with a ladder's profiles; empty if its processes were not sampled.
 pub(super) fn of_ladder(record: &LadderRecord, dir: &Path) -> Markup {
     let profiles = match LadderProfiles::read(record, dir) {
         Ok(Some(profiles)) => profiles,
@@ -123,7 +123,8 @@ fn functions_table(table: &TextTable) -> Markup {
     html! { div.functions { div.scroll { (tables::table("", table)) } } }
 }
 
-/// Returns the flame graph of folded stacks with one count each, or two of which the first is the other profile's.
+/// Returns the flame graph of folded stacks. Each line has one count; in a comparison it has two, and the first is that
+/// of the other profile.
 fn drawn(folded: &[String], unit: &str, label: &str) -> Markup {
     let mut options = Options::default();
     options.count_name = unit.to_owned();
@@ -136,7 +137,7 @@ fn drawn(folded: &[String], unit: &str, label: &str) -> Markup {
     let mut document = Vec::new();
     let lines = folded.iter().map(String::as_str);
     let is_drawn = flamegraph::from_lines(&mut options, lines, &mut document).is_ok();
-    // What both profiles have in equal parts is drawn in a colour of the page.
+    // Frames that are equal in both profiles are drawn in a colour of the page.
     let document = String::from_utf8_lossy(&document).replace(UNCHANGED, "class=\"same\"");
     match frames(&document).filter(|_| is_drawn) {
         None => html! { p { "There are no samples to draw." } },
@@ -150,7 +151,7 @@ fn drawn(folded: &[String], unit: &str, label: &str) -> Markup {
     }
 }
 
-/// Returns the frames of inferno's document, with the position of their top and their height.
+/// Returns the frames of inferno's document, their top position, and their height.
 fn frames(document: &str) -> Option<(&str, usize, usize)> {
     let (_, rest) = document.split_once("<svg id=\"frames\"")?;
     let (_, rest) = rest.split_once('>')?;

@@ -12,10 +12,10 @@ use crate::facts;
 use crate::history::{FolderItem, FolderItemKind, HistoryMetric, HistorySeries, history, method};
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, time};
 
-/// Minimum number of measurements of a series of which the page says that nothing changed.
+/// Minimum number of measurements in a series for which the page states that nothing changed.
 const MIN_JUDGED_RUNS: usize = 10;
 
-/// Minimum distance of the numbers of two changes in one line of a chart.
+/// Minimum horizontal distance between the numbers of two changes in one row above a chart.
 const MIN_NUMBER_DISTANCE: f64 = 18.0;
 
 /// Returns the page of `items` of the folder `title`; `unreadable`: directories that can't be read, with the reasons.
@@ -59,7 +59,7 @@ pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, St
     page(title, &body)
 }
 
-/// Returns all measurements of one plan, the newest first, and its series.
+/// Returns the section with all measurements of one plan, the newest first, and its series.
 fn plan_section(items: &[&FolderItem], series: &[&HistorySeries<'_>]) -> Markup {
     let Some(newest) = items.first() else {
         return html! {};
@@ -80,7 +80,7 @@ fn plan_section(items: &[&FolderItem], series: &[&HistorySeries<'_>]) -> Markup 
     part(&heading, &newest.what, &content)
 }
 
-/// Returns the numbers of the changes in the chart: those that begin with the same measurement share one.
+/// Returns the numbers of the changes in the chart. Changes that begin with the same measurement share a number.
 fn numbered(series: &HistorySeries<'_>) -> Vec<(usize, usize)> {
     let mut positions: Vec<usize> = series.changes.iter().map(|c| c.position).collect();
     positions.dedup();
@@ -148,7 +148,7 @@ fn drawn_metrics(series: &HistorySeries<'_>) -> &'static [HistoryMetric] {
     }
 }
 
-/// Returns the figures that the chart of a series has.
+/// Returns the known figures that the chart of a series draws.
 fn known_figures(series: &HistorySeries<'_>) -> impl Iterator<Item = f64> {
     let items = series.items.iter();
     items.flat_map(|item| {
@@ -195,7 +195,7 @@ fn picture(series: &HistorySeries<'_>) -> Markup {
 fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
     let items = &series.items;
     let is_search = series.kind == FolderItemKind::Search;
-    // Numbers of changes stand above the chart.
+    // The numbers of changes are placed above the chart.
     let frame = &PlotArea {
         top: frame.top + if series.changes.is_empty() { 0.0 } else { 22.0 },
         ..*frame
@@ -261,7 +261,7 @@ fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
     )
 }
 
-/// Draws a vertical line with its number at each change. Numbers that would overlap stand in two rows.
+/// Draws a vertical line with its number at each change. Numbers that would overlap are placed in two rows.
 fn change_marks(frame: &PlotArea, series: &HistorySeries<'_>, x: &AxisScale) -> Markup {
     let mut last = [f64::NEG_INFINITY; 2];
     let mut marks = Vec::new();
@@ -291,12 +291,12 @@ fn change_marks(frame: &PlotArea, series: &HistorySeries<'_>, x: &AxisScale) -> 
     }
 }
 
-/// Returns a page with only a message.
+/// Returns a page that contains only a message.
 pub fn message(text: &str) -> String {
     page("Plimsoll", &html! { section { p { (text) } } })
 }
 
-/// Adds a link to the folder's list to a page.
+/// Adds a link to the folder's list of runs to a page.
 pub fn with_home_link(page: &str) -> String {
     page.replacen(
         "<span>Plimsoll</span>",

@@ -14,7 +14,7 @@ use super::timeline::TimelineColumn;
 use crate::quantity::{count, or_dash, rate, time};
 use crate::table::TextTable;
 
-/// The height of the part with the rates.
+/// The height of the area with the rates.
 const RATES_HEIGHT: f64 = 92.0;
 
 pub(super) fn section(view: &RunView) -> Markup {
@@ -42,7 +42,7 @@ pub(super) fn section(view: &RunView) -> Markup {
     };
     let figures = table(&view.timeline.columns(60));
     let picture = figure([430.0, 390.0], &above, &figures, |frame| {
-        // The number of columns is limited: more intervals are merged.
+        // If there are more intervals than columns, neighbouring intervals are merged.
         let columns = view.timeline.columns(frame.pick(150, 60));
         html! { div.scroll { (draw(frame, &columns, frame.pick(36, 26), warmup_s)) } }
     });
@@ -77,7 +77,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
     let r = AxisScale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
     let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
     let seconds = x.marks(frame.pick(10, 5), |s| s.to_string());
-    // The last column may be a remainder too short for a rate.
+    // The last column may be too short for a meaningful rate.
     let rates = |of: fn(&TimelineColumn) -> u64| {
         path(
             columns

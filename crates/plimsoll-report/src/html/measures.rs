@@ -1,4 +1,4 @@
-//! The sections of streams and sessions, whose measures go beyond calls.
+//! The sections of streams and sessions, which have figures in addition to those of calls.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::measures::{
     times,
 };
 
-/// Returns the section of the messages of streams.
+/// Returns the section about the messages of streams.
 pub(super) fn streams(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         let messages = total.messages;
@@ -29,7 +29,7 @@ pub(super) fn streams(views: &[RunView]) -> Markup {
     section("Streams", &lead, &times_table("", &rows))
 }
 
-/// Returns the sections of tokens, of the times of sessions, and of early data.
+/// Returns the sections about tokens, the times of sessions, and early data.
 pub(super) fn besides(views: &[RunView]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();

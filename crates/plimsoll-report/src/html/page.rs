@@ -1,4 +1,4 @@
-//! The page around a report: its header, style, and the verdict at its top.
+//! The frame of a report's page: its header, its style, and the verdict at the top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll_model::ladder::LadderRecord;
@@ -7,7 +7,7 @@ use plimsoll_model::run::{CommonConditions, Run, Timestamp, version_name};
 use super::chart::PlotArea;
 use crate::facts;
 
-/// The impression of a verdict, which determines its colour and sign.
+/// The tone of a verdict, which determines its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VerdictTone {
     Good,
@@ -37,7 +37,7 @@ impl VerdictTone {
     }
 }
 
-/// One figure in large type.
+/// One figure in large type, with its name and a note.
 pub(super) struct FigureCard {
     name: &'static str,
     value: String,
@@ -93,7 +93,7 @@ impl PageFacts {
         facts
     }
 
-    /// Returns the facts of several runs of one record.
+    /// Returns the facts of several runs that belong to one record.
     pub(super) fn of_record(
         target: Option<&str>,
         began: Timestamp,
@@ -116,7 +116,7 @@ impl PageFacts {
     }
 }
 
-/// Returns the verdict, in words and a few figures.
+/// Returns the verdict in words, with a few figures.
 pub(super) fn verdict(
     tone: VerdictTone,
     label: &str,
@@ -159,7 +159,7 @@ pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
     }
 }
 
-/// Returns a chart of these heights, for wide and for narrow screens, with its figures below.
+/// Returns a chart with these heights for wide and for narrow screens, and its figures in a table below it.
 pub(super) fn figure(
     heights: [f64; 2],
     legend: &Markup,
@@ -189,11 +189,11 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // The browser enforces that nothing is executed or loaded.
+                // The browser then enforces that nothing is executed or loaded.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
                 title { (title) " · Plimsoll" }
-                // An empty icon, so that browsers don't request one.
+                // An empty icon keeps browsers from requesting one.
                 link rel="icon" href="data:,";
                 style { (PreEscaped(STYLE)) }
             }
@@ -211,7 +211,8 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
         }
     }
     .into_string()
-    // Boxes that scroll must be reachable by keyboard. Text of runs is escaped, so the match can only be markup.
+    // Boxes that scroll must be reachable by keyboard. The text of runs is escaped, so only the page's own markup can
+    // match.
     .replace(
         "<div class=\"scroll\">",
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"scrolls sideways\">",

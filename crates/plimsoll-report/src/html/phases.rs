@@ -1,6 +1,6 @@
-//! The setup of connections: the mean times of the phases, stacked.
+//! The setup of connections: the mean time of each phase, stacked.
 //!
-//! Means can be added, but percentiles can't: the chart shows means, and the table the percentiles as well.
+//! Means can be added, but percentiles can't, so the chart shows means; the table also shows the percentiles.
 
 use maud::{Markup, html};
 use plimsoll_model::run::TimesSummary;
@@ -21,7 +21,7 @@ const PHASE_NAMES: [&str; 5] = [
     "first call",
 ];
 
-/// The connections of one run: the mean of each phase, µs.
+/// The mean of each phase over the connections of one run, in µs.
 struct PhaseMeans {
     name: String,
     means: [f64; PHASE_NAMES.len()],
@@ -30,7 +30,7 @@ struct PhaseMeans {
 impl PhaseMeans {
     fn of(view: &RunView, phases: &PhasesSummary) -> Option<PhaseMeans> {
         let connections = phases.connection?;
-        // A phase that did not happen on some connections counts as zero there.
+        // On connections without a phase, the phase counts as zero.
         let mean = |times: Option<TimesSummary>| {
             times.map_or(0.0, |t| {
                 t.mean_us * t.count as f64 / connections.count as f64

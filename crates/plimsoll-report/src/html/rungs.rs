@@ -1,4 +1,4 @@
-//! The chart of a ladder: what each rung adds to the first, with intervals.
+//! The chart of a ladder: the costs that each rung adds to the first one, with intervals.
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
@@ -18,7 +18,7 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     if ladder.rungs.len() < 2 || shown.is_empty() {
         return html! {};
     }
-    // Each metric has its own scale, since tails are an order of magnitude larger than medians.
+    // Each metric has its own scale, because tail latencies are an order of magnitude larger than medians.
     let all: Vec<(LadderMetric, BarChart)> = (shown.iter().enumerate())
         .map(|(colour, metric)| (*metric, bars(ladder, *metric, colour)))
         .collect();
@@ -82,7 +82,7 @@ fn signed(us: f64) -> String {
     }
 }
 
-/// Returns the tables of the rungs' own figures, and of every difference.
+/// Returns the table of the rungs' own figures, and that of all differences.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
         @if let Some(prices) = prices(ladder) {

@@ -14,7 +14,7 @@ use super::tables;
 use crate::quantity::{or_dash, time};
 use crate::table::TextTable;
 
-/// Points in a decade of the scale.
+/// Number of points in each decade of the scale.
 const POINTS_PER_DECADE: u32 = 24;
 
 /// One line of the chart.
@@ -22,11 +22,11 @@ struct SpectrumLine {
     name: String,
     colour: usize,
     is_dashed: bool,
-    /// The points (log₁₀ of 1/(1−p), µs).
+    /// The points: log₁₀ of 1/(1−p), and the time in µs.
     points: Vec<(f64, f64)>,
 }
 
-/// The calls of one run, or of several merged, under one name.
+/// The calls of one run, or of several merged runs, under one name.
 pub(super) struct SpectrumCalls {
     pub(super) name: String,
     pub(super) record: StageRecord,
@@ -52,7 +52,7 @@ pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
                 what.to_owned()
             }
         };
-        // Each name has a colour; a single run has one for each kind of time.
+        // Each run has a colour; a single run has a colour for each kind of time.
         let service = if several { i } else { 1 };
         lines.extend(line(name("response time"), i, false, &record.response));
         lines.extend(line(name("service time"), service, true, &record.service));
@@ -144,7 +144,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
     )
 }
 
-/// Draws hover areas with values for every other point.
+/// Draws hover areas that show the values of every other point.
 fn hover(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
     html! {
         @for (at, us) in line.points.iter().step_by(2) {
@@ -155,7 +155,7 @@ fn hover(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
     }
 }
 
-/// Formats the percentile at a position of the scale, with as many nines as needed.
+/// Formats the percentile at a position on the scale, with as many nines as needed.
 fn percent(at: f64) -> String {
     let percent = 100.0 * (1.0 - 10_f64.powf(-at));
     let digits = (at.ceil() as usize).saturating_sub(2);

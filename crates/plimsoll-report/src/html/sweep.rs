@@ -1,4 +1,4 @@
-//! The page of a sweep: throughput of each TLS configuration, and cryptography's share of CPU time.
+//! The page of a sweep: the throughput of each TLS configuration, and the share of CPU time that cryptography takes.
 
 use std::path::Path;
 
@@ -113,7 +113,7 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
     page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
 }
 
-/// Returns the bars of all configurations; nothing if the figure is known of none.
+/// Returns the bars of all configurations; empty if the figure is not known for any of them.
 fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup {
     let bars: Vec<(String, IntervalEstimate)> = links
         .iter()

@@ -18,13 +18,13 @@ pub(super) fn table(caption: &str, table: &TextTable) -> Markup {
     table_with_classes(caption, table, |_| None)
 }
 
-/// Returns a table in which the last cell of a row may have a class of its own.
+/// Returns a table in which the last cell of a row may have its own CSS class.
 pub(super) fn table_with_classes(
     caption: &str,
     table: &TextTable,
     own: impl Fn(usize) -> Option<&'static str>,
 ) -> Markup {
-    // Row headings are formatted as text anyway.
+    // Row headings are formatted as text in any case.
     let class = |i: usize| (i > 0 && table.is_text(i)).then_some("text");
     let last = table.head.len() - 1;
     html! {
@@ -41,12 +41,12 @@ pub(super) fn table_with_classes(
     }
 }
 
-/// Returns a [`fn@table`] that may be wider than the page.
+/// Returns a [`fn@table`] that scrolls if it is wider than the page.
 pub(super) fn wide(rows: &TextTable) -> Markup {
     html! { div.scroll { (table("", rows)) } }
 }
 
-/// Returns a section with a table; nothing if it has no rows.
+/// Returns a section with a table; empty if the table has no rows.
 pub(super) fn table_section(heading: &str, lead: &str, rows: &TextTable) -> Markup {
     if rows.rows.is_empty() {
         html! {}
@@ -55,7 +55,7 @@ pub(super) fn table_section(heading: &str, lead: &str, rows: &TextTable) -> Mark
     }
 }
 
-/// Returns a table of names and texts; the last part of a row tells whether its text is emphasised.
+/// Returns a table of names and texts. The last element of a row says whether its text is emphasised.
 pub(super) fn list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
     html! {
         div.scroll { table { tbody { @for (name, text, is_loud) in rows {
@@ -69,7 +69,7 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
     html! { div.scroll { (table(caption, &times)) } }
 }
 
-/// Returns the rows of all runs, with the names of the runs if there are several.
+/// Returns the rows of all runs, preceded by the runs' names if there are several.
 fn table_of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
     let tables = views.iter().map(|view| {
         let mut one = table(&view.run);
@@ -98,7 +98,7 @@ pub(super) fn times_of_all<'a, const N: usize>(
     views.iter().flat_map(of).collect()
 }
 
-/// Returns the times of calls, and the lateness of the generator.
+/// Returns the section about the times of calls and the lateness of the generator.
 pub(super) fn latency(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         [
@@ -135,7 +135,7 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
     section("Times", "", &content)
 }
 
-/// Returns the failures of calls and connections, with their details.
+/// Returns the section about failures of calls and connections, with their details.
 pub(super) fn errors(views: &[RunView]) -> Markup {
     let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
@@ -146,7 +146,7 @@ pub(super) fn errors(views: &[RunView]) -> Markup {
     }
 }
 
-/// Returns a table of all runs with notes for each; nothing if it has no rows.
+/// Returns a section with a table of all runs and notes on each of them; empty if the table has no rows.
 fn section_with_notes(
     heading: &str,
     lead: &str,
@@ -168,12 +168,12 @@ fn section_with_notes(
     section(heading, lead, &content)
 }
 
-/// Returns the notes of a table.
+/// Returns the notes below a table as a list.
 fn sentences(all: &[String]) -> Markup {
     html! { @if !all.is_empty() { ul.sentences { @for text in all { li { (text) } } } } }
 }
 
-/// Returns the counts of calls, messages and connections, in words.
+/// Returns the section with the counts of calls, messages and connections.
 pub(super) fn totals(views: &[RunView]) -> Markup {
     let of = |view: &RunView| {
         let facts = totals::facts(&view.run).into_iter();
@@ -184,13 +184,13 @@ pub(super) fn totals(views: &[RunView]) -> Markup {
     section("Calls and connections", "", &facts_table(&facts))
 }
 
-/// Returns a list of named facts.
+/// Returns a table of named facts.
 pub(super) fn facts_table(facts: &[(String, CountFact)]) -> Markup {
     let rows = facts.iter();
     list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
-/// Returns the parameters that TLS handshakes negotiated.
+/// Returns the section with the parameters that TLS handshakes negotiated.
 pub(super) fn handshakes(views: &[RunView]) -> Markup {
     let head = [
         "version",
@@ -243,19 +243,19 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
     )
 }
 
-/// Returns the figures of each step of a journey.
+/// Returns the section with the figures of each step of a journey.
 pub(super) fn steps(views: &[RunView]) -> Markup {
     let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
     table_section("Steps", lead, &table_of_all(views, steps::table))
 }
 
-/// Returns the counts of calls and connections at each address of a name.
+/// Returns the section with the counts of calls and connections at each address of the target's name.
 pub(super) fn addresses(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
     table_section("Addresses", lead, &table_of_all(views, addresses::table))
 }
 
-/// Returns the figures of each shard of a run on several machines.
+/// Returns the section with the figures of each shard of a run on several machines.
 pub(super) fn shards(views: &[RunView]) -> Markup {
     let rows = table_of_all(views, shards::table);
     if rows.rows.is_empty() {
@@ -270,13 +270,13 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
     section("Shards", lead, &table)
 }
 
-/// Returns the slowest calls with their trace ids.
+/// Returns the section with the slowest calls and their trace ids.
 pub(super) fn slowest(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were scheduled in the run. The requests carried these trace ids: the server's traces show what took so long.";
     table_section("Slowest calls", lead, &table_of_all(views, slowest::table))
 }
 
-/// Returns CPU time and memory of client and server.
+/// Returns the section with the CPU time and memory of client and server.
 pub(super) fn ends(views: &[RunView]) -> Markup {
     let lead = "What client and server used while the calls ran; memory, open files and threads at their peak.";
     section_with_notes("Client and server", lead, views, ends::table, |run, _| {
@@ -284,7 +284,7 @@ pub(super) fn ends(views: &[RunView]) -> Markup {
     })
 }
 
-/// Returns the generator's health.
+/// Returns the section about the generator's health.
 pub(super) fn health(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         [("generator delay", total.pacing), ("send delay", total.lag)]
@@ -321,7 +321,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
     table_with_classes("The trials, by rate", &found::table(record), class)
 }
 
-/// Returns the goal of a search and its trials.
+/// Returns the section with the goal of a search and its trials.
 pub(super) fn trials(record: &SearchRecord) -> Markup {
     let g = &record.goal;
     let rows = [
@@ -365,7 +365,7 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
     )
 }
 
-/// Returns the plan, and the command that repeats the measurement.
+/// Returns the section with the plan and the command that repeats the measurement.
 pub(super) fn plan(text: &str, name: &str, again: &str) -> Markup {
     if text.trim().is_empty() {
         return html! {};

@@ -1,9 +1,9 @@
-//! A run's intervals as columns over time: at most [`MAX_COLUMNS`], however long the run was.
+//! A run's intervals as columns over time: at most [`MAX_COLUMNS`], even for a long run.
 
 use plimsoll_model::record::TimeHistogram;
 use plimsoll_model::run::IntervalRecord;
 
-/// Maximum number of columns; neighbours are merged, since a day of seconds would fill the memory.
+/// Maximum number of columns. Neighbouring columns are merged, because a day of seconds would need too much memory.
 const MAX_COLUMNS: usize = 300;
 
 /// The records of a period of time.
@@ -49,14 +49,14 @@ impl TimelineColumn {
     }
 }
 
-/// The columns of a run, and other data of its intervals.
+/// The columns of a run, and further data from its intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunTimeline {
     columns: Vec<TimelineColumn>,
     /// The number of intervals in a column.
     intervals_per_column: usize,
     intervals_in_last: usize,
-    /// The highest share of a core that the busiest worker used in an interval.
+    /// The highest share of a core that the busiest worker used in any interval.
     pub(super) busiest_worker: f64,
 }
 
@@ -85,13 +85,13 @@ impl RunTimeline {
         }
     }
 
-    /// Returns at most `most` columns, each merged from equally many neighbours.
+    /// Returns at most `most` columns, each of which merges the same number of neighbours.
     pub(super) fn columns(&self, most: usize) -> Vec<TimelineColumn> {
         merge_columns(&self.columns, self.columns.len().div_ceil(most).max(1))
     }
 }
 
-/// Merges every `group` neighbours.
+/// Merges each group of `group` neighbouring columns.
 fn merge_columns(columns: &[TimelineColumn], group: usize) -> Vec<TimelineColumn> {
     columns
         .chunks(group)

@@ -1,12 +1,12 @@
-//! Describes what each rung of a ladder adds to the first one, in sentences.
+//! Describes the costs that each rung of a ladder adds to the first one, in sentences.
 
 use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::statistics::paired::PairedDifference;
 
 use crate::quantity::{signed, time};
 
-/// Returns a quotable sentence for each rung about what it adds to the first one. The uncertainty is the half-width of
-/// the interval after "±"; for a difference that is not significant, its upper bound.
+/// Returns a quotable sentence for each rung about the costs that it adds to the first one. The number after "±" is
+/// half the width of the interval. A difference that is not significant is given as its upper bound.
 pub fn bill(ladder: &LadderRecord) -> Vec<String> {
     if ladder.batches.is_none() {
         return Vec::new();
@@ -28,7 +28,7 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
                 cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
-            // A single figure without an interval: the first rung has no proxy to compare with.
+            // This is a single figure without an interval, because the first rung has no proxy to compare with.
             let proxy_cpu = ladder.rungs[of].median(LadderMetric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
@@ -59,7 +59,7 @@ const RESUMED_CPU: EndMetrics = [
     LadderMetric::ResumedServerCpu,
 ];
 
-/// Joins the parts that exist to a sentence.
+/// Joins the clauses that exist into a sentence.
 fn sentence(parts: [Option<String>; 2]) -> Option<String> {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", and "))
@@ -73,7 +73,7 @@ fn time_of(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -
     }
 }
 
-/// Describes the CPU time at both ends. `each`: what the CPU time is for; empty where the sentence has said so.
+/// Describes the CPU time at both ends. `each`: what the CPU time is for; empty if the sentence already says so.
 fn cpu_at_both_ends(
     ladder: &LadderRecord,
     of: usize,
@@ -92,7 +92,7 @@ fn cpu_at_both_ends(
             return None;
         };
         sum.shift += d.shift;
-        // Both intervals are simultaneous, so their sum is an interval of the sum.
+        // Both intervals are simultaneous, so the sum of their ends is an interval of the sum.
         sum.low += d.low;
         sum.high += d.high;
         base += ladder.rungs[0].median(end)?;
@@ -114,8 +114,8 @@ fn cpu_at_both_ends(
     ))
 }
 
-/// Formats a difference with the half-width of its interval, or the distance of the farther bound if that is larger;
-/// with both bounds if `±` would include zero although the interval doesn't.
+/// Formats a difference with the distance of the farther bound of its interval. If that distance suggests that the
+/// interval includes zero although it doesn't, both bounds are shown instead.
 fn with_uncertainty(shift: f64, d: PairedDifference) -> String {
     let off = (d.high - shift).max(shift - d.low);
     if off >= shift.abs() {

@@ -1,4 +1,4 @@
-//! Notes for readers of a ladder: its resolution, and what limits the value of some slices.
+//! Notes for readers of a ladder: its resolution, and the reasons why some slices are of limited value.
 
 use plimsoll_model::ladder::turns::MIN_REPLICATES;
 use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};
@@ -46,7 +46,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     notes
 }
 
-/// Describes the proxies, with their versions.
+/// Lists the proxies with their versions.
 fn proxies(ladder: &LadderRecord) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for proxy in ladder.rungs.iter().filter_map(|rung| rung.proxy.as_deref()) {
@@ -57,7 +57,7 @@ fn proxies(ladder: &LadderRecord) -> Option<String> {
     (!all.is_empty()).then(|| format!("proxies: {}", all.join(", ")))
 }
 
-/// Describes the TLS implementations and cryptography libraries of the rungs.
+/// Names the TLS implementations and cryptography libraries of the rungs.
 pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     let client = ladder.client_tls.as_deref()?;
     let mut servers: Vec<(&str, u64)> = Vec::new();
@@ -84,8 +84,8 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// Returns the [`notes`] that apply to sweeps too. Sweeps have no rate to be late for and no p99 of bulk transfers, and
-/// they count full handshakes themselves.
+/// Returns those [`notes`] that apply to sweeps, too. A sweep has no rate, so it can't be late, and no p99 of bulk
+/// transfers; it counts full handshakes itself.
 pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();
@@ -119,7 +119,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     notes
 }
 
-/// Describes the resolution of rungs that were measured in batches.
+/// Describes the resolution of a ladder whose rungs were measured in batches.
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.batches.as_ref()?;
     let lasted = lasted(ladder);
@@ -131,7 +131,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
             )
         });
     };
-    // Widths are inversely proportional to the square root of the time.
+    // The width of an interval is inversely proportional to the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
     let mut left_out = match turns.warmup_calls {
         0 => String::new(),
@@ -159,19 +159,19 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// Describes how much longer the ladder must run for the requested resolution, where that is feasible.
+/// Describes how much longer the ladder must run to reach the requested resolution, if that is feasible.
 fn needed(more_s: f64) -> String {
     const DAY_S: f64 = 86_400.0;
     match more_s {
         s if s <= 600.0 => format!("needs about {} s more (--budget)", s.ceil()),
         s if s <= 7_200.0 => format!("needs about {} min more (--budget)", (s / 60.0).ceil()),
         s if s <= DAY_S => format!("needs about {} h more (--budget)", (s / 3_600.0).ceil()),
-        // Infinite, or more than a day.
+        // The time is infinite, or more than a day.
         _ => "can't be estimated: close other programs, or request a coarser resolution (--resolution)".to_owned(),
     }
 }
 
-/// Returns the length of the load over all replicates and batches, in seconds without rounding noise.
+/// Returns the duration of the load over all replicates and batches, in seconds without rounding noise.
 pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
     let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
     (ladder.slice_s * slices as f64 * 1e3).round() / 1e3

@@ -1,4 +1,4 @@
-//! Renders the functions that rungs differ in.
+//! Renders the functions in which rungs differ.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! OTLP 1 messages for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs use.
+//! OTLP 1 messages for metrics (opentelemetry-proto, `metrics.proto`): the message types that runs need.
 
 use hdrhistogram::Histogram;
 use prost::Message;
@@ -10,7 +10,7 @@ use super::{CALL_TIMES, COUNTERS, GAUGES, RunningTotals, counts, cpu, durations,
 
 /// Maximum number of buckets of an exponential histogram, as in OpenTelemetry's own libraries.
 const MAX_BUCKETS: i64 = 160;
-/// The aggregation temporality of sums: since the start of a run.
+/// The aggregation temporality of sums that count from the start of a run.
 const CUMULATIVE: i32 = 2;
 
 /// An export request, `ExportMetricsServiceRequest`: cumulative sums, gauges, and exponential histograms in seconds.
@@ -38,7 +38,7 @@ struct ScopeMetrics {
     metrics: Vec<OtlpMetric>,
 }
 
-/// A metric with one of the three kinds of data.
+/// A metric with data of one of three kinds.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OtlpMetric {
@@ -75,7 +75,7 @@ struct Sum {
     is_monotonic: bool,
 }
 
-/// A data point with one of the two values.
+/// A data point with a value of one of two kinds.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NumberDataPoint {
@@ -151,7 +151,7 @@ fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl MetricsRequest {
-    /// Creates a request with all figures of the runs. Times are nanoseconds since 1970.
+    /// Creates a request with all figures of the runs. `now_unix_ns` is in nanoseconds since 1970.
     pub fn of<'a>(
         runs: impl Iterator<Item = &'a RunningTotals> + Clone,
         now_unix_ns: u64,

@@ -1,4 +1,4 @@
-//! The TLS configurations of a sweep: the slices of a rung added up.
+//! The TLS configurations of a sweep, each the sum of a rung's slices.
 
 use plimsoll_model::ladder::throughput::{IntervalEstimate, ThroughputSample};
 use plimsoll_model::ladder::{LadderRecord, Rung, SliceThroughput};
@@ -6,7 +6,7 @@ use plimsoll_model::units::ByteSize;
 
 use crate::quantity::or_dash;
 
-/// How a configuration's connections are made.
+/// How the connections of a configuration are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConnectionMode {
     New,
@@ -42,7 +42,7 @@ impl EndCpu {
         }
     }
 
-    /// Returns the CPU time for each of `of` fetches, µs.
+    /// Returns the CPU time in µs for each of `of` fetches.
     pub(crate) fn us(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
@@ -59,7 +59,7 @@ impl EndCpu {
     }
 }
 
-/// One rung: a cipher suite, a file size, and a connection mode.
+/// One configuration, which is a rung: a cipher suite, a file size, and a connection mode.
 #[derive(Clone, Debug)]
 pub(crate) struct SweepLink {
     pub(crate) name: String,
@@ -67,7 +67,7 @@ pub(crate) struct SweepLink {
     /// The size of a file in bytes.
     pub(crate) size: Option<u64>,
     pub(crate) mode: ConnectionMode,
-    /// The settings of other axes: `group X25519`.
+    /// The settings of further axes, such as `group X25519`.
     others: String,
     pub(crate) elapsed_s: f64,
     pub(crate) ok: u64,
@@ -76,11 +76,11 @@ pub(crate) struct SweepLink {
     pub(crate) bytes: u64,
     pub(crate) client: EndCpu,
     pub(crate) server: EndCpu,
-    /// The number of slices, each a run of its own.
+    /// The number of slices, each of which is a run.
     pub(crate) slices: usize,
     /// The number of batches, if the slices were divided.
     pub(crate) turns: usize,
-    /// Batches whose last call ended in another configuration's batch.
+    /// Number of batches whose last call ended in another configuration's batch.
     pub(crate) overran: usize,
     /// Files fetched per second.
     pub(crate) files: Option<IntervalEstimate>,
@@ -200,8 +200,8 @@ impl SweepLink {
     }
 }
 
-/// Returns the configurations of a sweep in a natural order: suites in the registry's, other axes in the plan's, small
-/// files first.
+/// Returns the configurations of a sweep in a natural order: suites by name, other axes in the plan's order,
+/// small files first.
 pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
     let mut links: Vec<SweepLink> = record
         .rungs
@@ -222,7 +222,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
     links
 }
 
-/// Formats sizes as in scenario names: `1k`, `10m`, `512m`.
+/// Formats a size as in scenario names: `1k`, `10m`, `512m`.
 fn unit_word(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}g", n >> 30),

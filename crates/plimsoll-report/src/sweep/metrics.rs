@@ -10,7 +10,7 @@ use super::links::{ConnectionMode, SweepLink, links};
 /// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepMetric {
-    /// `tls_client_aes-128-gcm-sha256-1k`
+    /// The scenario's name, such as `tls_client_aes-128-gcm-sha256-1k`.
     pub scenario: String,
     /// The metric's name, which starts with `Reuse` for resumed sessions.
     pub name: &'static str,
@@ -20,7 +20,7 @@ pub struct SweepMetric {
     pub value: f64,
 }
 
-/// Name for new sessions, name for resumed sessions, unit, and function.
+/// Name for new sessions, name for resumed sessions, unit, and the function that returns the value.
 type MetricColumn = (
     &'static str,
     &'static str,
@@ -61,9 +61,9 @@ const COLUMNS: [MetricColumn; 6] = [
     ),
 ];
 
-/// Returns the table. Configurations with reused connections have no row, nor have those that did not always resume
-/// sessions as planned, because programs would not read the note about it. Values that can't be known (a rate of
-/// nothing) are left out.
+/// Returns the table. There are no rows for configurations with reused connections, and none for those that did not
+/// always resume sessions as planned, because programs would not read the note that says so. Values that can't be
+/// known, such as the rate of zero calls, are left out.
 pub fn metrics(record: &LadderRecord) -> Vec<SweepMetric> {
     let mut lines = Vec::new();
     for link in links(record) {
@@ -108,7 +108,7 @@ pub fn csv(record: &LadderRecord) -> String {
     out
 }
 
-/// Formats whole numbers exactly, others with three decimals.
+/// Formats whole numbers exactly, and other numbers with three decimals.
 pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")

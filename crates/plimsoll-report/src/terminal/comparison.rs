@@ -22,7 +22,7 @@ pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
     }
     out.push('\n');
     let enough = c.has_enough_runs();
-    // The columns that are left out on narrow terminals can be computed from the others.
+    // Narrow terminals show fewer columns; the values of the others can be computed from these.
     let wide = options.width >= 92;
     let columns: &[usize] = match (enough, wide) {
         (true, true) => &[0, 1, 2, 3, 4, 5, 6, 7],

@@ -1,4 +1,4 @@
-//! Renders the objectives: the verdict, then each with its measured value.
+//! Renders the objectives: the verdict, then each objective with its measured value.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use plimsoll_model::run::Run;
 
 use super::TerminalOptions;
 
-/// Returns the verdict on all objectives; `None`: there are none.
+/// Returns the verdict on all objectives; `None` if there are none.
 pub(crate) fn verdict(run: &Run, options: &TerminalOptions) -> Option<String> {
     Some(match RunVerdict::of(&judge_run(run))? {
         RunVerdict::Pass => options.bold("verdict: pass"),

@@ -15,10 +15,9 @@ pub(super) fn slowest(out: &mut String, run: &Run, options: &TerminalOptions) {
     }
 }
 
-/// Renders the table. Trace ids are copied by readers, so no cell is broken: columns without space are left out
-/// completely.
+/// Renders the table. Readers copy trace ids, so no cell is wrapped; columns that don't fit are left out completely.
 fn shown(calls: &TextTable, width: usize) -> String {
-    /// The least important columns, in the order in which they are left out.
+    /// The columns that may be left out, the least important first.
     const SPARE_COLUMNS: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {
         let rows = calls.rows.iter().chain([&calls.head]);

@@ -9,13 +9,13 @@ use crate::table::TextTable;
 pub(super) const COLUMN_GAP: usize = 2;
 
 impl TextTable {
-    /// Renders the table without rules: a header, rows, and two spaces between columns. Text may be wrapped, numbers
+    /// Renders the table without lines: a header, rows, and two spaces between columns. Text may be wrapped; numbers
     /// are not.
     pub(crate) fn on_terminal(&self, width: usize) -> String {
         self.drawn(width, |table, column| !table.is_text(column))
     }
 
-    /// Renders the table without wrapping any cell, however narrow the terminal is: for names that people search for
+    /// Renders the table without wrapping any cell, however narrow the terminal is, for names that people search for
     /// and programs read.
     pub(crate) fn unbroken(&self, width: usize) -> String {
         self.drawn(width, |_, _| true)
@@ -47,11 +47,11 @@ impl TextTable {
     }
 }
 
-/// Wraps `text` to lines of at most `width` columns at spaces, but not between a number and its unit. A longer word
-/// has a line of its own.
+/// Wraps `text` to lines of at most `width` columns at spaces, but not between a number and its unit. A word that is
+/// longer gets its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
-    // This character replaces spaces at which no line may be broken.
+    // Replaces spaces at which a line must not be broken.
     const NO_BREAK_SPACE: char = '\u{a0}';
     let mut glued = String::with_capacity(text.len());
     for (i, word) in text.split(' ').enumerate() {

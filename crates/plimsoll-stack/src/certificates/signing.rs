@@ -1,4 +1,4 @@
-//! Makes and signs the certificates and revocation lists of a set, in memory.
+//! Creates and signs the certificates and revocation lists of a set, in memory.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use super::{CertificateError, CertificateOptions, KeyAlgorithm, LeafCertificate,
 
 /// Names that every server certificate covers.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// The lifetime of the CA, unless the certificates it signs need a longer one. Days.
+/// The validity of the CA in days, unless the certificates that it signs need a longer one.
 const CA_DAYS: u32 = 3650;
-/// Certificates are valid from this long before now, because clocks of test machines differ.
+/// Time before now from which certificates are valid, because clocks of test machines differ.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
-/// Maximum number of generated names: with more, no TLS library accepts the certificate, because handshake messages
-/// are limited to 64 KiB.
+/// Maximum number of generated names: with more names, no TLS library accepts the certificate, because handshake
+/// messages are limited to 64 KiB.
 const MAX_EXTRA_NAMES: u32 = 2_000;
 const MAX_INTERMEDIATES: u32 = 20;
 
@@ -56,7 +56,7 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
         let cert = leaf
             .signed_by(&key, &authority.issuer)
             .map_err(making(what))?;
-        // The chain is sent without the CA's own certificate, which the verifier has.
+        // The chain is sent without the CA's own certificate, which the verifier already has.
         let chain = cert.pem() + &authority.intermediates_pem;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
     };
@@ -108,7 +108,7 @@ struct CertificateAuthority {
     /// The certificates between the root CA and the leaves, the lowest first.
     intermediates_pem: String,
     issuer: Issuer<'static, KeyPair>,
-    /// The issuers above `issuer`, the lowest first.
+    /// The issuers above `issuer` in the chain, the lowest first.
     upper_issuers: Vec<Issuer<'static, KeyPair>>,
 }
 
@@ -163,8 +163,8 @@ impl CertificateAuthority {
         })
     }
 
-    /// Makes a CRL of every issuer (RFC 5280 §5), that of the leaves first. The others are empty, and needed because
-    /// verifiers check the whole chain.
+    /// Creates a CRL for every issuer (RFC 5280 §5), beginning with the issuer of the leaves. The other lists are
+    /// empty; they are needed because verifiers check the whole chain.
     fn revocation_lists_pem(
         &self,
         serials: Vec<SerialNumber>,
@@ -179,7 +179,7 @@ impl CertificateAuthority {
     }
 }
 
-/// Makes the CRL of one issuer.
+/// Creates the CRL of one issuer.
 fn revocation_list_pem(
     issuer: &Issuer<'static, KeyPair>,
     serials: Vec<SerialNumber>,
@@ -210,7 +210,7 @@ fn revocation_list_pem(
     signed.pem().map_err(&making)
 }
 
-/// Makes a positive serial number of 16 octets (RFC 5280 §4.1.2.2) from the key's hash.
+/// Derives a positive serial number of 16 octets (RFC 5280 §4.1.2.2) from the key's hash.
 fn serial(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
     let mut number = certificate.key_identifier(key);
     number.truncate(16);
@@ -232,7 +232,7 @@ fn set_validity(certificate: &mut CertificateParams, not_before: Timestamp, not_
     certificate.not_after = epoch + since_epoch(not_after);
 }
 
-/// Converts a time, which must not be before 1970.
+/// Converts a time to a duration since 1970; the time must not be before 1970.
 fn since_epoch(at: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0))
 }
@@ -303,9 +303,9 @@ fn server_names(options: &CertificateOptions) -> Result<Vec<String>, Certificate
     Ok(names)
 }
 
-/// Returns whether this is a DNS name: letters, digits, hyphens and underscores in labels of 1–63, 253 in all (RFC
-/// 1035 §2.3.4); `*` only as the whole first label (RFC 9525 §6.3). A name of digits and dots only is a mistyped
-/// address.
+/// Returns whether `name` is a DNS name: letters, digits, hyphens and underscores in labels of 1–63 characters, at most
+/// 253 in total (RFC 1035 §2.3.4); `*` is allowed only as the whole first label (RFC 9525 §6.3). A name that consists
+/// only of digits and dots is a mistyped address.
 fn is_dns_name(name: &str) -> bool {
     let labels = name.strip_prefix("*.").unwrap_or(name);
     name.len() <= 253

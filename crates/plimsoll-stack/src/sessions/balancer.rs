@@ -17,7 +17,7 @@ pub struct BalancerConfig {
     pub backends: Vec<String>,
     /// The servers of WebSockets, chosen by the hash of the session.
     pub gateways: Vec<String>,
-    /// Whether the hosts of `backends` and `gateways` are names whose addresses change, so that they are resolved
+    /// Whether the hosts of `backends` and `gateways` are names whose addresses change and must therefore be resolved
     /// repeatedly.
     pub looks_up_names: bool,
 }
@@ -50,8 +50,8 @@ impl BalancerConfig {
     }
 }
 
-/// Returns the client connections that each balancer has to allow: a session uses a WebSocket and a connection to the
-/// API. The kernel distributes connections by a hash, which is never quite even.
+/// Returns the number of client connections that each balancer has to allow: a session uses a WebSocket and a
+/// connection to the API. The kernel distributes connections by a hash, which is never quite even.
 pub(super) fn connections(sessions: u32, balancers: u16) -> u64 {
     let all = 2 * u64::from(sessions);
     match balancers {

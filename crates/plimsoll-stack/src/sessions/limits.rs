@@ -8,7 +8,7 @@ use plimsoll_engine::descriptors::descriptor_limit;
 use super::StackTopology;
 use super::balancer::connections;
 
-/// Descriptors that a process needs besides those of its clients.
+/// Number of descriptors that a process needs in addition to those of its clients.
 const RESERVED_DESCRIPTORS: u64 = 500;
 const MAX_BALANCERS: u16 = 16;
 
@@ -43,7 +43,7 @@ impl StackLimits {
         (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
     }
 
-    /// Returns what a stack of this topology can't do here, each with advice.
+    /// Returns the limits that are too low for a stack of this topology, each with advice.
     pub fn problems(&self, topology: &StackTopology) -> Vec<String> {
         let sessions = u64::from(topology.sessions);
         let mut problems = Vec::new();
@@ -84,16 +84,16 @@ impl StackLimits {
     }
 }
 
-/// Returns the descriptors of each balancer: both ends of every connection.
+/// Returns the number of descriptors that each balancer needs: two per client connection, and the reserved ones.
 fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
     2 * connections(sessions, balancers) + RESERVED_DESCRIPTORS
 }
 
-/// Returns the first of these addresses that is in use.
+/// Returns the first of `addresses` that is already in use.
 pub(super) fn find_taken_address<'a>(
     addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
 ) -> Option<(&'a str, SocketAddr)> {
-    // Ports are bound as the servers bind them, so that old connections in TIME_WAIT do not matter.
+    // Ports are bound in the same way as by the servers, so that old connections in TIME_WAIT do not matter.
     let free = |address: SocketAddr| TcpListener::bind(address).is_ok();
     addresses.into_iter().find(|(_, address)| !free(*address))
 }

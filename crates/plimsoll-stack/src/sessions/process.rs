@@ -1,4 +1,5 @@
-//! Starts and ends processes that outlive the process that started them. They are identified by id and start time.
+//! Starts and terminates processes that outlive the process that started them. They are identified by process id and
+//! start time.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a process may take to exit after a signal.
+/// Maximum time that a process may take to exit after a signal.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A process of a stack.
@@ -25,16 +26,16 @@ pub struct StackProcess {
     pub pid: i32,
     /// The start time in clock ticks since boot (proc(5), `starttime`).
     began_ticks: u64,
-    /// The address at which it listens.
+    /// The address at which the process listens.
     pub address: SocketAddr,
-    /// The file that its output is written to.
+    /// The file to which the process's output is written.
     pub log: PathBuf,
-    /// The child; only in the process that started it, which has to reap it.
+    /// The child process; present only in the process that started it, which has to reap it.
     #[serde(skip)]
     child: Option<Child>,
 }
 
-/// Why a process could not be started.
+/// The reason why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("starting {name}: {source}")]
 pub struct ProcessError {
@@ -43,10 +44,10 @@ pub struct ProcessError {
 }
 
 impl StackProcess {
-    /// Starts a process in a process group of its own, so that Ctrl-C at the terminal does not stop it.
+    /// Starts a process in its own process group, so that Ctrl-C at the terminal does not stop it.
     ///
     /// # Errors
-    /// When it can't be started.
+    /// Returns an error if the process can't be started.
     pub(super) fn start(
         name: &str,
         address: SocketAddr,
@@ -88,7 +89,7 @@ impl StackProcess {
             let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) else {
                 break;
             };
-            // The process may have exited just now.
+            // The process may have just exited, so an error is ignored.
             let _ = kill_process(pid, signal);
             let mut waited = Duration::ZERO;
             while self.is_alive() && waited < TERMINATION_TIMEOUT {
@@ -102,7 +103,7 @@ impl StackProcess {
     }
 }
 
-/// Returns the start time of a running process; `None` if there is none, or if it is a zombie.
+/// Returns the start time of a running process; `None` if there is no such process, or if it is a zombie.
 fn start_ticks(pid: i32) -> Option<u64> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
     (stat.state != 'Z').then_some(stat.starttime)

@@ -8,7 +8,7 @@ use super::{HpackError, huffman, integer};
 pub struct HeaderField<'a> {
     /// The name; lower case unless the peer violated RFC 9113 §8.2.1.
     pub name: &'a [u8],
-    /// The value, any octets: HPACK forbids none.
+    /// The value; HPACK allows all octets.
     pub value: &'a [u8],
     /// Whether the field was sent as "never indexed" because its value is sensitive (RFC 7541 §7.1.3).
     pub sensitive: bool,
@@ -17,14 +17,14 @@ pub struct HeaderField<'a> {
 /// The result of [`Decoder::decode`] for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
-    /// Whether the block added entries or resized the table, so that indices have changed their meaning.
+    /// Whether the block added entries or resized the table, so that indices now refer to other entries.
     pub has_changed_table: bool,
-    /// Whether decoding the same bytes again would give the same fields and leave the table unchanged, until another
-    /// block changes it. This holds for a block that adds no entries, and for one whose fields refer to no entries
-    /// and whose repetitions fill the whole table.
+    /// Whether decoding the same bytes again would produce the same fields and leave the table unchanged, until another
+    /// block changes it. This is true for a block that adds no entries, and for a block whose fields refer to no
+    /// dynamic entries and whose repetitions fill the whole table.
     pub is_steady: bool,
-    /// Whether the size of the fields, each plus 32 bytes (RFC 9113 §6.5.2), exceeds the limit. Further fields were
-    /// decoded, but not passed to the visitor.
+    /// Whether the total size of the fields, plus 32 bytes each (RFC 9113 §6.5.2), exceeds the limit. The remaining
+    /// fields were decoded, but not passed to the visitor.
     pub is_list_too_large: bool,
 }
 
@@ -38,8 +38,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Makes a decoder. `max_table_size` is the SETTINGS_HEADER_TABLE_SIZE announced to the peer, and
-    /// `max_list_size` the size at which a field list is cut off; both in bytes.
+    /// Creates a decoder. `max_table_size` is the SETTINGS_HEADER_TABLE_SIZE announced to the peer, and `max_list_size`
+    /// is the size at which a field list is cut off; both in bytes.
     pub fn new(max_table_size: u32, max_list_size: u32) -> Decoder {
         Decoder {
             table: DynamicTable::new(max_table_size),
@@ -51,8 +51,8 @@ impl Decoder {
     /// Decodes one complete header block and passes its fields to `visit`, in order.
     ///
     /// # Errors
-    /// If the block violates RFC 7541. The state is then lost, and the connection must be closed with
-    /// COMPRESSION_ERROR (RFC 9113 §4.3). Fields before the error have been passed to `visit`.
+    /// Returns an error if the block violates RFC 7541. The compression state is then lost, and the connection must be
+    /// closed with COMPRESSION_ERROR (RFC 9113 §4.3). Fields before the error have already been passed to `visit`.
     pub fn decode<F>(&mut self, block: &[u8], mut visit: F) -> Result<DecodedBlock, HpackError>
     where
         F: FnMut(HeaderField<'_>),
@@ -117,7 +117,7 @@ impl Decoder {
                     });
                     self.table.insert(name, value);
                 } else {
-                    // Copy the name: its entry may be evicted by the insertion.
+                    // The insertion may evict the entry that contains the name, so the name is copied.
                     name_text.clear();
                     name_text.extend_from_slice(self.indexed_field(index)?.0);
                     let value = read_string(block, &mut at, &mut value_text)?;
@@ -146,7 +146,7 @@ impl Decoder {
             }
         }
         decoded.has_changed_table = resized || added > 0;
-        // Indices of the dynamic table may refer to other entries the next time.
+        // Indices into the dynamic table may refer to other entries the next time, so only static ones are allowed.
         let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)

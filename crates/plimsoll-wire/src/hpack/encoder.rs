@@ -1,9 +1,8 @@
 //! Encodes fields to header blocks, designed for blocks that are encoded once and sent many times.
 //!
-//! A repeated header list has three blocks: the *first* puts its fields into the peer's dynamic table, the
-//! *steady* one after it consists of indices only, and the *plain* one leaves the table unchanged, for a peer
-//! whose table is too small. [`PeerTable`] holds the connection's state and chooses the block for the next
-//! request.
+//! A repeated header list has three blocks: the *first* block adds its fields to the peer's dynamic table, the *steady*
+//! block for later requests consists of indices only, and the *plain* block leaves the table unchanged, for a peer
+//! whose table is too small. [`PeerTable`] has the connection's state and chooses the block for the next request.
 
 use super::table::{DynamicTable, STATIC_TABLE};
 use super::{DEFAULT_TABLE_SIZE, HeaderField, huffman, integer};
@@ -25,13 +24,13 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Encodes `fields`, and adds those that are in no table to the dynamic one.
+    /// Encodes `fields`, and adds those that are in neither table to the dynamic table.
     pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         self.encode_block(fields, true)
     }
 
-    /// Appends one field, as an index if a table contains it. Otherwise it is added to the dynamic table if
-    /// `keep` is set and it is not sensitive (RFC 7541 §6.2.3). Returns whether the table has changed.
+    /// Appends one field, as an index if a table contains it. Otherwise, adds it to the dynamic table if `keep` is set
+    /// and it is not sensitive (RFC 7541 §6.2.3). Returns whether the table has changed.
     fn encode_field(&mut self, field: HeaderField<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
         let HeaderField {
             name,
@@ -57,12 +56,12 @@ impl Encoder {
         true
     }
 
-    /// Encodes `fields` without the dynamic table (RFC 7541 §6.2.2).
+    /// Encodes `fields` without using the dynamic table (RFC 7541 §6.2.2).
     pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         Encoder::default().encode_block(fields, false)
     }
 
-    /// Returns the size of all entries inserted so far in a table that evicts nothing. Bytes.
+    /// Returns the total size in bytes of all entries inserted so far, including evicted ones.
     pub fn inserted_bytes(&self) -> usize {
         self.inserted_bytes
     }
@@ -110,7 +109,7 @@ fn plain<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
 
 fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
     let is_name = |entry: &&(&str, &str)| entry.0.as_bytes() == name;
-    // Entries of one name are adjacent (RFC 7541, Appendix A).
+    // Entries with the same name are adjacent (RFC 7541, Appendix A).
     let Some(first) = STATIC_TABLE.iter().position(|entry| is_name(&entry)) else {
         return (None, None);
     };
@@ -139,8 +138,8 @@ fn put_literal(
     put_string(value, block);
 }
 
-/// Appends the beginning of a literal field without indexing (RFC 7541 §6.2.2): everything except the value,
-/// which must follow with its length before it ([`prefix_with_length`]).
+/// Appends a literal field without indexing (RFC 7541 §6.2.2), except for the value, which must follow with its length
+/// before it ([`prefix_with_length`]).
 pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     let (_, by_name) = find_static(name.as_bytes(), b"");
     integer::encode(by_name.unwrap_or(0), 4, 0, block);
@@ -149,7 +148,7 @@ pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     }
 }
 
-/// Turns the bytes appended to `block` from `start` on into a string literal (RFC 7541 §5.2).
+/// Converts the bytes in `block` from `start` on into a string literal (RFC 7541 §5.2).
 #[inline]
 pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
     let length = block.len() - start;
@@ -170,12 +169,12 @@ fn put_string(text: &[u8], block: &mut Vec<u8>) {
     }
 }
 
-/// Which of a header list's three blocks to send.
+/// The choice between the three blocks of a header list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockChoice {
     /// The block that fills the peer's table.
     First,
-    /// The block of indices into the peer's table.
+    /// The block that consists of indices into the peer's table.
     Steady,
     /// The block that needs no table.
     Plain,
@@ -188,9 +187,9 @@ pub enum BlockChoice {
 pub struct PeerTable {
     /// The size that the last size update signalled to the peer's decoder.
     signalled: u32,
-    /// The size that SETTINGS allow now, up to 4,096.
+    /// The size that the peer's SETTINGS currently allow, up to 4,096.
     allowed: u32,
-    /// The smallest size that SETTINGS allowed since the last block.
+    /// The smallest size that the peer's SETTINGS allowed since the last block.
     lowest: u32,
     is_inserted: bool,
 }
@@ -208,20 +207,21 @@ impl Default for PeerTable {
 }
 
 impl PeerTable {
-    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub fn allow(&mut self, size: u32) {
         self.allowed = size.min(DEFAULT_TABLE_SIZE);
         self.lowest = self.lowest.min(self.allowed);
     }
 
-    /// Returns whether the steady block can be sent unchanged: the common case, in two comparisons.
+    /// Returns whether the steady block can be sent without size updates. This is the common case, and takes two
+    /// comparisons.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.is_inserted && self.signalled == self.lowest && self.signalled == self.allowed
     }
 
-    /// Chooses the next block of a list whose entries need `needed` bytes, and appends to `out` the size
-    /// updates that must precede it (RFC 7541 §4.2). The block must then be sent.
+    /// Chooses the next block of a list whose entries need `needed` bytes, and appends the size updates that must
+    /// precede it (RFC 7541 §4.2) to `out`. The caller must then send the block.
     pub fn next(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
         if (self.lowest as usize) < needed {
             self.is_inserted = false;
@@ -237,8 +237,8 @@ impl PeerTable {
         BlockChoice::First
     }
 
-    /// Appends the size updates that must precede a block without table changes, on a connection on which lists with
-    /// entries of `needed` bytes are sent, too.
+    /// Appends the size updates that must precede a block without table changes, on a connection that also sends lists
+    /// with entries of `needed` bytes.
     pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
         if (self.lowest as usize) < needed {
             self.is_inserted = false;
@@ -260,8 +260,8 @@ impl PeerTable {
     }
 }
 
-/// Encodes a connection's changing field lists with the dynamic table that its peer allows: for relays, which do not
-/// know the lists in advance.
+/// An encoder of a connection's varying field lists, using the dynamic table that the peer allows: for relays, which do
+/// not know the lists in advance.
 #[derive(Debug, Default)]
 pub struct ListEncoder {
     encoder: Encoder,
@@ -269,14 +269,14 @@ pub struct ListEncoder {
 }
 
 impl ListEncoder {
-    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub fn allow(&mut self, size: u32) {
         self.peer.allow(size);
     }
 
-    /// Appends the block of `fields`; those that `keep` accepts are added to the table. Returns false if the
-    /// block did not change the table, so that it keeps its meaning until another block does. The block must
-    /// be sent.
+    /// Appends the block of `fields`; those that `keep` accepts are added to the table. Returns false if the block did
+    /// not change the table, so that the same block can be sent again until another one changes the table. The caller
+    /// must send the block.
     pub fn encode<'a>(
         &mut self,
         fields: impl Iterator<Item = HeaderField<'a>>,

@@ -1,8 +1,8 @@
 //! The Huffman code of HPACK (RFC 7541, 5.2 and Appendix B).
 //!
-//! The code is canonical (codes of one length ascend with their symbols, and lengths ascend with codes), so the
-//! lengths alone are stored; codes and the decoder's table are computed from them at compile time. The decoder takes
-//! four bits per step: no code is shorter than five bits, so a step ends at most one symbol.
+//! The code is canonical (codes of one length ascend with their symbols, and lengths ascend with codes), so only the
+//! lengths are stored; codes and the decoder's table are computed from them at compile time. The decoder consumes four
+//! bits per step: no code is shorter than five bits, so a step completes at most one symbol.
 
 use super::HpackError;
 
@@ -54,20 +54,20 @@ struct DecodeStep {
     effect: u8,
 }
 
-/// The step ends the code of `symbol`.
+/// Flag of a step that completes the code of `symbol`.
 const EMITS_SYMBOL: u8 = 1;
-/// A string may end after the step: the remaining bits are at most 7 ones.
+/// Flag of a step after which a string may end: the incomplete code consists of at most 7 ones.
 const MAY_END: u8 = 2;
-/// The step reads EOS, which no string may contain.
+/// Flag of a step that completes EOS, which no string may contain.
 const READS_EOS: u8 = 4;
 
-/// Inner nodes of the code's tree: one fewer than its 257 leaves.
+/// Number of inner nodes of the code's tree: one fewer than its 257 leaves.
 const INNER_NODES: usize = 256;
 
 static DECODE_STEPS: [[DecodeStep; 16]; INNER_NODES] = steps();
 
 const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
-    // Children below INNER_NODES are inner nodes, others leaves: INNER_NODES + symbol.
+    // Children below INNER_NODES are inner nodes; the others are leaves: INNER_NODES + symbol.
     let mut children = [[0u16; 2]; INNER_NODES];
     let mut nodes = 1;
     let mut symbol = 0;
@@ -88,7 +88,7 @@ const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
     }
     assert!(nodes as usize == INNER_NODES);
 
-    // The root, and the nodes that one to seven ones lead to from it.
+    // A string may end at the root, and at the nodes that are reached from it by one to seven ones.
     let mut may_end = [false; INNER_NODES];
     let mut node = 0;
     let mut depth = 0;
@@ -185,7 +185,7 @@ pub fn encode(input: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns how many octets [`encode`] appends.
+/// Returns the number of octets that [`encode`] appends.
 pub(super) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input
         .iter()

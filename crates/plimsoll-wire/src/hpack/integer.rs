@@ -12,7 +12,7 @@ pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<u32, Hp
         return Ok(first);
     }
     let mut value = u64::from(mask);
-    // Five continuation bytes hold 35 bits: enough for every 32-bit value, and a limit for zero padding.
+    // Five continuation bytes contain 35 bits, which is enough for every 32-bit value and limits zero padding.
     for shift in [0, 7, 14, 21, 28] {
         let byte = *input.get(*at).ok_or(HpackError::Truncated)?;
         *at += 1;

@@ -1,7 +1,7 @@
-//! HPACK, the header compression of HTTP/2 (RFC 7541). Drivers, the canned server, the tracer and the sidecar use it.
+//! HPACK, the header compression of HTTP/2 (RFC 7541). Drivers, reference servers, the tracer and the sidecar use it.
 //!
-//! The decoder is complete and bounded: any input ends with fields or an [`HpackError`]. The encoder is
-//! designed for repeated requests, whose blocks are encoded once and sent many times; [`ListEncoder`] is for
+//! The decoder is complete, and its memory is bounded: for any input it returns fields or an [`HpackError`]. The
+//! encoder is designed for repeated requests, whose blocks are encoded once and sent many times; [`ListEncoder`] is for
 //! relays.
 
 mod decoder;
@@ -16,13 +16,13 @@ pub use encoder::{
 };
 pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 
-/// Initial size of the dynamic table, until SETTINGS change it (RFC 9113 §6.5.2). Bytes.
+/// Initial size of the dynamic table in bytes, until SETTINGS change it (RFC 9113 §6.5.2).
 pub const DEFAULT_TABLE_SIZE: u32 = 4096;
 
-/// Size of a table entry in addition to its name and value (RFC 7541 §4.1). Bytes.
+/// Size of a table entry in bytes in addition to its name and value (RFC 7541 §4.1).
 pub const ENTRY_OVERHEAD: usize = 32;
 
-/// A header block cannot be decoded, so the connection's compression state is lost.
+/// An error in a header block, after which the connection's compression state is lost.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HpackError {

@@ -86,7 +86,8 @@ impl DynamicTable {
         ))
     }
 
-    /// Adds an entry after evicting as many old ones as necessary; an entry larger than the table empties it (§4.4).
+    /// Adds an entry after evicting as many old ones as necessary. An entry that is larger than the table empties it
+    /// (§4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.evict_to(self.max_size.saturating_sub(size));
@@ -135,8 +136,8 @@ impl DynamicTable {
         }
     }
 
-    /// Moves the used text to the front once half of the buffer is unused, which bounds the buffer to twice the
-    /// table's size.
+    /// Moves the used text to the front when half of the buffer is unused, which limits the buffer to twice the table's
+    /// size.
     fn drop_dead_text(&mut self) {
         let dead = self
             .entries

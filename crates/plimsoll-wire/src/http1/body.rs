@@ -2,10 +2,10 @@
 
 use super::{BodyFraming, Http1Error, MAX_HEAD};
 
-/// Maximum length of a chunk-size line. Bytes.
+/// Maximum length of a chunk-size line in bytes.
 const MAX_LINE: usize = 4096;
 
-/// Maximum length of all chunk extensions of a body together; their content is ignored. Bytes.
+/// Maximum total length of all chunk extensions of a body in bytes; their content is ignored.
 const MAX_EXTENSIONS: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +15,13 @@ enum BodyState {
     UntilClose,
     ChunkSize,
     ChunkData(u64),
-    /// The line end after a chunk's data.
+    /// The line break after a chunk's data.
     ChunkEnd,
     Trailers,
     Complete,
 }
 
-/// Removes the framing of a body. It stores only an incomplete line.
+/// A reader that removes the framing of a body. It stores only an incomplete line.
 #[derive(Debug)]
 pub struct BodyReader {
     state: BodyState,
@@ -29,23 +29,23 @@ pub struct BodyReader {
     max: u64,
     line: Vec<u8>,
     extensions: usize,
-    /// Bytes of trailers received so far.
+    /// Number of bytes of trailers received so far.
     trailers: usize,
     max_trailers: usize,
 }
 
 impl BodyReader {
-    /// Makes a reader of a body of at most `max` bytes.
+    /// Creates a reader of a body of at most `max` bytes.
     ///
     /// # Errors
-    /// If its declared length exceeds `max`.
+    /// Returns an error if the declared length of the body exceeds `max`.
     pub fn new(framing: BodyFraming, max: u64) -> Result<BodyReader, Http1Error> {
         let mut body = BodyReader::over();
         body.restart(framing, max)?;
         Ok(body)
     }
 
-    /// Makes a reader in the state after a complete body.
+    /// Creates a reader in the state after a complete body.
     pub fn over() -> BodyReader {
         BodyReader {
             state: BodyState::Complete,
@@ -68,7 +68,7 @@ impl BodyReader {
     /// Begins the next body and reuses the allocations.
     ///
     /// # Errors
-    /// If its declared length exceeds `max`.
+    /// Returns an error if the declared length of the body exceeds `max`.
     #[inline]
     pub fn restart(&mut self, framing: BodyFraming, max: u64) -> Result<(), Http1Error> {
         self.state = match framing {
@@ -85,11 +85,11 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Consumes a prefix of `bytes`, at most to the end of the body, and passes its content without framing
-    /// to `sink`. Returns the prefix's length, which is that of `bytes` unless the body is complete.
+    /// Consumes a prefix of `bytes`, at most to the end of the body, and passes its content without framing to `sink`.
+    /// Returns the prefix's length, which is the length of `bytes` unless the body is complete.
     ///
     /// # Errors
-    /// If the body is malformed or too long.
+    /// Returns an error if the body is malformed or too long.
     #[inline]
     pub fn take(
         &mut self,
@@ -124,18 +124,18 @@ impl BodyReader {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Consumes the bytes of `rest` that belong to a line of the framing; returns their number.
+    /// Consumes the bytes of `rest` that belong to the current framing line; returns their number.
     fn take_line(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
         let end = rest.iter().position(|b| *b == b'\n');
         let taken = end.map_or(rest.len(), |end| end + 1);
-        // Reject invalid lines before their end, which may never arrive.
+        // Invalid lines are rejected before their end, which may never arrive.
         let before = self.line.len();
         let begin = self.line.iter().chain(&rest[..taken]);
         if self.state == BodyState::ChunkEnd && !begin.zip(b"\r\n").all(|(a, b)| a == b) {
             return Err(Http1Error::Chunk);
         }
         if self.state == BodyState::Trailers {
-            // The final line end does not count.
+            // The final line break does not count towards the limit.
             if self.trailers + before + taken > self.max_trailers + 2 {
                 return Err(Http1Error::TrailersTooLong(self.max_trailers));
             }
@@ -155,7 +155,7 @@ impl BodyReader {
             BodyState::ChunkEnd => BodyState::ChunkSize,
             _ => self.parse_chunk_size(text)?,
         };
-        // Keep the allocation for the next line.
+        // The allocation is kept for the next line.
         line.clear();
         self.line = line;
         Ok(taken)
@@ -196,7 +196,7 @@ impl BodyReader {
         }
         let name = line.split(|b| *b == b':').next().unwrap_or_default();
         let is_field = name.len() < line.len() && !name.is_empty();
-        // A blank in the name means a folded line, or whitespace before the colon.
+        // A blank in the name means that the line is folded, or that whitespace precedes the colon.
         if !is_field || !name.iter().all(u8::is_ascii_graphic) {
             return Err(Http1Error::Trailer);
         }
@@ -209,12 +209,12 @@ impl BodyReader {
         self.state == BodyState::Complete
     }
 
-    /// Returns the received bytes of the body, without framing.
+    /// Returns the number of received bytes of the body, without framing.
     pub fn seen(&self) -> u64 {
         self.received
     }
 
-    /// Returns how many announced bytes of the body or chunk have not arrived.
+    /// Returns how many bytes of the body or chunk have been announced and have not arrived.
     pub fn still_to_come(&self) -> u64 {
         match self.state {
             BodyState::Length(left) | BodyState::ChunkData(left) => left,
@@ -225,7 +225,7 @@ impl BodyReader {
     /// Processes an orderly end of stream.
     ///
     /// # Errors
-    /// If the body is incomplete.
+    /// Returns an error if the body is incomplete.
     pub fn end(&self) -> Result<(), Http1Error> {
         let seen = self.received;
         match self.state {

@@ -9,10 +9,10 @@ use super::Http1Error;
 /// Number of fields that are stored without allocation; the maximum for requests.
 const INLINE_FIELDS: usize = 128;
 
-/// Bytes of the shortest possible field: `a:` and a line end.
+/// Length in bytes of the shortest possible field: `a:` and a line break.
 const MIN_FIELD_SIZE: usize = 3;
 
-/// Storage for a head's fields, so that parsing allocates nothing.
+/// Storage for a head's fields, so that parsing needs no allocation.
 pub struct FieldSpace<'b> {
     inline: [MaybeUninit<Header<'b>>; INLINE_FIELDS],
     /// Storage for responses with more fields.
@@ -20,7 +20,7 @@ pub struct FieldSpace<'b> {
 }
 
 impl FieldSpace<'_> {
-    /// Makes storage for 128 fields; it grows for responses with more.
+    /// Creates storage for 128 fields; it grows for responses with more.
     pub fn new() -> Self {
         FieldSpace {
             inline: [const { MaybeUninit::uninit() }; INLINE_FIELDS],
@@ -35,14 +35,14 @@ impl Default for FieldSpace<'_> {
     }
 }
 
-/// How a body is delimited (RFC 9112 §6.3).
+/// The way in which a body is delimited (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     /// The body has this length in bytes.
     Length(u64),
     /// The body is chunked (RFC 9112 §7.1).
     Chunked,
-    /// The body ends with the connection; only in responses.
+    /// The body ends when the connection is closed; only in responses.
     UntilClose,
 }
 
@@ -57,14 +57,14 @@ impl<'h, 'b> HttpFields<'h, 'b> {
         fields.map(|field| (field.name, field.value.trim_ascii()))
     }
 
-    /// Returns the values of all fields of this name.
+    /// Returns the values of all fields with this name.
     pub fn values(self, name: &'h str) -> impl Iterator<Item = &'b [u8]> + 'h {
         self.iter()
             .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
     }
 
-    /// Returns whether a field of this name lists `token` (RFC 9110 §5.6.1).
+    /// Returns whether a field with this name lists `token` (RFC 9110 §5.6.1).
     pub fn lists(self, name: &'h str, token: &str) -> bool {
         self.values(name).any(|value| lists(value, token))
     }
@@ -85,11 +85,11 @@ pub struct RequestHead<'h, 'b> {
     pub method: &'b str,
     /// The request target as sent (RFC 9112 §3.2).
     pub target: &'b str,
-    /// Whether the version is HTTP/1.1, not 1.0.
+    /// Whether the version is HTTP/1.1 and not 1.0.
     pub is_1_1: bool,
     /// Size of the head in bytes.
     pub size: usize,
-    /// How the body is delimited; length 0 if no field declares one.
+    /// The way in which the body is delimited; length 0 if no field declares one.
     pub body: BodyFraming,
     /// Whether the client closes the connection after the response (RFC 9112 §9.3).
     pub closes: bool,
@@ -101,7 +101,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     /// Parses the head at the beginning of `bytes`, of at most `max` bytes; `None` until it is complete.
     ///
     /// # Errors
-    /// If it is invalid or exceeds `max` bytes.
+    /// Returns an error if the head is invalid or exceeds `max` bytes.
     pub fn parse(
         bytes: &'b [u8],
         max: usize,
@@ -139,7 +139,7 @@ pub struct ResponseHead<'h, 'b> {
     pub reason: &'b str,
     /// Size of the head in bytes.
     pub size: usize,
-    /// How the body is delimited, unless the request was HEAD.
+    /// The way in which the body is delimited, unless the request was HEAD.
     pub body: BodyFraming,
     /// Whether the server closes the connection after this response (RFC 9112 §9.3).
     pub closes: bool,
@@ -151,7 +151,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// Parses the head at the beginning of `bytes`; `None` until it is complete.
     ///
     /// # Errors
-    /// If it is invalid or exceeds [`super::MAX_HEAD`] bytes.
+    /// Returns an error if the head is invalid or exceeds [`super::MAX_HEAD`] bytes.
     pub fn parse(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
@@ -159,10 +159,10 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         ResponseHead::parse_within(bytes, super::MAX_HEAD, space)
     }
 
-    /// Does the same as [`ResponseHead::parse`], for a head of at most `max` bytes with any number of fields.
+    /// Does the same as [`ResponseHead::parse`] for a head of at most `max` bytes with any number of fields.
     ///
     /// # Errors
-    /// If it is invalid or exceeds `max` bytes.
+    /// Returns an error if the head is invalid or exceeds `max` bytes.
     pub fn parse_within(
         bytes: &'b [u8],
         max: usize,
@@ -199,17 +199,17 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         }))
     }
 
-    /// Returns the error of a connection that ended after `bytes` within a head. An error in `bytes` takes
-    /// precedence over the truncation, whose position depends on the network only.
+    /// Returns the error of a connection that ended after `bytes` within a head. An error in `bytes` takes precedence
+    /// over the truncation, since where the connection ended depends only on the network.
     pub fn truncation_error(bytes: &'b [u8]) -> Http1Error {
         let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
         read.err().unwrap_or(Http1Error::EndedInHead)
     }
 
-    /// Parses the final head at the beginning of `bytes`: interim heads before it are skipped and count in its size.
+    /// Parses the final head at the beginning of `bytes`. Interim heads before it are skipped and included in its size.
     ///
     /// # Errors
-    /// If one of them is invalid, or they exceed [`super::MAX_HEAD`] bytes.
+    /// Returns an error if one of the heads is invalid, or if together they exceed [`super::MAX_HEAD`] bytes.
     pub fn parse_final(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
@@ -231,7 +231,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         Ok(None)
     }
 
-    /// Returns whether another head follows (RFC 9110 §15.2). None follows after 101, since the connection then
+    /// Returns whether another head follows (RFC 9110 §15.2). No head follows after 101, since the connection then
     /// changes to another protocol.
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..200)
@@ -272,7 +272,7 @@ impl MessageProperties {
                     }
                 }
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                // Chunked twice is forbidden (RFC 9112 §6.1).
+                // Applying chunked twice is forbidden (RFC 9112 §6.1).
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                     let coding = String::from_utf8_lossy(value.trim_ascii()).into_owned();
                     return Err(Http1Error::TransferCoding(coding));

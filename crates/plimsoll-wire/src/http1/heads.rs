@@ -1,17 +1,17 @@
-//! Reads the heads of one connection's responses, however the bytes are split.
+//! Reads the heads of one connection's responses, regardless of how the bytes are split.
 
 use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 
-/// An incomplete head of this size or more is parsed again only at the end of a line. Bytes.
+/// Size in bytes from which on an incomplete head is parsed again only at the end of a line.
 const RESCAN_THRESHOLD: usize = 1024;
 
-/// Reads the heads of responses. It stores only an incomplete head.
+/// A reader of the heads of responses. It stores only an incomplete head.
 #[derive(Debug)]
 pub struct ResponseHeadReader {
     partial: Vec<u8>,
-    /// Bytes of interim responses before the final one.
+    /// Number of bytes of interim responses before the final one.
     interim: usize,
-    /// Maximum size of a head including preceding interim responses. Bytes.
+    /// Maximum size of a head in bytes, including preceding interim responses.
     max: usize,
 }
 
@@ -22,7 +22,7 @@ impl Default for ResponseHeadReader {
 }
 
 impl ResponseHeadReader {
-    /// Makes a reader of heads of at most `max` bytes.
+    /// Creates a reader of heads of at most `max` bytes.
     pub fn up_to(max: usize) -> ResponseHeadReader {
         ResponseHeadReader {
             partial: Vec::new(),
@@ -35,7 +35,7 @@ impl ResponseHeadReader {
     /// `on_head` for a final head and its bytes.
     ///
     /// # Errors
-    /// If a head is invalid or too long.
+    /// Returns an error if a head is invalid or too long.
     pub fn take<T>(
         &mut self,
         bytes: &[u8],
@@ -49,8 +49,8 @@ impl ResponseHeadReader {
             gathered.extend_from_slice(&bytes[..room]);
             whole = &gathered;
         }
-        // A long head is parsed again only at line ends; otherwise a peer that sends single bytes would cause
-        // a parse for each.
+        // A long head is parsed again only at line ends; otherwise a peer that sends single bytes would cause a parse
+        // for each byte.
         let is_due = before < RESCAN_THRESHOLD || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
         let head = if is_due {
@@ -79,7 +79,7 @@ impl ResponseHeadReader {
         if self.interim > self.max {
             return Err(Http1Error::HeadTooLong(self.max));
         }
-        // Keep the allocation for the next head.
+        // The allocation is kept for the next head.
         gathered.clear();
         self.partial = gathered;
         Ok((size - before, made))

@@ -1,9 +1,10 @@
-//! HTTP/1.1 messages (RFC 9112), however their bytes are split: a reader of heads, a reader of bodies, and a writer.
+//! HTTP/1.1 messages (RFC 9112), regardless of how their bytes are split: a reader of heads, a reader of bodies, and a
+//! writer.
 //!
-//! The reader is strict, because implementations that interpret a message differently enable request
-//! smuggling (RFC 9112 §11.2): a length next to a transfer coding, differing lengths, codings other than one
-//! `chunked`, folded lines and bare CR are errors, and everything is bounded. It is lenient in one place
-//! only: a line of a head may end in a bare LF (§2.2).
+//! The reader is strict, because implementations that interpret a message differently enable request smuggling (RFC
+//! 9112 §11.2): a length together with a transfer coding, conflicting lengths, codings other than a single `chunked`,
+//! folded lines and bare CR are errors, and all sizes are limited. It is lenient in one respect only: a line of a head
+//! may end in a bare LF (§2.2).
 //!
 //! Clients use [`ResponseReader`], or [`ResponseHeadReader`] if they parse bodies themselves; servers use
 //! [`RequestHead`]. Callers that need only the head of a response use [`ResponseHead`].
@@ -22,10 +23,10 @@ pub use heads::ResponseHeadReader;
 pub use responses::{HttpResponse, ResponseReader};
 pub use write::{put_request, put_response};
 
-/// Default maximum size of a response's head, including preceding interim responses, and of trailers. Bytes.
+/// Default maximum size in bytes of a response's head, including preceding interim responses, and of trailers.
 pub const MAX_HEAD: usize = 64 * 1024;
 
-/// Why a message cannot be read. The connection cannot be used any further.
+/// The reason why a message cannot be read. The connection cannot be used any further.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Http1Error {

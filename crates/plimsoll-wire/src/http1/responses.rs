@@ -2,7 +2,7 @@
 
 use super::{BodyReader, Http1Error, ResponseHeadReader};
 
-/// A complete response. Its body went to the sink of [`ResponseReader::take`].
+/// A complete response. Its body was passed to the sink of [`ResponseReader::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpResponse {
     /// The three-digit status code (RFC 9110 §15).
@@ -15,7 +15,7 @@ pub struct HttpResponse {
     pub closes: bool,
 }
 
-/// Reads responses to requests with any method except HEAD and CONNECT. It stores only an incomplete head.
+/// A reader of responses to requests with any method except HEAD and CONNECT. It stores only an incomplete head.
 #[derive(Debug)]
 pub struct ResponseReader {
     heads: ResponseHeadReader,
@@ -24,7 +24,7 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Makes a reader for bodies of at most `max_body` bytes.
+    /// Creates a reader for bodies of at most `max_body` bytes.
     pub fn new(max_body: u64) -> ResponseReader {
         ResponseReader {
             heads: ResponseHeadReader::default(),
@@ -33,11 +33,11 @@ impl ResponseReader {
         }
     }
 
-    /// Consumes a prefix of `bytes`, at most to the end of a response. Returns the prefix's length and the
-    /// response if it is complete. The body's bytes go to `sink`.
+    /// Consumes a prefix of `bytes`, at most to the end of a response. Returns the prefix's length and the response if
+    /// it is complete. The body's bytes are passed to `sink`.
     ///
     /// # Errors
-    /// If the response is invalid or too long.
+    /// Returns an error if the response is invalid or too long.
     #[inline]
     pub fn take(
         &mut self,
@@ -72,10 +72,10 @@ impl ResponseReader {
         Ok((at, None))
     }
 
-    /// Processes an orderly end of stream; returns the response that ends with it, if there is one.
+    /// Processes an orderly end of stream; returns the response that ends with the stream, if there is one.
     ///
     /// # Errors
-    /// If a response is incomplete.
+    /// Returns an error if a response is incomplete.
     pub fn end(&mut self) -> Result<Option<HttpResponse>, Http1Error> {
         match &self.current {
             None => self.heads.cut_off().map_or(Ok(None), Err),
@@ -86,7 +86,7 @@ impl ResponseReader {
         }
     }
 
-    /// Returns how many announced bytes of the body or chunk have not arrived.
+    /// Returns how many bytes of the body or chunk have been announced and have not arrived.
     pub fn still_to_come(&self) -> u64 {
         let current = self.current.as_ref();
         current.map_or(0, |(_, body)| body.still_to_come())

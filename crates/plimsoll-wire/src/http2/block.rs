@@ -2,12 +2,12 @@
 
 use super::{ErrorCode, StreamPayload, Violation};
 
-/// Maximum number of frames of a block, against peers that send tiny ones to waste CPU.
+/// Maximum number of frames of a block; it protects against peers that send tiny frames to waste CPU time.
 const MAX_FRAGMENTS: u32 = 256;
 
 /// A HEADERS frame without END_HEADERS, and the CONTINUATION frames received so far.
 ///
-/// Until the block is complete no other frame may arrive, on any stream.
+/// Until the block is complete, no other frame may arrive, on any stream.
 #[derive(Debug)]
 pub struct HeaderBlock {
     stream: u32,
@@ -30,7 +30,7 @@ impl HeaderBlock {
     /// Adds the next CONTINUATION frame's fragment.
     ///
     /// # Errors
-    /// ENHANCE_YOUR_CALM if the block exceeds `max` bytes or 256 frames.
+    /// Returns ENHANCE_YOUR_CALM if the block exceeds `max` bytes or 256 frames.
     pub fn push(&mut self, fragment: &[u8], max: usize) -> Result<(), Violation> {
         self.fragments += 1;
         if self.bytes.len() + fragment.len() > max || self.fragments > MAX_FRAGMENTS {

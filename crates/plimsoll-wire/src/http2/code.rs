@@ -11,7 +11,7 @@ macro_rules! codes {
         impl ErrorCode {
             $($(#[$doc])* pub const $name: ErrorCode = ErrorCode($number);)*
 
-            /// Returns the name that RFC 9113 gives the code.
+            /// Returns the code's name in RFC 9113.
             pub fn name(self) -> Option<&'static str> {
                 Some(match self {
                     $(ErrorCode::$name => stringify!($name),)*
@@ -29,7 +29,7 @@ codes! {
     PROTOCOL_ERROR = 0x1;
     /// An internal error of the sender.
     INTERNAL_ERROR = 0x2;
-    /// More was sent than a window allows, or a window grew too large.
+    /// More data was sent than a window allows, or a window grew too large.
     FLOW_CONTROL_ERROR = 0x3;
     /// SETTINGS were not acknowledged in time.
     SETTINGS_TIMEOUT = 0x4;

@@ -1,10 +1,10 @@
-//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
-//! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
+//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks, SETTINGS,
+//! windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
 //! [`Http2Connection`] has no socket, clock or streams. Its user splits the input into frames
 //! ([`super::for_each_frame`], [`super::split_frame`]), passes DATA to [`Http2Connection::data`], HEADERS with
-//! END_HEADERS to [`Http2Connection::headers`] and all others to [`Http2Connection::control`], and keeps a table of
-//! its streams, which is accessed by [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
+//! END_HEADERS to [`Http2Connection::headers`] and all other frames to [`Http2Connection::control`], and keeps a table
+//! of its streams, which is accessed through [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
 
 mod frames;
 
@@ -15,7 +15,7 @@ use super::{
     MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation, complete, write,
 };
 
-/// Maximum capacity of the partial-frame buffer that is kept when it is empty. Bytes.
+/// Maximum capacity in bytes of the partial-frame buffer that is kept when it is empty.
 const MAX_KEPT_PARTIAL: usize = 64;
 
 /// The send windows of the streams, which the user of an [`Http2Connection`] keeps.
@@ -28,15 +28,15 @@ pub trait StreamWindows {
     fn send_windows(&mut self) -> impl Iterator<Item = &mut i32>;
 }
 
-/// What the user must handle after a frame that is neither DATA nor a complete header block.
+/// The event that the user must handle after a frame that is neither DATA nor a complete header block.
 #[derive(Debug)]
 pub enum ControlEvent<'a> {
-    /// Nothing: the frame was answered here, or needs no answer.
+    /// There is nothing to handle: the frame has been answered, or needs no answer.
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
-    /// SETTINGS, which were acknowledged. More may be sendable than before; the user must apply the size of
-    /// the peer's header table.
+    /// The peer's SETTINGS, which have been acknowledged. More data may be sendable than before; the user must apply
+    /// the size of the peer's header table.
     Settings(SettingsPayload<'a>),
     /// The peer has acknowledged our SETTINGS.
     Acknowledged,
@@ -49,23 +49,23 @@ pub enum ControlEvent<'a> {
         /// The peer's error code.
         code: ErrorCode,
     },
-    /// The peer processes no stream above `last_stream`.
+    /// The peer does not process streams above `last_stream`.
     GoAway {
         /// The last stream; never higher than in an earlier GOAWAY (RFC 9113 §6.8).
         last_stream: u32,
         /// The peer's error code.
         code: ErrorCode,
-        /// Diagnostic data, meant for people.
+        /// Diagnostic data for human readers.
         debug: &'a [u8],
     },
     /// The answer to a PING.
     Pong([u8; 8]),
 }
 
-/// How a stream was closed on which a frame was received.
+/// The way in which a stream on which a frame was received had been closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosure {
-    /// This end has reset or ignores the stream: frames on it were in flight.
+    /// This end has reset the stream or ignores it, so frames on it were in flight.
     Reset,
     /// The peer has sent RST_STREAM and must not send on the stream any more.
     ResetByPeer,
@@ -77,7 +77,7 @@ pub enum StreamClosure {
     Forgotten,
 }
 
-/// The stage of a connection's life.
+/// The stage of a connection's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionStage {
     /// The peer's SETTINGS have not arrived.
@@ -95,9 +95,9 @@ pub enum ConnectionStage {
 pub struct Http2Connection<P> {
     role: P,
     stage: ConnectionStage,
-    /// Bytes of the client's preface that have not arrived.
+    /// Number of bytes of the client's preface that have not arrived.
     preface_left: u8,
-    /// Additional multiples of [`MAX_HEADER_BLOCK`] that a split header block may have; one byte, because
+    /// Number of additional multiples of [`MAX_HEADER_BLOCK`] that a split header block may have; one byte, because
     /// there are many connections.
     extra_blocks: u8,
     is_acknowledged: bool,
@@ -114,14 +114,14 @@ pub struct Http2Connection<P> {
     receive_window: ReceiveWindow,
     /// The last stream in the peer's latest GOAWAY.
     last_stream: u32,
-    /// The last accepted stream according to the GOAWAY that we sent; `None` until a GOAWAY names one.
+    /// The last accepted stream according to the GOAWAY that we sent; `None` until we send a GOAWAY that names one.
     last_accepted: Option<u32>,
-    /// The highest stream that was reset here: frames on it, and on unrecorded streams below it, may be in flight.
+    /// The highest stream that this end has reset: frames on it, and on unrecorded streams below it, may be in flight.
     last_reset: u32,
 }
 
 impl<P: EndpointRole> Http2Connection<P> {
-    /// Makes one end of a connection with a receive window of `window` bytes, at least 65,535.
+    /// Creates one end of a connection with a receive window of `window` bytes, at least 65,535.
     pub fn new(peer: P, window: u32) -> Http2Connection<P> {
         Http2Connection {
             role: peer,
@@ -146,7 +146,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Returns which end this is.
+    /// Returns the role of this end.
     pub fn role(&self) -> P {
         self.role
     }
@@ -167,13 +167,13 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.last_accepted.is_some()
     }
 
-    /// Returns how many bytes the connection's window allows to send.
+    /// Returns how many bytes the connection's window allows this end to send.
     #[inline]
     pub fn send_window(&self) -> u32 {
         self.send_window
     }
 
-    /// Returns how many bytes a new stream's window allows to send, at most 2³¹−1.
+    /// Returns how many bytes a new stream's window allows this end to send, at most 2³¹−1.
     #[inline]
     pub fn initial_window(&self) -> u32 {
         self.initial_window
@@ -217,7 +217,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     // ---- sending ----
 
-    /// Appends the preface and SETTINGS, which need not wait for the peer's (RFC 9113 §3.4).
+    /// Appends the preface and SETTINGS. They need not wait for the peer's SETTINGS (RFC 9113 §3.4).
     pub fn open(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         if self.role.is_client() {
             out.extend_from_slice(PREFACE);
@@ -242,26 +242,26 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.next_id = next;
     }
 
-    /// Counts sent DATA of `length` bytes, which must be within [`Http2Connection::send_window`].
+    /// Subtracts `length` bytes of sent DATA, which must be within [`Http2Connection::send_window`], from the window.
     #[inline]
     pub fn sent(&mut self, length: u32) {
         self.send_window -= length;
     }
 
-    /// Resets a stream. The closure is [`StreamClosure::Reset`] for frames that still arrive on it.
+    /// Resets a stream. Frames that still arrive on it have the closure [`StreamClosure::Reset`].
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
     }
 
-    /// Returns processed bytes to the peer's window, by WINDOW_UPDATE if due.
+    /// Adds processed bytes to the peer's send window again, with a WINDOW_UPDATE when it is due.
     pub fn give_back(&mut self, length: u32, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.give_back(length) {
             write::window_update(out, 0, increment);
         }
     }
 
-    /// Gives all received bytes back to the peer's window, for users that process data at once.
+    /// Adds all received bytes to the peer's send window again, for users that process data at once.
     #[inline]
     pub fn give_back_all(&mut self, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.give_back_all() {
@@ -269,7 +269,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Announces a later shutdown by a GOAWAY that names no last stream, so that no request is lost (RFC 9113 §6.8).
+    /// Announces a later shutdown with a GOAWAY that names no last stream, so that no request is lost (RFC 9113 §6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         write::goaway(out, MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
     }
@@ -285,7 +285,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         write::goaway(out, last, code, debug);
     }
 
-    /// Ends the connection of a peer that violated the protocol, with a GOAWAY that says why.
+    /// Closes the connection to a peer that violated the protocol, with a GOAWAY that gives the reason.
     #[cold]
     pub fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) {
         self.goaway(violation.code, violation.why.as_bytes(), out);
@@ -303,7 +303,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Removes the available part of the client's preface from `input` (RFC 9113 §3.4).
     ///
     /// # Errors
-    /// If `input` does not contain the preface.
+    /// Returns an error if `input` does not contain the preface.
     #[inline]
     pub fn preface(&mut self, input: &mut &[u8]) -> Result<(), Violation> {
         if self.preface_left == 0 {
@@ -321,11 +321,11 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(())
     }
 
-    /// Returns the kept incomplete frame once `input` has its rest. Returns `None` if no frame was kept, or if it is
-    /// still incomplete; the caller then continues with `input`.
+    /// Returns the stored incomplete frame if `input` contains the rest of it. Returns `None` if no frame was stored,
+    /// or if it is still incomplete; the caller then continues with `input`.
     ///
     /// # Errors
-    /// If the frame is too large (RFC 9113 §4.2).
+    /// Returns an error if the frame is too large (RFC 9113 §4.2).
     #[inline]
     pub fn take_reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
         if self.partial.is_empty() || !complete(&mut self.partial, input, DEFAULT_MAX_FRAME)? {
@@ -334,8 +334,8 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(Some(mem::take(&mut self.partial)))
     }
 
-    /// Keeps `rest`, an incomplete frame. `buffer` is the result of the previous [`Http2Connection::take_reassembled`],
-    /// for reuse.
+    /// Stores `rest`, an incomplete frame. `buffer` is the result of the previous
+    /// [`Http2Connection::take_reassembled`], for reuse.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
         if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL) {
@@ -345,7 +345,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.partial.extend_from_slice(rest);
     }
 
-    /// Returns the kept incomplete frame.
+    /// Returns the stored incomplete frame.
     pub fn partial(&self) -> &[u8] {
         &self.partial
     }

@@ -1,16 +1,17 @@
-//! Splits bytes into frames, in place where a frame is complete.
+//! Splits bytes into frames, without a copy if a frame is complete.
 //!
-//! [`for_each_frame`] is forcibly inlined: a frame header in registers can be used at once, while one that was written
-//! to memory field by field and read back as a whole stalls the processor for longer than handling the frame
+//! [`for_each_frame`] is forcibly inlined: a frame header in registers can be used at once, while a header that was
+//! written to memory field by field and read back as a whole stalls the processor for longer than handling the frame
 //! takes.
 
 use super::{ErrorCode, FrameHeader, Violation};
 
-/// Calls `take` with header and payload of every complete frame at the front of `input`, and returns the
-/// remaining bytes.
+/// Calls `take` with header and payload of every complete frame at the beginning of `input`, and returns the remaining
+/// bytes.
 ///
 /// # Errors
-/// If a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; later frames are not processed.
+/// Returns an error if a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; later frames are not
+/// processed.
 #[inline(always)]
 pub fn for_each_frame<'a, F>(
     mut input: &'a [u8],
@@ -34,10 +35,10 @@ where
     Ok(input)
 }
 
-/// Removes the next complete frame from the front of `input`; `None` if there is none.
+/// Removes the next complete frame from the beginning of `input`; returns `None` if there is none.
 ///
 /// # Errors
-/// If the next frame's payload exceeds `max` bytes (RFC 9113 §4.2).
+/// Returns an error if the next frame's payload exceeds `max` bytes (RFC 9113 §4.2).
 pub fn split_frame<'a>(
     input: &mut &'a [u8],
     max: u32,
@@ -56,11 +57,11 @@ pub fn split_frame<'a>(
     Ok(Some((head, payload)))
 }
 
-/// Moves bytes from `input` to `partial`, which holds an incomplete frame, until it is exactly one frame;
-/// returns false if `input` ended before that.
+/// Moves bytes from `input` to `partial`, which contains an incomplete frame, until it contains exactly one complete
+/// frame; returns false if `input` ended before that.
 ///
 /// # Errors
-/// If the frame's payload exceeds `max` bytes (RFC 9113 §4.2).
+/// Returns an error if the frame's payload exceeds `max` bytes (RFC 9113 §4.2).
 pub(super) fn complete(
     partial: &mut Vec<u8>,
     input: &mut &[u8],

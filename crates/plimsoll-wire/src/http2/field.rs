@@ -1,6 +1,6 @@
 //! Validation of the fields of messages (RFC 9113 §8.2).
 
-/// Bits that stand for the elements in which a byte may occur.
+/// Flags for the elements in which a byte may occur.
 mod class {
     /// A lower-case field name.
     pub(super) const NAME: u8 = 1;
@@ -36,7 +36,7 @@ const fn classes() -> [u8; 256] {
         if (b >= b' ' && b != 0x7f) || b == b'\t' {
             classes[byte] |= class::VALUE;
         }
-        // Some bytes that RFC 3986 requires to be percent-encoded are common on the web and accepted. The bytes
+        // Some bytes that RFC 3986 requires to be percent-encoded are common on the web and are accepted. The bytes
         // excluded here end the path, or the request line of HTTP/1.1.
         if b.is_ascii_graphic() && !matches!(b, b'#' | b'<' | b'>' | b'`') {
             classes[byte] |= class::PATH;
@@ -119,7 +119,7 @@ pub(super) fn is_authority(value: &[u8]) -> bool {
     is_host && is_port && !(host.is_empty() && port.is_some())
 }
 
-/// Splits off the port: what follows the last colon outside of brackets.
+/// Splits off the port: the bytes after the last colon outside brackets.
 fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     match value.iter().rposition(|b| matches!(b, b':' | b']')) {
         Some(at) if value[at] == b':' => (&value[..at], Some(&value[at + 1..])),
@@ -127,7 +127,8 @@ fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Returns whether two authorities are equal: hosts are case-insensitive, and the scheme's default port equals none.
+/// Returns whether two authorities are equal: hosts are case-insensitive, and the scheme's default port is equivalent
+/// to no port.
 pub(super) fn are_same_authority(one: &[u8], other: &[u8], default_port: &[u8]) -> bool {
     let without = |value| match host_and_port(value) {
         (host, Some(port)) if port.is_empty() || port == default_port => (host, None),

@@ -4,8 +4,8 @@ use super::{ErrorCode, SettingsPayload, Violation, flags, kind};
 
 /// The nine-byte header of every frame (RFC 9113 §4.1).
 ///
-/// The header has two words, so that the compiler keeps it in registers: a struct of four fields went through memory,
-/// which took longer than all other handling of a frame.
+/// The header consists of two words, so that the compiler keeps it in registers: a struct of four fields went through
+/// memory, which took longer than all other handling of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Length, type and flags: the first five bytes.
@@ -14,7 +14,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Bytes of a frame header.
+    /// Length of a frame header in bytes.
     pub const LEN: usize = 9;
 
     /// Parses a header, ignoring the reserved bit.
@@ -33,19 +33,19 @@ impl FrameHeader {
         (self.length_type_flags >> 16) as u32
     }
 
-    /// Returns the type, one of [`kind`](mod@kind) or an unknown one.
+    /// Returns the type: a constant in [`kind`](mod@kind) or an unknown one.
     #[inline(always)]
     pub fn kind(self) -> u8 {
         (self.length_type_flags >> 8) as u8
     }
 
-    /// Returns the flags, bits of [`flags`](mod@flags) and undefined ones.
+    /// Returns the flags: the bits in [`flags`](mod@flags) and undefined ones.
     #[inline(always)]
     pub fn flags(self) -> u8 {
         self.length_type_flags as u8
     }
 
-    /// Returns the stream's id without the reserved bit, which is ignored.
+    /// Returns the stream id without the reserved bit, which is ignored.
     #[inline(always)]
     pub fn stream(self) -> u32 {
         self.stream
@@ -78,11 +78,11 @@ impl FrameHeader {
 /// The content of DATA or a header block on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPayload<'a> {
-    /// The stream; never 0 in a valid frame.
+    /// The stream id; never 0 in a valid frame.
     pub stream: u32,
     /// The payload without padding.
     pub bytes: &'a [u8],
-    /// Bytes of the payload with padding, as flow control counts them.
+    /// Length of the payload in bytes with padding, as flow control counts it.
     pub length: u32,
     /// Whether this is the last frame on its stream.
     pub end_stream: bool,
@@ -106,14 +106,14 @@ pub enum Http2Frame<'a> {
     Data {
         /// The payload without padding.
         data: &'a [u8],
-        /// Whether it is the last frame on its stream.
+        /// Whether the frame is the last one on its stream.
         end_stream: bool,
     },
     /// HEADERS: the beginning of a header block, or the whole block.
     Headers {
         /// The fragment without padding and priority.
         fragment: &'a [u8],
-        /// Whether it is the last message part on its stream.
+        /// Whether the message ends with this header block.
         end_stream: bool,
         /// Whether the block is complete.
         end_headers: bool,
@@ -129,7 +129,7 @@ pub enum Http2Frame<'a> {
     Settings(SettingsPayload<'a>),
     /// An acknowledgement of our SETTINGS.
     SettingsAck,
-    /// PUSH_PROMISE, which is never allowed, as we disable push.
+    /// PUSH_PROMISE, which is never allowed, because we disable push.
     PushPromise {
         /// The announced stream.
         promised: u32,
@@ -140,7 +140,7 @@ pub enum Http2Frame<'a> {
     },
     /// PING, which must be answered with the same data.
     Ping {
-        /// Opaque data of the sender.
+        /// Opaque data from the sender.
         data: [u8; 8],
     },
     /// The answer to our PING.
@@ -150,16 +150,16 @@ pub enum Http2Frame<'a> {
     },
     /// GOAWAY: the peer accepts no more streams.
     GoAway {
-        /// The highest stream that was or may be processed.
+        /// The highest stream that was processed or may be processed.
         last_stream: u32,
         /// The peer's error code.
         code: ErrorCode,
-        /// Diagnostic data, meant for people.
+        /// Diagnostic data for human readers.
         debug: &'a [u8],
     },
-    /// WINDOW_UPDATE: more may be sent.
+    /// WINDOW_UPDATE: more data may be sent.
     WindowUpdate {
-        /// The increment, 1 to 2³¹−1. Bytes.
+        /// The increment in bytes, 1 to 2³¹−1.
         increment: u32,
     },
     /// CONTINUATION of a header block.
@@ -177,8 +177,8 @@ impl<'a> Http2Frame<'a> {
     /// Parses a frame.
     ///
     /// # Errors
-    /// If the frame violates a rule of its type: wrong length, wrong kind of stream, padding longer than the
-    /// payload, or a value out of range.
+    /// Returns an error if the frame violates a rule of its type: wrong length, wrong kind of stream, padding longer
+    /// than the payload, or a value out of range.
     #[inline]
     pub fn parse(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         debug_assert_eq!(head.length() as usize, payload.len());
@@ -199,7 +199,7 @@ impl<'a> Http2Frame<'a> {
     /// Does the same as [`Http2Frame::parse`] for a DATA frame; returns the payload without padding.
     ///
     /// # Errors
-    /// As [`Http2Frame::parse`].
+    /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
     pub fn data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         check_on_stream(head)?;
@@ -209,7 +209,7 @@ impl<'a> Http2Frame<'a> {
     /// Does the same as [`Http2Frame::parse`] for a HEADERS frame; returns its fragment of the header block.
     ///
     /// # Errors
-    /// As [`Http2Frame::parse`].
+    /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
     pub fn fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         check_on_stream(head)?;
@@ -337,7 +337,7 @@ fn misplaced_frame(head: FrameHeader, but: &str) -> Violation {
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }
 
-/// Returns the payload of a frame type of fixed length.
+/// Returns the payload of a frame type with a fixed payload length.
 fn fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
@@ -437,7 +437,7 @@ pub mod write {
         out.extend_from_slice(&code.0.to_be_bytes());
     }
 
-    /// Appends GOAWAY; `debug` is text for people that must fit into a frame (RFC 9113 §6.8).
+    /// Appends GOAWAY; `debug` is human-readable text that must fit into a frame (RFC 9113 §6.8).
     pub fn goaway(out: &mut Vec<u8>, last_stream: u32, code: ErrorCode, debug: &[u8]) {
         head(out, 8 + debug.len(), kind::GOAWAY, 0, 0);
         out.extend_from_slice(&last_stream.to_be_bytes());

@@ -1,13 +1,13 @@
-//! Validation of the field lists of requests, responses and trailer sections (RFC 9113 §8.1.1, §8.2 and
-//! §8.3), field by field as they are decoded, without a copy.
+//! Validation of the field lists of requests, responses and trailer sections (RFC 9113 §8.1.1, §8.2 and §8.3), field by
+//! field during decoding, without a copy.
 //!
-//! Relays call this. Drivers, which read responses to their own requests, check less.
+//! Relays call this. Drivers, which only read responses to their own requests, check less.
 
 use super::field::{
     are_same_authority, field_problem, is_authority, is_method, is_path, is_scheme,
 };
 
-/// Bits that stand for the fields that were seen.
+/// Flags for the fields that have been seen.
 mod bit {
     pub(super) const METHOD: u8 = 1;
     pub(super) const SCHEME: u8 = 2;
@@ -36,7 +36,7 @@ enum PathForm {
     Asterisk,
 }
 
-/// The state of validating a field list.
+/// The state of the validation of a field list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageCheck {
     seen: u8,
@@ -149,7 +149,8 @@ impl MessageCheck {
         self.seen & bits == bits
     }
 
-    /// Returns why the list cannot begin a request. `find` returns the value of one of its fields.
+    /// Returns the reason why the list cannot begin a request; `None` if it can. `find` returns the value of a field in
+    /// the list by its name.
     pub fn request<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
         if self.problem.is_some() {
             return self.problem;
@@ -188,7 +189,7 @@ impl MessageCheck {
         None
     }
 
-    /// Returns why the list cannot begin a final or interim response.
+    /// Returns the reason why the list cannot begin a final or interim response; `None` if it can.
     pub fn answer(&self) -> Option<&'static str> {
         match self.problem {
             None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => Some(
@@ -198,7 +199,7 @@ impl MessageCheck {
         }
     }
 
-    /// Returns why the list cannot be the trailers of a message.
+    /// Returns the reason why the list cannot be the trailers of a message; `None` if it can.
     pub fn trailers(&self) -> Option<&'static str> {
         match self.problem {
             None if self.seen & bit::PSEUDO_FIELDS != 0 => {

@@ -1,14 +1,14 @@
-//! HTTP/2 (RFC 9113) below the semantics of messages: conversion of frames to bytes and back, with the checks that
-//! need no connection state, and the state of one end of a connection ([`Http2Connection`]).
+//! HTTP/2 (RFC 9113) below message semantics: conversion between frames and bytes, with the checks that need no
+//! connection state, and the state of one end of a connection ([`Http2Connection`]).
 //!
 //! Drivers, the canned server, the sidecar and the tracer call this.
 
-/// Defines constants by their names in RFC 9113, and a function that returns the name of a number.
+/// Defines constants with their names in RFC 9113, and a function that returns the name for a number.
 macro_rules! named {
     ($number:ty: $($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
         $($(#[$doc])* pub const $name: $number = $value;)*
 
-        /// Returns the name that RFC 9113 gives the number.
+        /// Returns the number's name in RFC 9113.
         pub fn name(number: $number) -> Option<&'static str> {
             Some(match number {
                 $($name => stringify!($name),)*
@@ -52,10 +52,11 @@ pub use window::{MAX_WINDOW, ReceiveWindow};
 /// The connection preface that a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The initial flow-control window of a connection, and of a stream until SETTINGS change it (RFC 9113 §6.9.2). Bytes.
+/// The initial flow-control window in bytes of a connection, and of a stream until SETTINGS change it (RFC 9113
+/// §6.9.2).
 pub const DEFAULT_WINDOW: u32 = 65_535;
 
-/// The largest frame payload that every endpoint accepts (RFC 9113 §4.2). Bytes.
+/// The largest frame payload in bytes that every endpoint accepts (RFC 9113 §4.2).
 pub const DEFAULT_MAX_FRAME: u32 = 16_384;
 
 /// The largest stream id (RFC 9113, 5.1.1).
@@ -64,5 +65,5 @@ pub const MAX_STREAM_ID: u32 = 0x7fff_ffff;
 /// Maximum size of a field list in bytes (RFC 9113 §6.5.2), announced to the peer; larger lists are rejected.
 pub const MAX_HEADER_LIST: u32 = 64 * 1024;
 
-/// Maximum size of a header block in bytes; a larger one ends the connection.
+/// Maximum size of a header block in bytes; a larger block ends the connection.
 pub const MAX_HEADER_BLOCK: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! The two ends of a connection, as type parameters of [`super::Http2Connection`].
 
-/// The end of a connection that a value represents.
+/// The role of the end of a connection that a value represents.
 pub trait EndpointRole: Copy {
     /// Returns whether this is the end that connected and opens streams.
     fn is_client(self) -> bool;
@@ -14,7 +14,7 @@ pub struct ClientRole;
 #[derive(Clone, Copy, Debug)]
 pub struct ServerRole;
 
-/// Either end, where one type must represent both.
+/// Either role, for types that must represent both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EitherRole {
     /// The end that connected.

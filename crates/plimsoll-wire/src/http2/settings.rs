@@ -5,17 +5,17 @@ use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
 /// Setting identifiers (RFC 9113, 6.5.2).
 pub mod setting {
     super::super::named! { u16:
-        /// Maximum size of the sender's decoder table. Bytes.
+        /// Maximum size in bytes of the sender's decoder table.
         HEADER_TABLE_SIZE = 0x1;
         /// 0 if the sender does not accept PUSH_PROMISE.
         ENABLE_PUSH = 0x2;
-        /// Streams that the peer may have open at once.
+        /// Maximum number of streams that the peer may have open at the same time.
         MAX_CONCURRENT_STREAMS = 0x3;
-        /// Initial window of every stream. Bytes.
+        /// Initial window of every stream in bytes.
         INITIAL_WINDOW_SIZE = 0x4;
-        /// Maximum frame payload that the sender accepts. Bytes.
+        /// Maximum frame payload in bytes that the sender accepts.
         MAX_FRAME_SIZE = 0x5;
-        /// Maximum field list that the sender accepts. Bytes, plus 32 per field.
+        /// Maximum size of a field list that the sender accepts: bytes, plus 32 per field.
         MAX_HEADER_LIST_SIZE = 0x6;
     }
 }
@@ -25,10 +25,10 @@ pub mod setting {
 pub struct SettingsPayload<'a>(&'a [u8]);
 
 impl<'a> SettingsPayload<'a> {
-    /// Checks the values of a payload.
+    /// Parses a payload and checks its values.
     ///
     /// # Errors
-    /// If a value is out of range.
+    /// Returns an error if a value is out of range.
     pub(super) fn checked(payload: &'a [u8]) -> Result<SettingsPayload<'a>, Violation> {
         let settings = SettingsPayload(payload);
         for (id, value) in settings.iter() {
@@ -37,7 +37,7 @@ impl<'a> SettingsPayload<'a> {
         Ok(settings)
     }
 
-    /// Returns the values of the setting `of`, in order.
+    /// Returns the values of the setting with the identifier `of`, in order.
     pub fn values(&self, of: u16) -> impl Iterator<Item = u32> + '_ {
         let of = self.iter().filter(move |(id, _)| *id == of);
         of.map(|(_, value)| value)

@@ -13,13 +13,13 @@ pub mod kind {
         RST_STREAM = 0x3;
         /// The sender's configuration (§6.5).
         SETTINGS = 0x4;
-        /// Announces a stream of the server (§6.6).
+        /// Announces a stream that the server opens (§6.6).
         PUSH_PROMISE = 0x5;
         /// Asks the peer for a response, or is that response (§6.7).
         PING = 0x6;
         /// Ends the connection (§6.8).
         GOAWAY = 0x7;
-        /// Lets the peer send more (§6.9).
+        /// Allows the peer to send more data (§6.9).
         WINDOW_UPDATE = 0x8;
         /// Continues a header block (§6.10).
         CONTINUATION = 0x9;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::ErrorCode;
 
-/// The peer violated RFC 9113.
+/// A violation of RFC 9113 by the peer.
 ///
-/// It is one pointer wide, because the result of handling every frame contains it.
+/// A violation is one pointer wide, because the result of handling every frame contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(Box<ViolationDetail>);
 
@@ -17,18 +17,18 @@ pub struct ViolationDetail {
     pub stream: u32,
     /// The error code for RST_STREAM or GOAWAY.
     pub code: ErrorCode,
-    /// What was received, and the violated rule.
+    /// A description of what was received and of the violated rule.
     pub why: String,
 }
 
 impl Violation {
-    /// Makes a connection error.
+    /// Creates a connection error.
     #[cold]
     pub fn connection(code: ErrorCode, why: impl Into<String>) -> Violation {
         Violation::stream(0, code, why)
     }
 
-    /// Makes a stream error.
+    /// Creates a stream error.
     #[cold]
     pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
         Violation(Box::new(ViolationDetail {

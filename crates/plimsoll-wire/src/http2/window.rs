@@ -2,21 +2,22 @@
 
 use super::{ErrorCode, Violation};
 
-/// Maximum window size (RFC 9113 §6.9.1). Bytes.
+/// Maximum window size in bytes (RFC 9113 §6.9.1).
 pub const MAX_WINDOW: u32 = 0x7fff_ffff;
 
-/// The receive window of a stream or a connection: how much the peer may still send. Bytes.
+/// The receive window of a stream or a connection: the number of bytes that the peer may still send.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveWindow {
     size: u32,
-    /// Bytes that the peer may still send; negative after SETTINGS reduced the window.
+    /// Number of bytes that the peer may still send; negative after SETTINGS reduced the window.
     left: i32,
-    /// Bytes that were processed and not yet returned to the peer by WINDOW_UPDATE.
+    /// Number of bytes that were processed and that the peer may not yet send again, because no WINDOW_UPDATE was sent
+    /// for them.
     unreturned: u32,
 }
 
 impl ReceiveWindow {
-    /// Makes a window of `size` bytes, at most [`MAX_WINDOW`].
+    /// Creates a window of `size` bytes, at most [`MAX_WINDOW`].
     pub fn new(size: u32) -> ReceiveWindow {
         ReceiveWindow {
             size,
@@ -34,7 +35,7 @@ impl ReceiveWindow {
         self.left <= (self.size / 2) as i32
     }
 
-    /// Changes the window to `size` after the peer acknowledged SETTINGS (RFC 9113 §6.9.2); returns the
+    /// Changes the window to `size` after the peer acknowledged SETTINGS (RFC 9113 §6.9.2); returns the WINDOW_UPDATE
     /// increment to send now, if any.
     pub fn resize(&mut self, size: u32) -> Option<u32> {
         self.left += size as i32 - self.size as i32;
@@ -49,14 +50,14 @@ impl ReceiveWindow {
         self.unreturned += more;
     }
 
-    /// Counts received DATA, padding included. `stream` is 0 for the connection's window.
+    /// Subtracts received DATA, including padding, from the window. `stream` is 0 for the connection's window.
     ///
     /// # Errors
-    /// FLOW_CONTROL_ERROR if the peer sent more than the window allows.
+    /// Returns FLOW_CONTROL_ERROR if the peer sent more than the window allows.
     #[inline]
     pub fn take(&mut self, stream: u32, length: u32) -> Result<(), Violation> {
         self.add(length);
-        // An empty frame needs no window.
+        // An empty frame is allowed even if the window is negative.
         if self.left < 0 && length > 0 {
             return Err(self.overrun_violation(stream, length));
         }
@@ -71,7 +72,7 @@ impl ReceiveWindow {
         Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
     }
 
-    /// Counts processed bytes; returns the increment to send now, if any.
+    /// Counts processed bytes; returns the WINDOW_UPDATE increment to send now, if any.
     pub fn give_back(&mut self, length: u32) -> Option<u32> {
         self.unreturned += length;
         if self.unreturned == 0 || self.unreturned < self.size / 2 {
@@ -81,8 +82,8 @@ impl ReceiveWindow {
         Some(std::mem::take(&mut self.unreturned))
     }
 
-    /// Returns all received bytes to the peer, for users that process data at once; returns the increment to send
-    /// now, if any.
+    /// Counts all received bytes as processed, for users that process data at once; returns the WINDOW_UPDATE increment
+    /// to send now, if any.
     #[inline]
     pub(super) fn give_back_all(&mut self) -> Option<u32> {
         let used = self.size.wrapping_sub(self.left as u32);
@@ -93,7 +94,7 @@ impl ReceiveWindow {
         Some(used)
     }
 
-    /// Counts DATA that is known to fit into the window.
+    /// Subtracts received DATA that is known to fit into the window.
     #[inline]
     pub(super) fn add(&mut self, length: u32) {
         self.left = self.left.wrapping_sub_unsigned(length);

@@ -1,9 +1,9 @@
-//! permessage-deflate (RFC 7692): compression of single messages.
+//! permessage-deflate (RFC 7692): compression of individual messages.
 //!
-//! No compression context is kept between the messages (§7.1.1) that this end sends, nor between those that it
-//! receives if the other end agrees: an idle connection has no compressor, and all connections of a thread share one.
-//! Messages of a server that keeps its context are read with [`InflateContext`], one per connection. Windows smaller
-//! than the usual 32 KiB are implemented by restarting compression after each window.
+//! This end keeps no compression context between the messages that it sends (§7.1.1), and none between those that it
+//! receives if the other end agrees. An idle connection therefore has no compressor, and all connections of a thread
+//! share one. Messages of a server that keeps its context are decompressed with an [`InflateContext`], one per
+//! connection. Windows smaller than the usual 32 KiB are implemented by restarting compression after each window.
 
 use std::cell::RefCell;
 
@@ -15,14 +15,14 @@ use super::{Opcode, Violation, code, put_frame, put_masked};
 const EXTENSION_NAME: &str = "permessage-deflate";
 const CLIENT_WINDOW_PARAMETER: &str = "client_max_window_bits";
 const SERVER_WINDOW_PARAMETER: &str = "server_max_window_bits";
-/// The bytes with which a flush ends, which are not sent (§7.2.1).
+/// The bytes at the end of a flush, which are not sent (§7.2.1).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
-/// Messages shorter than this grow when compressed.
+/// Minimum size in bytes of a message that is compressed; shorter ones would grow.
 const MIN_COMPRESSED_BYTES: usize = 32;
 const MAX_WINDOW_BITS: u8 = 15;
-/// Bytes that are inflated per step.
+/// Number of bytes that are inflated per step.
 const INFLATE_CHUNK: usize = 16 * 1024;
-/// Bytes that are deflated per step.
+/// Number of bytes that are deflated per step.
 const DEFLATE_CHUNK: usize = 16 * 1024;
 
 thread_local! {
@@ -33,8 +33,8 @@ thread_local! {
     static THREAD_DECOMPRESSOR: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// A compressor with an output buffer: flate2 zeroes the whole buffer that it is given, so passing the space
-/// for a complete message would zero it once per window.
+/// A compressor with an output buffer. flate2 zeroes the whole buffer that it is given, so a buffer for a complete
+/// message would be zeroed once per window.
 struct Compressor {
     compress: Compress,
     chunk: Box<[u8]>,
@@ -53,7 +53,7 @@ impl Compressor {
                 .ok()?;
             let made = (self.compress.total_out() - before) as usize;
             out.extend_from_slice(&self.chunk[..made]);
-            // A flush is complete once it does not fill the buffer.
+            // A flush is complete if it does not fill the buffer.
             if self.compress.total_in() as usize == window.len() && made < self.chunk.len() {
                 return Some(());
             }
@@ -73,18 +73,19 @@ pub struct Deflate {
 }
 
 impl Deflate {
-    /// Returns the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at commas).
+    /// Returns the parameters of the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at
+    /// commas).
     pub fn agreed<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<Deflate> {
         offers.into_iter().find_map(Deflate::parse_offer)
     }
 
-    /// A client's offers: first one without context, then that of browsers, for servers that insist on keeping their
-    /// context, such as Node's `ws` with `serverNoContextTakeover: false`.
+    /// A client's offers: first one without context, then the one that browsers make, for servers that insist on
+    /// keeping their context, such as Node's `ws` with `serverNoContextTakeover: false`.
     pub const CLIENT_OFFER: &str = "permessage-deflate; server_no_context_takeover; \
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";
 
-    /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); `None` if it does
+    /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); returns `None` if it does
     /// not match the offer (§7.1.1.1, §7.1.2.1).
     pub fn parse_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
@@ -100,13 +101,13 @@ impl Deflate {
         Deflate::of(&parameters(offer)?, SERVER_WINDOW_PARAMETER)
     }
 
-    /// Returns a context for messages that refer to earlier ones; `None` if there are none.
+    /// Returns a decompression context if messages may refer to earlier ones; otherwise `None`.
     pub(super) fn context(self) -> Option<Box<InflateContext>> {
         self.keeps_context
             .then(|| Box::new(InflateContext(Decompress::new(false))))
     }
 
-    /// Parses parameters; `bounds` names the parameter that limits the window of what this end sends.
+    /// Parses parameters; `bounds` is the name of the parameter that limits the window with which this end compresses.
     fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: MAX_WINDOW_BITS,
@@ -179,8 +180,8 @@ impl Deflate {
     }
 }
 
-/// Returns the parameters of an offer or an answer; `None` if it is another extension, or has a parameter
-/// twice, which is invalid (§7.1).
+/// Returns the parameters of an offer or an answer; `None` if it is another extension, or contains a parameter twice,
+/// which is invalid (§7.1).
 fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
     let mut parts = extension.split(';').map(str::trim);
     if parts.next()? != EXTENSION_NAME {
@@ -214,11 +215,11 @@ fn window_bits(text: &str) -> Option<u8> {
 pub(super) struct InflateContext(Decompress);
 
 impl InflateContext {
-    /// Inflates a message that may refer to the messages before it, with the errors of [`inflated`].
+    /// Inflates a message that may refer to earlier messages; returns the same errors as [`inflated`].
     pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {
-            // The peer has ended its DEFLATE stream (§7.2.3.4) and begins another.
+            // The peer has ended its DEFLATE stream (§7.2.3.4) and will begin another.
             self.0.reset(false);
         }
         Ok(out)
@@ -228,7 +229,7 @@ impl InflateContext {
 /// Inflates a message.
 ///
 /// # Errors
-/// If the result exceeds `most` bytes, or the message is not valid DEFLATE data.
+/// Returns an error if the result exceeds `most` bytes, or the message is not valid DEFLATE data.
 pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
     THREAD_DECOMPRESSOR.with_borrow_mut(|decompress| {
         decompress.reset(false);

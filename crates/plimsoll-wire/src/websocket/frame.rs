@@ -2,7 +2,7 @@
 
 use super::is_sendable;
 
-/// Maximum length of a frame header: 2 bytes, 8 of length, 4 of mask.
+/// Maximum length of a frame header in bytes: 2, plus 8 for the length and 4 for the mask.
 pub(super) const MAX_HEAD: usize = 14;
 
 /// The opcode of a frame (RFC 6455 §5.2).
@@ -10,7 +10,7 @@ pub(super) const MAX_HEAD: usize = 14;
 pub enum Opcode {
     /// Continues the message that an earlier frame began.
     Continuation = 0,
-    /// Begins a text message, whose fragments together are UTF-8.
+    /// Begins a text message; its joined fragments must be UTF-8.
     Text = 1,
     /// Begins a binary message.
     Binary = 2,
@@ -65,7 +65,7 @@ impl WebSocketFrameHeader {
     /// Parses a header at the beginning of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
-    /// If RFC 6455 §5.2 or §5.5 forbids the header.
+    /// Returns an error if RFC 6455 §5.2 or §5.5 forbids the header.
     pub fn parse(bytes: &[u8]) -> Result<Option<WebSocketFrameHeader>, &'static str> {
         let [first, second, ..] = *bytes else {
             return Ok(None);
@@ -179,8 +179,8 @@ fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, pay
     }
 }
 
-/// Returns the payload of a Close frame: the code and a reason of at most 123 bytes (§5.5.1). A code that
-/// must not be sent gives an empty payload.
+/// Returns the payload of a Close frame: the code and a reason, cut to 123 bytes (§5.5.1). For a code that must not be
+/// sent, the payload is empty.
 pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
     if !is_sendable(close_code) {
         return Vec::new();
@@ -194,7 +194,7 @@ pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
     payload
 }
 
-/// Masks or unmasks bytes, which is the same operation (§5.3).
+/// Masks or unmasks bytes, which are the same operation (§5.3).
 #[inline]
 pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
     let word = u64::from_ne_bytes([

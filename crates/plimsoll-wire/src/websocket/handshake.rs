@@ -9,24 +9,24 @@ use crate::http1::{BodyFraming, FieldSpace, Http1Error, ResponseHead};
 
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Maximum length of server text in messages. Bytes.
+/// Maximum length in bytes of text from the server in error messages.
 const MAX_SHOWN: usize = 200;
 
-/// Returns `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
+/// Returns the `Sec-WebSocket-Accept` value for a `Sec-WebSocket-Key`.
 pub fn accept_key(key: &[u8]) -> String {
-    // RFC 6455 requires SHA-1: it only proves that the server understands WebSocket, and provides no security.
+    // RFC 6455 requires SHA-1. The digest only proves that the server understands WebSocket, and provides no security.
     let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key);
     digest.update(WEBSOCKET_GUID);
     STANDARD.encode(digest.finish())
 }
 
-/// Returns the `Sec-WebSocket-Key` of a nonce.
+/// Returns the `Sec-WebSocket-Key` for a nonce.
 pub fn client_key(nonce: &[u8; 16]) -> String {
     STANDARD.encode(nonce)
 }
 
-/// Returns whether this is a `Sec-WebSocket-Key`: 16 bytes in base64.
+/// Returns whether `key` is a valid `Sec-WebSocket-Key`: 16 bytes in base64.
 pub fn is_client_key(key: &[u8]) -> bool {
     key.len() == 24
         && STANDARD
@@ -37,17 +37,17 @@ pub fn is_client_key(key: &[u8]) -> bool {
 /// The response to an upgrade request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeResponse {
-    /// The status; 101 if the WebSocket is open.
+    /// The status code; 101 if the WebSocket is open.
     pub status: u16,
     /// Size of the head in bytes; frames follow if there is no problem.
     pub size: usize,
-    /// Why the response does not open a WebSocket; `None` if it does.
+    /// The reason why the response does not open a WebSocket; `None` if it does.
     pub problem: Option<String>,
     /// The compression that was agreed on, if any.
     pub deflate: Option<Deflate>,
 }
 
-/// What an upgrade request offered.
+/// The extensions and subprotocols that an upgrade request offers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpgradeOffer<'a> {
     /// Whether [`Deflate::CLIENT_OFFER`] was sent.
@@ -57,7 +57,7 @@ pub struct UpgradeOffer<'a> {
 }
 
 impl UpgradeOffer<'_> {
-    /// Offers compression and no subprotocol.
+    /// An offer of compression without a subprotocol.
     pub const COMPRESSION_ONLY: UpgradeOffer<'static> = UpgradeOffer {
         compression: true,
         protocols: &[],
@@ -65,11 +65,11 @@ impl UpgradeOffer<'_> {
 }
 
 impl UpgradeResponse {
-    /// Parses the response at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
-    /// `None` until its head is complete.
+    /// Parses the response at the beginning of `bytes` to an upgrade request whose `Sec-WebSocket-Key` was `key`;
+    /// returns `None` until its head is complete.
     ///
     /// # Errors
-    /// If `bytes` are not an HTTP/1.1 response.
+    /// Returns an error if `bytes` are not an HTTP/1.1 response.
     pub fn parse(
         bytes: &[u8],
         key: &str,
@@ -93,7 +93,7 @@ impl UpgradeResponse {
     }
 }
 
-/// The server chose an extension that was not offered.
+/// The error of a server that chose an extension that was not offered.
 struct NotOffered;
 
 fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Deflate>, NotOffered> {
@@ -109,8 +109,8 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
         .ok_or(NotOffered)
 }
 
-/// Returns why the response does not open a WebSocket (RFC 6455 §4.1). The tuple holds whether it has an
-/// extension that was not offered, and the offered subprotocols.
+/// Returns the reason why the response does not open a WebSocket (RFC 6455 §4.1); `None` if it does. The tuple contains
+/// whether the response has an extension that was not offered, and the offered subprotocols.
 fn problem(
     head: &ResponseHead<'_, '_>,
     bytes: &[u8],
@@ -154,8 +154,8 @@ fn problem(
     Some(format!("the answer to the upgrade has {problem}"))
 }
 
-/// Describes a response that does not upgrade: its status, the fields that say what to do, and the beginning
-/// of the body as far as it was received.
+/// Describes a response that does not upgrade the connection: its status, the fields that tell the client what to do,
+/// and the beginning of the body as far as it was received.
 fn describe_refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     let mut text = format!("the answer to the upgrade was {}", head.status);
     if !head.reason.is_empty() {
@@ -172,7 +172,7 @@ fn describe_refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     }
 }
 
-/// Returns the text shortened and without control characters.
+/// Returns the text, shortened and without control characters.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });

@@ -1,7 +1,7 @@
 //! The WebSocket protocol (RFC 6455) without I/O: frames, messages and the handshake.
 //!
-//! Both ends use it: the session driver as a client, the gateway as a server. The only supported extension is
-//! [`Deflate`]; without it reserved bits are violations.
+//! Both ends use this module: the session driver as a client, the gateway as a server. The only supported extension is
+//! [`Deflate`]; without it, reserved bits are violations.
 
 mod deflate;
 mod frame;
@@ -13,7 +13,7 @@ pub use frame::{Opcode, WebSocketFrameHeader, apply_mask, close_payload, put_fra
 pub use handshake::{UpgradeOffer, UpgradeResponse, accept_key, client_key, is_client_key};
 pub use reader::{ReaderRole, WebSocketMessage, WebSocketReader};
 
-/// The peer violated the protocol.
+/// A violation of the protocol by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The close code to send.
@@ -28,9 +28,9 @@ pub mod code {
     pub const NORMAL_CLOSURE: u16 = 1000;
     /// The peer violated RFC 6455.
     pub const PROTOCOL_ERROR: u16 = 1002;
-    /// Means that the Close frame had no code; never sent.
+    /// The Close frame had no code; this value is never sent.
     pub const NONE_GIVEN: u16 = 1005;
-    /// Data that does not match its type, such as text that is not UTF-8.
+    /// Data that does not match its message type, such as text that is not UTF-8.
     pub const INVALID_TEXT: u16 = 1007;
     /// A violation that no other code describes.
     pub const POLICY_VIOLATION: u16 = 1008;
@@ -50,7 +50,7 @@ pub mod code {
     pub const HISTORY_GONE: u16 = 4409;
 }
 
-/// Returns whether this code may be sent in a Close frame (RFC 6455 §7.4).
+/// Returns whether a close code may be sent in a Close frame (RFC 6455 §7.4).
 fn is_sendable(close_code: u16) -> bool {
     matches!(close_code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

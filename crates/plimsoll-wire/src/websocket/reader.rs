@@ -1,8 +1,8 @@
-//! Converts bytes to messages: joins fragments, removes masks, and reports everything that RFC 6455 forbids
-//! with its close code.
+//! Converts bytes to messages: joins fragments, removes masks, and reports each violation of RFC 6455 with its close
+//! code.
 //!
-//! A reader stores an incomplete frame and an incomplete message, both bounded by `max_message`, and the
-//! decompression context if the server insists on one. Otherwise an idle reader owns no memory.
+//! A reader stores at most one incomplete frame and one incomplete message, both bounded by `max_message`, and the
+//! decompression context if the server insists on one. Otherwise, an idle reader owns no memory.
 
 use std::ops::ControlFlow;
 
@@ -10,12 +10,12 @@ use super::deflate::{Deflate, InflateContext, inflated};
 use super::frame::{MAX_HEAD, Opcode, RESERVED_BIT_SET, WebSocketFrameHeader, apply_mask};
 use super::{Violation, code, is_sendable};
 
-/// Which end is reading. A server requires masked frames, and a client rejects them (§5.1).
+/// The end that is reading. A server requires masked frames, and a client rejects them (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderRole {
-    /// A client, which reads what a server sent.
+    /// A client, which reads a server's frames.
     Client,
-    /// A server, which reads what a client sent.
+    /// A server, which reads a client's frames.
     Server,
 }
 
@@ -62,18 +62,18 @@ pub struct WebSocketReader {
     context: Option<Box<InflateContext>>,
     /// An incomplete frame.
     partial: Vec<u8>,
-    /// The opcode and the payload so far of a fragmented message.
+    /// The opcode of a fragmented message, and its payload so far.
     fragments: Option<(Opcode, Vec<u8>)>,
     /// Whether the fragmented message is compressed.
     is_compressed: bool,
-    /// Number of bytes of a fragmented text that were checked to be UTF-8.
+    /// Number of bytes of a fragmented text that have been checked to be UTF-8.
     checked_bytes: usize,
-    /// Whether a Close frame was read: what follows is ignored (§5.5.1).
+    /// Whether a Close frame was read; later bytes are ignored (§5.5.1).
     is_closed: bool,
 }
 
 impl WebSocketReader {
-    /// Makes a reader that rejects messages of more than `max_message` bytes with 1009.
+    /// Creates a reader that rejects messages of more than `max_message` bytes with code 1009.
     pub fn new(role: ReaderRole, max_message: usize) -> WebSocketReader {
         WebSocketReader {
             role,
@@ -95,14 +95,15 @@ impl WebSocketReader {
         self
     }
 
-    /// Accepts messages that a server compresses as `agreed`.
+    /// Accepts messages that a server compresses with the parameters `agreed`.
     #[must_use]
     pub fn with_agreement(mut self, agreed: Deflate) -> WebSocketReader {
         self.context = agreed.context();
         self.with_deflate(true)
     }
 
-    /// Processes bytes, however they are split, and passes each completed message to `sink`, which may end the reading.
+    /// Processes bytes, which may be split at any position, and passes each complete message to `sink`, which can stop
+    /// the reading.
     ///
     /// # Errors
     /// Returns the first violation; the connection must be closed with its code.
@@ -269,8 +270,8 @@ impl WebSocketReader {
         message(opcode, &whole, sink)
     }
 
-    /// Checks fragmented text incrementally, so that invalid UTF-8 is rejected with its fragment and not with
-    /// the last one.
+    /// Checks fragmented text incrementally, so that invalid UTF-8 is rejected when its fragment arrives and not only
+    /// at the end of the message.
     fn check_text(&mut self, last: bool) -> Result<(), Violation> {
         let Some((Opcode::Text, message)) = &self.fragments else {
             return Ok(());

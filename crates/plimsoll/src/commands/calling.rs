@@ -1,5 +1,5 @@
-//! The commands of protocols, such as `plimsoll grpc`: each is a short form of a plan. Without load flags a small
-//! default load is made, so that a target can be tried out without choosing numbers first.
+//! The commands of protocols, such as `plimsoll grpc`: each is a short form of a plan. Without load flags they run a
+//! small default load, so that users can try a target without choosing numbers first.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::planning;
 use crate::problems::PlanSource;
 use crate::process::ProcessContext;
 
-/// Clients of the default load.
+/// Number of clients in the default load.
 const DEFAULT_CLIENTS: u32 = 10;
 /// Duration of the default load.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// Flags common to all protocol commands: those of the load and of its output.
+/// Flags common to all protocol commands: load flags and output flags.
 #[derive(Args, Debug)]
 pub(crate) struct CallFlags {
     #[command(flatten)]
@@ -103,18 +103,18 @@ pub(crate) fn execute(
     })
 }
 
-/// What the flags of a call describe.
+/// The spec that a protocol command's flags describe, and where to export the run.
 pub(crate) struct TypedInvocation {
     pub(crate) spec: Spec,
-    /// The line about the default load, if no load was given.
+    /// The message about the default load; `None` if load flags were given.
     default_load: Option<String>,
     export: Option<ExportTarget>,
 }
 
-/// Returns what the flags of a call describe. Nothing is sent.
+/// Turns the flags of a protocol command into a spec, without sending anything.
 ///
 /// # Errors
-/// When a flag's value is invalid by itself.
+/// When a flag's value is invalid, whatever the other flags are.
 pub(crate) fn typed_call(
     arguments: &ProtocolInvocation<CommandEntry>,
     origins: &FlagOrigins,
@@ -180,8 +180,8 @@ fn schemes(entry: &CommandEntry) -> (&'static str, &'static str) {
     (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
 }
 
-/// Puts `scheme` in front of HOST:PORT, with or without a path; `None` if the target already has a scheme or is not
-/// such an address.
+/// Puts `scheme` in front of HOST:PORT, with or without a path; `None` if the target already has a scheme, or is not
+/// of that form.
 fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
     let authority = typed.split(['/', '?']).next()?;
     let port = authority.rsplit_once(':').map(|(_, port)| port);
@@ -192,7 +192,7 @@ fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
         .then(|| format!("{scheme}://{typed}"))
 }
 
-/// Returns the line that was typed, with an ellipsis for its flags.
+/// Returns the command line, with an ellipsis in place of its flags.
 fn line(entry: &CommandEntry, target: Option<&str>, typed: &ArgMatches) -> String {
     let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = typed.ids().map(clap::Id::as_str);
@@ -202,8 +202,8 @@ fn line(entry: &CommandEntry, target: Option<&str>, typed: &ArgMatches) -> Strin
     format!("plimsoll {} {target}{flags}", entry.name)
 }
 
-/// Sets clients and duration of the default load if no load flag is given; returns the message that says so. Call this
-/// before applying the protocol's own flags, because their number of connections depends on it.
+/// Sets clients and duration of the default load if no load flag is given, and returns a message about it. Call this
+/// before applying the protocol's own flags, which derive a number of connections from the clients.
 fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Option<String> {
     if is_given(load) || entry.schedules_itself {
         return None;
@@ -217,9 +217,9 @@ fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Opt
     ))
 }
 
-/// Sets the clients of a load that has a length but neither clients nor a rate: one for each connection, which is what
-/// other tools mean by a number of connections. Returns the message that says so. Call this after applying the
-/// protocol's own flags, because some protocols have a default of their own.
+/// Sets the clients of a load that has a duration or a number of calls but neither clients nor a rate: one client per
+/// connection, as in other tools. Returns a message about it. Call this after applying the protocol's own flags,
+/// because some protocols set clients or a rate by default.
 fn fill_in_missing_clients(
     load: &mut LoadSpec,
     entry: &CommandEntry,

@@ -131,6 +131,8 @@ fn wait_until_ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
     }
 }
 
+/// Runs the check.
+///
 /// # Errors
 /// When the server can't be reached.
 pub(crate) fn execute(

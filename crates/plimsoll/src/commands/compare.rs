@@ -112,7 +112,7 @@ pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
 /// Reads the runs of both sides and compares them.
 ///
 /// # Errors
-/// When a run can't be read, is given twice, or a side has none.
+/// When a run can't be read or is given twice, or one side has no runs.
 pub(crate) fn load_and_compare(
     a: &[PathBuf],
     b: &[PathBuf],

@@ -43,7 +43,7 @@ pub(crate) fn execute(arguments: &CompletionsArguments) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// Returns the command without hidden subcommands, which the generators would offer.
+/// Returns the command without its hidden subcommands, which would otherwise appear in the completions.
 fn shown(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut own = Command::new(command.get_name().to_owned())

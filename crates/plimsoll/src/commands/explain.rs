@@ -48,7 +48,7 @@ pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns the sentences about each measurement, with its directory.
+/// Returns each measurement's directory with the sentences that explain the measurement.
 fn parts(contents: &ReportContents) -> Vec<(&Path, Vec<String>)> {
     match contents {
         ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => {

@@ -7,7 +7,7 @@ use crate::defects;
 use crate::documents::JsonFlag;
 use crate::failure::Failure;
 
-/// Prints counts in this order, as text or JSON, followed by the number of panics if there were any.
+/// Prints all counts in the given order, as text or JSON, and then the number of panics if there were any.
 ///
 /// # Errors
 /// When stdout can't be written to.
@@ -17,7 +17,8 @@ pub(super) fn conclude(json: &JsonFlag, counts: &[(&str, u64)]) -> Result<(), Fa
     print(json, &counts, |_| true)
 }
 
-/// Prints counts; as text only those for which `is_shown`, called with index and count, returns true.
+/// Prints counts as text or JSON. Text contains only the counts for which `is_shown`, called with index and count,
+/// returns true.
 ///
 /// # Errors
 /// When stdout can't be written to.

@@ -1,8 +1,8 @@
 //! `plimsoll find`: searches for the highest rate that meets the plan's objectives.
 //!
 //! `plimsoll_model::search` decides which trial comes next; this module runs each trial in the search's directory,
-//! judges it, and then writes `search.json`. On several machines shard 0 searches, and the other shards run their
-//! shares of each trial.
+//! judges it, and then writes `search.json`. On several machines shard 0 directs the search, and every shard runs its
+//! share of each trial.
 
 mod judging;
 
@@ -89,9 +89,9 @@ pub(crate) struct FindArguments {
 
 /// Rate at which the search starts when neither plan nor flag sets one.
 const DEFAULT_START_RATE: Rate = Rate(100.0);
-/// Share of failed calls from which a trial counts as missed, if the plan has no objective on errors.
+/// Maximum share of failed calls in a trial that meets its objectives, if the plan has no objective on errors.
 const MAX_IMPLIED_ERRORS_SHARE: f64 = 0.01;
-/// Pause between trials in which the target settles.
+/// Pause between trials, so that the target can recover from the last one.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Minimum measured time of a trial whose objectives can no longer be met, so that its point on the curve is
 /// meaningful.
@@ -198,7 +198,7 @@ fn outline(plan: &Plan, goal: &SearchGoal) -> String {
     )
 }
 
-/// Turns the load into a steady rate that a search can vary; returns the start rate per second.
+/// Replaces the load's rate or steps by one steady rate, which the search varies; returns the start rate per second.
 fn normalise_load(spec: &mut Spec) -> f64 {
     let load = &mut spec.load;
     let start = match &load.rate {
@@ -244,7 +244,7 @@ fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings that all trials of a search have in common.
+/// The settings that all trials of a search share.
 struct TrialTemplate<'a> {
     name: &'a str,
     spec: Spec,
@@ -296,7 +296,7 @@ impl SearchRun<'_> {
         let outcome = self.search(&series);
         // Restore the terminal before anything else is printed.
         drop(series);
-        // Save all trials so far, whatever ended the search.
+        // Save the trials made so far, even if the search has failed.
         self.save_record()?;
         outcome?;
         execution::show_record(
@@ -404,7 +404,7 @@ impl SearchRun<'_> {
         })
     }
 
-    /// Returns the state of the search before its next trial.
+    /// Returns the line about the state of the search before its next trial.
     fn progress_line(&self, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
@@ -446,7 +446,7 @@ impl SearchRun<'_> {
         }
         match &finding.limit {
             LimitingFactor::LeastRate => Exit::ObjectiveMissed,
-            // The target's load line was not found.
+            // The generator was the limit, so the target's load line was not found.
             LimitingFactor::Generator { .. } => Exit::Invalid,
             _ if finding.line_per_s.is_none() || !finding.confirmed => Exit::Invalid,
             _ => Exit::Done,

@@ -24,8 +24,8 @@ use crate::presentation;
 /// The format is recognised from the file. A plan is made of a recording (HAR 1.2) of a browser or a proxy, of a
 /// description of a service (OpenAPI 3.0 or 3.1, in JSON or YAML), and of lines of curl. A run is made of a
 /// line-per-request file (#TEST=01_steady or #TEST=02_coldconn), what `openssl s_time` printed, and a session load
-/// test's loadtest_TIME.csv or its summary. Where s_time measured new and resumed connections there are two runs, DIR/new and
-/// DIR/resumed. A session load test has two files: the other one is read, too, if it exists.
+/// test's loadtest_TIME.csv or its summary. Where s_time measured new and resumed connections there are two runs,
+/// DIR/new and DIR/resumed. A session load test has two files: the other one is read, too, if it exists.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a plan of what a browser recorded, whose answers' values later requests send
@@ -69,10 +69,10 @@ pub(crate) struct ImportArguments {
     json: JsonFlag,
 }
 
-/// Maximum size of a file that a plan is made of, bytes: recordings contain the bodies of all answers.
+/// Maximum size of a file that is converted to a plan, bytes. Recordings contain the bodies of all responses.
 const MAX_PLAN_SOURCE_BYTES: u64 = 256 << 20;
 
-/// The beginning of a file by which it is recognised. Bytes.
+/// How much of a file's start is read to recognise the file's format, bytes.
 const BEGINNING_BYTES: u64 = 64 << 10;
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
@@ -129,7 +129,7 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns what makes a plan of a file like this.
+/// Returns the converter to plans that recognises the file's format; `None` if no converter does.
 fn plan_source(file: &Path) -> Option<&'static PlanSource> {
     let file = input::open_file(file).ok()?;
     let mut beginning = Vec::new();
@@ -140,7 +140,7 @@ fn plan_source(file: &Path) -> Option<&'static PlanSource> {
     registry::plan_source(&String::from_utf8_lossy(&beginning))
 }
 
-/// Refuses flags of plans where a run is made.
+/// Rejects flags that apply to plans only, because this file is converted to a run.
 fn refuse_plan_flags(arguments: &ImportArguments) -> Result<(), Failure> {
     let given = [
         ("--origin", arguments.origin.is_some()),
@@ -202,7 +202,7 @@ fn import_plan(
     Ok(Exit::Done)
 }
 
-/// Returns the text of a file that a plan is made of.
+/// Reads a file that is converted to a plan.
 fn plan_source_text(file: &Path) -> Result<String, String> {
     let mut content = Vec::new();
     let open = input::open_file(file).map_err(|e| e.to_string())?;
@@ -220,7 +220,7 @@ fn plan_source_text(file: &Path) -> Result<String, String> {
     String::from_utf8(content).map_err(|e| format!("the file is not UTF-8: {e}"))
 }
 
-/// Writes a plan to a file that does not exist yet: one that was edited is not replaced.
+/// Writes a plan to a new file. An existing file is not overwritten, because users may have edited it.
 fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
     let shown = path.display();
     let created = OpenOptions::new().write(true).create_new(true).open(path);
@@ -237,7 +237,7 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
     written.map_err(|e| Failure::error(format_args!("can't write {shown}: {e}")))
 }
 
-/// Prints what became of the file, what the plan needs, and the next line to type.
+/// Prints how much of the file was converted, what to add to the plan, and the command to run next.
 fn summarise(imported: &PlanImportResult, out: &str) {
     let notes = imported.notes.iter();
     notes.map(|note| printable(note)).for_each(console::notice);
@@ -257,13 +257,13 @@ fn summarise(imported: &PlanImportResult, out: &str) {
     console::notice(format_args!("next: plimsoll run {out} --dry-run"));
 }
 
-/// Returns a text from a file without what would control the terminal.
+/// Replaces characters that would control the terminal.
 fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()
 }
 
-/// Returns the file's text if it is output of `openssl s_time`; anything else is left to the line reader.
+/// Returns the file's text if it is output of `openssl s_time`; `None` for other files, which are read line by line.
 fn s_time_output(file: &Path) -> Option<String> {
     let mut file = input::open_file(file).ok()?.take(MAX_S_TIME_BYTES);
     let mut text = String::new();
@@ -271,7 +271,7 @@ fn s_time_output(file: &Path) -> Option<String> {
     (!text.starts_with("#TEST=") && s_time::is_s_time_output(&text)).then_some(text)
 }
 
-/// Returns the protocol's file format that this file has, if any.
+/// Returns the protocol-specific format that the file has; `None` if it has none of them.
 fn recognised_format(path: &Path) -> Option<&'static ForeignFormat> {
     let mut beginning = Vec::new();
     let file = input::open_file(path).ok()?;

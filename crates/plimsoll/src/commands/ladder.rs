@@ -126,7 +126,7 @@ pub(crate) fn execute(
     })
 }
 
-/// Splits `NAME=URL` into name (possibly empty) and URL; `None` if it is not a URL.
+/// Splits `NAME=URL`, or a URL without a name, into name (possibly empty) and URL; `None` if there is no URL.
 fn split_service(typed: &str) -> Option<(&str, &str)> {
     let scheme = typed.split_once("://")?.0;
     match scheme.split_once('=') {
@@ -135,7 +135,7 @@ fn split_service(typed: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns a flag of the call that was typed, without its dashes.
+/// Returns a typed flag that sets a key of the plan's call, without its dashes; `None` if no such flag was typed.
 pub(crate) fn typed_call_flag(origins: &FlagOrigins) -> Option<String> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed = |flag: &&clap::Arg| {
@@ -145,8 +145,10 @@ pub(crate) fn typed_call_flag(origins: &FlagOrigins) -> Option<String> {
     found.get_long().map(str::to_owned)
 }
 
+/// Rejects flags that describe a call, for use with plans, which define their calls.
+///
 /// # Errors
-/// When a flag of the call is given with a plan, which defines the call itself.
+/// When such a flag was typed.
 pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
     match typed_call_flag(origins) {
         None => Ok(()),
@@ -161,7 +163,7 @@ pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
 }
 
 impl LadderArguments {
-    /// Returns a spec whose rungs are these services.
+    /// Returns a spec with one rung per service.
     fn spec_of_services(
         &self,
         services: &[(&str, &str)],

@@ -91,7 +91,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns the synopsis, with the short usage line of help instead of dozens of flags in brackets.
+/// Returns the synopsis: the short usage line from the help, not clap's list of dozens of flags in brackets.
 fn synopsis(command: &Command) -> Roff {
     let mut section = Roff::new();
     section.control("SH", ["SYNOPSIS"]);
@@ -122,7 +122,7 @@ fn examples(text: &str) -> Roff {
     section
 }
 
-/// Returns the text after the flags in help, under the usual headings of manual pages.
+/// Returns the text that follows the flags in the help, under the usual headings of manual pages.
 fn notes(text: &str) -> Roff {
     let mut sections = Roff::new();
     for part in text.split("\n\n") {
@@ -140,7 +140,7 @@ fn notes(text: &str) -> Roff {
     sections
 }
 
-/// Adds lines without filling, to keep columns and commands intact.
+/// Adds lines without roff's filling (joining and breaking of lines), so that columns and commands stay intact.
 fn verbatim(section: &mut Roff, lines: &str) {
     section.control("nf", []);
     for line in lines.lines() {

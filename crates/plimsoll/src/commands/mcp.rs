@@ -1,7 +1,7 @@
-//! `plimsoll mcp`: offers measurements to programs that speak the Model Context Protocol, over stdin and stdout.
+//! `plimsoll mcp`: offers measurements to clients of the Model Context Protocol, over stdin and stdout.
 //!
-//! A tool call that makes a load starts this program as a child process with the limits of `load_limits`, and answers
-//! from the run directory that the child wrote. Stdout belongs to the protocol: this process prints nothing else there.
+//! A tool call that sends load starts this program as a child process with the limits of `load_limits`, and answers
+//! from the run directory that the child wrote. Stdout is reserved for protocol messages.
 
 mod arguments;
 mod child_process;
@@ -25,8 +25,8 @@ use server::McpServer;
 
 /// Offer measurements to a client of the Model Context Protocol (MCP).
 ///
-/// Requests come on stdin, and answers go to stdout. The client can check and run plans, and read, list and compare runs. The flags limit what it may load: by default
-/// loopback addresses alone.
+/// Requests come on stdin, and answers go to stdout. The client can check and run plans, and read, list and compare
+/// runs. The flags limit what it may load: by default loopback addresses alone.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the command that a client is configured with; it may load one server, for 30 s at most
@@ -104,7 +104,7 @@ pub(crate) fn execute(arguments: &McpArguments) -> Result<Exit, Failure> {
     stopping::until_stopped(Some(1), "", async |stopped| {
         let service = match server.serve(transport::stdio()).await {
             Ok(service) => service,
-            // A client may leave before it has said anything.
+            // A client that disconnects before its first message is not an error.
             Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
             Err(e) => {
                 return Err(Failure::error(format_args!(

@@ -157,8 +157,8 @@ pub(crate) fn command() -> Command {
     with(|_| true)
 }
 
-/// Returns the command line with only the commands named in `words`, which suffices to parse them: building all
-/// commands would raise a start from 1.5 to 4 ms of CPU time and a relay's memory by 3 MB.
+/// Returns the command line with only the commands named in `words`, which are enough to parse `words`. Building all
+/// commands would raise the CPU time of a start from 1.5 to 4 ms, and a relay's memory by 3 MB.
 pub(crate) fn command_of(words: &[OsString]) -> Command {
     with(|name| words.iter().any(|word| word == name))
 }
@@ -169,7 +169,7 @@ fn with(wanted: impl Fn(&str) -> bool) -> Command {
     with_variables(MessageFlags::augment_args(Command::new("plimsoll")).subcommands(own))
 }
 
-/// Flags whose values from variables or `.env` are hidden in help.
+/// Flags whose values, if set by variables or `.env`, are not shown in help.
 const SECRET_FLAGS: [&str; 7] = [
     "user",
     "header",
@@ -235,7 +235,7 @@ pub(crate) enum ParsedCommand {
     Man(man::ManArguments),
 }
 
-/// Parses the matches of one command.
+/// A function that converts clap's matches of one command.
 type CommandReader = dyn Fn(&ArgMatches) -> Result<ParsedCommand, clap::Error>;
 
 /// A command's name, flags and parser.
@@ -270,7 +270,7 @@ impl CommandDefinition {
     }
 }
 
-/// Returns all commands in the order of help.
+/// Returns all commands in the order in which the help lists them.
 fn definitions() -> impl Iterator<Item = CommandDefinition> {
     let measuring = [
         CommandDefinition::of("run", ParsedCommand::Run),
@@ -325,7 +325,7 @@ impl ParsedCommand {
     }
 
     /// # Errors
-    /// When spans are requested of a command that makes several runs.
+    /// When spans are requested from a command that makes several runs.
     fn check_spans(&self, documents: &DocumentFlags) -> Result<(), Failure> {
         match self {
             ParsedCommand::Find(_)
@@ -336,7 +336,7 @@ impl ParsedCommand {
         }
     }
 
-    /// Returns how commands and plugins in the plan of this command are treated.
+    /// Returns whether shell commands and plugins in this command's plan are run, and whether that is announced first.
     pub(crate) fn plan_code(&self) -> PlanCode {
         let only_shown = match self {
             ParsedCommand::Run(run) => run.output.dry_run,
@@ -349,7 +349,7 @@ impl ParsedCommand {
             }
             ParsedCommand::Stack(stack) => stack.makes_no_load(),
             ParsedCommand::Shard(_) => return PlanCode::Unannounced,
-            // All other commands run no code of a plan here; shards on other machines run theirs there.
+            // The other commands don't run code from a plan in this process.
             _ => true,
         };
         if only_shown {

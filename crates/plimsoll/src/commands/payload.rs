@@ -82,7 +82,7 @@ fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// Generates incompressible bytes, the same every time (xorshift64).
+/// Generator of incompressible bytes (xorshift64), always the same sequence.
 struct XorshiftBytes(u64);
 
 impl XorshiftBytes {

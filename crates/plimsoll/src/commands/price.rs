@@ -1,4 +1,4 @@
-//! `plimsoll price`: predicts what a chain of layers adds, from a ladder that measured each of them by itself.
+//! `plimsoll price`: predicts what a chain of layers adds to a call, from a ladder that measured each layer alone.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ use crate::failure::{Exit, Failure};
 /// Predict what a chain of layers adds to a call, from the prices of each.
 ///
 /// The ladder's first rung is the bare link, and each other rung adds one layer to it: TLS, mutual TLS, a proxy. The
-/// layers of a chain add up in time (p50) and in CPU, within an interval that contains the errors of the prices and what
-/// sums are known to miss. Percentiles above the median do not add up, so none is predicted.
+/// layers of a chain add up in time (p50) and in CPU, within an interval that contains the errors of the prices and
+/// what sums are known to miss. Percentiles above the median do not add up, so none is predicted.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: the prices, measured once
@@ -87,14 +87,15 @@ fn refusal(error: &PriceError, arguments: &PriceArguments) -> Failure {
     }
 }
 
-/// CPU metrics with the name of what uses it.
+/// CPU metrics, each with the name of the process that uses the CPU.
 const CPU_USERS: [(LadderMetric, &str); 3] = [
     (LadderMetric::ClientCpu, "client"),
     (LadderMetric::ServerCpu, "server"),
     (LadderMetric::SidecarCpu, "proxies"),
 ];
 
-/// Returns the metrics that were measured of a layer of the chain, but too seldom to have bounds.
+/// Returns the metrics that have an estimate but no bounds for a layer of the chain, because there are too few
+/// measurements.
 fn unbounded_metrics(
     record: &LadderRecord,
     list: &PriceList,
@@ -115,7 +116,7 @@ fn unbounded_metrics(
         .collect()
 }
 
-/// Cores that one end needs: estimate, and the interval's ends.
+/// Number of cores that one process needs: the estimate and the bounds of its interval.
 struct Cores {
     user: &'static str,
     estimate: f64,
@@ -130,7 +131,7 @@ fn cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<Cores> {
             LadderMetric::SidecarCpu => 0.0,
             _ => list.base_value(metric)?,
         };
-        // Microseconds of CPU a call, times calls a second.
+        // CPU time per call in µs times calls per second, divided by 1e6 µs/s, is a number of cores.
         let cores = |added: f64| ((base + added) * rate.0 / 1e6).max(0.0);
         Some(Cores {
             user,

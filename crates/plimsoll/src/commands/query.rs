@@ -10,8 +10,10 @@ use crate::planning;
 use crate::problems::{self, PlanSource};
 use crate::protocols::server_unreachable;
 
+/// Sends the query to the server that `typed` names, and returns the answer.
+///
 /// # Errors
-/// When the server can't be reached, or refuses an answer.
+/// When the server can't be reached or refuses to answer, or a flag is invalid.
 pub(super) fn ask(
     question: &QueryCommand,
     typed: &ArgMatches,

@@ -12,8 +12,8 @@ use crate::planning;
 use crate::problems::PlanSource;
 use crate::protocols::server_unreachable;
 
-/// Follows at most `limit` redirects from the target of `plan`, which was resolved from `spec`. Returns the plan with
-/// the final target, and updates `spec` to match.
+/// Follows at most `limit` redirects from the target of `plan`, which was resolved from `spec`. Returns the plan for
+/// the final target, and changes `spec` accordingly.
 ///
 /// # Errors
 /// When a server can't be reached, or a redirect can't be followed.

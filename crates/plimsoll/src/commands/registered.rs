@@ -1,4 +1,5 @@
-//! Builds subcommands from the entries of a registry. Each has flags of its own and those common to all entries.
+//! Builds subcommands from the entries of a registry. Each subcommand has its own flags and those common to all
+//! entries.
 
 use std::fmt::Debug;
 
@@ -18,7 +19,7 @@ pub(crate) trait Registered: Debug + Sized + 'static {
     fn command(&self) -> Command;
 }
 
-/// The chosen entry with its parsed flags.
+/// The registry entry that the command line selects, with its parsed flags.
 #[derive(Debug)]
 pub(crate) struct ProtocolInvocation<T: Registered> {
     pub(super) entry: &'static T,

@@ -187,7 +187,7 @@ impl ServiceFlags {
     /// Binds the address `listen`, the value of `flag`.
     ///
     /// # Errors
-    /// When it is not an address, or is taken.
+    /// When `listen` is not an address, or the address is in use.
     pub(super) fn bind(
         &self,
         flag: &str,
@@ -210,7 +210,7 @@ impl ServiceFlags {
         .map_err(Failure::error)
     }
 
-    /// Prints where `name` listens.
+    /// Prints the address that the server called `name` listens on.
     ///
     /// # Errors
     /// When stdout can't be written to.
@@ -223,7 +223,7 @@ impl ServiceFlags {
     }
 }
 
-/// Maximum number of subscriber connections; each carries the subscriptions of thousands of sessions.
+/// Maximum number of subscriber connections to the bus; each can carry the subscriptions of thousands of sessions.
 const MAX_SUBSCRIBERS: u16 = 64;
 
 /// The bus between backends and gateways.
@@ -272,7 +272,7 @@ impl BusFlags {
         let Some(url) = &self.redis else {
             return Ok(Bus::embedded(self.session_ttl.0));
         };
-        // Parse it here: errors of clap would print the password.
+        // Parse the URL here and not in clap, whose errors would print the password.
         let address = url.parse().map_err(|e: String| {
             Failure::usage(
                 format_args!("--redis: {e}"),
@@ -296,7 +296,7 @@ impl BusFlags {
         Ok(bus)
     }
 
-    /// Adds CA and client certificate to the address.
+    /// Adds the CA and the client certificate to the address.
     fn with_certificates(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
         let read = |flag: &str, path: &Option<PathBuf>| {
             let content = path.as_ref().map(|path| failure::read(flag, path));
@@ -337,7 +337,7 @@ pub(crate) fn execute(
 enum SidecarEvent {
     Reload,
     Stop,
-    /// The sidecar has failed and is to be stopped.
+    /// The sidecar has failed and must be stopped.
     GiveUp(SidecarError),
 }
 
@@ -362,7 +362,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     })?;
     let sidecar = Sidecar::start(&config, move |error| {
-        // The receiver lives until the sidecar has stopped.
+        // Never fails: the receiver is dropped only after the sidecar has stopped.
         let _ = failures.send(SidecarEvent::GiveUp(error));
     });
     let sidecar = sidecar.map_err(Failure::error)?;
@@ -379,7 +379,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         SidecarEvent::GiveUp(error) => Some(error),
         SidecarEvent::Reload | SidecarEvent::Stop => None,
     };
-    // The signal handler keeps a sender, so this never fails.
+    // The signal handler keeps a sender, so receiving never fails.
     let failed = loop {
         match wanted.recv() {
             Ok(SidecarEvent::Reload) => reload_sidecar(&sidecar, &arguments.file),
@@ -388,7 +388,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     };
     sidecar.stop();
-    // A thread may fail while the others drain.
+    // Also report a failure of a thread that happened while the other threads drained.
     match failed.or_else(|| wanted.try_iter().find_map(failure)) {
         Some(error) => Err(Failure::error(error)),
         None => Ok(Exit::Done),
@@ -407,7 +407,7 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     match read {
         Ok(config) => {
             console::notice(format_args!("{name}: reloaded"));
-            // Relaying does not depend on this output.
+            // A failure to print is reported only: relaying goes on.
             if let Err(failure) = announce_routes(sidecar, &config) {
                 console::notice(format_args!("{failure}"));
             }

@@ -1,7 +1,7 @@
-//! Reloads certificates and secrets of a server at SIGHUP.
+//! Reloads a server's certificates and secrets on SIGHUP.
 //!
-//! Unusable files change nothing and are reported. Secrets from variables stay, because a process's environment does
-//! not change.
+//! If a file is unusable, that is reported and the server keeps the previous one. Secrets from environment variables
+//! are not reloaded, because a process's environment does not change.
 
 use plimsoll_protocols::serving::CertificateRenewal;
 use plimsoll_relays::token::TokenKeys;
@@ -15,7 +15,7 @@ use crate::stopping;
 /// Installs the SIGHUP handler.
 ///
 /// # Errors
-/// When the system refuses the handler.
+/// When the handler can't be installed.
 pub(super) fn reload_at_hangup(
     secret: &SecretFlags,
     environment: &Environment,

@@ -77,7 +77,7 @@ const COMMON_FORMATS: [(&str, &str); 6] = [
     ("parquet", "the same tables, in builds that have it"),
 ];
 
-/// Lists all formats for help and errors.
+/// Returns a list of all export formats, for help and errors.
 fn formats() -> String {
     let of_protocols = registry::foreign_formats().map(|files| (files.name, files.description));
     let all = COMMON_FORMATS.into_iter().chain(of_protocols);
@@ -96,7 +96,7 @@ pub(crate) fn execute(
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     let spans = &arguments.documents.spans;
-    // A collector that does not answer must not keep other files from being written.
+    // Report a collector's failure only after all other outputs have been written.
     let posted = if spans.collector().is_some() {
         written = true;
         spans.post(contents.single_runs(SPANS_FLAG)?, environment)
@@ -124,10 +124,10 @@ pub(crate) fn execute(
     posted.map(|()| Exit::Done)
 }
 
-/// Returns the server's own delay, which shown times are to exclude.
+/// Returns the server's own delay (`--overhead-over`), which is subtracted from the times shown.
 ///
 /// # Errors
-/// When no requested output would show it.
+/// When no requested output shows times without the server's delay.
 fn overhead_over(
     arguments: &ReportArguments,
     contents: &ReportContents,
@@ -177,7 +177,7 @@ fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<()
     console::result(text + &end)
 }
 
-/// Returns the tables, and the lines that answer what was asked: the verdict and the first sentences.
+/// Returns the tables, and the closing lines with the verdict and the first sentences of the explanation.
 pub(crate) fn render(
     contents: &ReportContents,
     options: &terminal::TerminalOptions,
@@ -202,7 +202,7 @@ pub(crate) fn render(
             ladder::render(record, options) + &ladder::render_profiles(record, dir, options),
             closing::of_ladder(record, options),
         ),
-        // Only a single run gets a closing answer; of several runs, each table has its answer at the top.
+        // Only a single run gets closing lines; the tables of several runs have their verdicts at the top.
         ReportContents::Runs(runs) => (
             each(runs),
             match &runs[..] {

@@ -106,7 +106,7 @@ pub(crate) fn execute(
                 LoadRunner::Local,
                 |_| Ok(()),
             )?,
-            // Lanes are shown as written, because keys that a lane lacks come from the plan itself.
+            // Show lanes as written, because lanes inherit keys from the plan.
             PlannedLoad::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
             PlannedLoad::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
@@ -118,7 +118,7 @@ pub(crate) fn execute(
     Ok(worst)
 }
 
-/// The load that a plan file describes.
+/// What a plan file describes: one load, or several lanes.
 enum PlannedLoad {
     One(Box<Plan>),
     Lanes(LaneSet),
@@ -129,7 +129,7 @@ impl PlannedLoad {
     fn dry_run_spec(&self, spec: &Spec) -> Spec {
         match self {
             PlannedLoad::One(plan) => spec.filled_in(plan),
-            // The spec stays as written, because keys that a lane lacks come from the plan itself.
+            // Show the spec as written, because lanes inherit keys from the plan.
             PlannedLoad::Lanes(_) => spec.without_secrets(),
         }
     }

@@ -8,7 +8,7 @@ use plimsoll_relays::token::MIN_SECRET_BYTES;
 use crate::environment::Environment;
 use crate::failure::{self, Failure};
 
-/// The secret that tokens are signed with.
+/// The secret that signs session tokens.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SecretFlags {
     /// A file that holds the secret of the tokens, at least 32 bytes; given again for the
@@ -17,21 +17,21 @@ pub(super) struct SecretFlags {
     jwt_secret_file: Vec<PathBuf>,
 }
 
-/// What to do when no secret is given.
+/// Action if no secret is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingSecret {
     Fails,
-    /// Generate one: backend and gateway are one process, so nothing else needs it.
+    /// Generates a random secret, which no other process needs, because backend and gateway run in this process.
     Random,
 }
 
 impl SecretFlags {
-    /// Returns whether secrets come from files, which may change.
+    /// Returns whether secrets come from files, which may change while the server runs.
     pub(super) fn uses_files(&self) -> bool {
         !self.jwt_secret_file.is_empty()
     }
 
-    /// Returns at least one secret, the signing one first.
+    /// Returns at least one secret. The first signs tokens; all of them verify tokens.
     pub(super) fn read(
         &self,
         environment: &Environment,

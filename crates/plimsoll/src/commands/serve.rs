@@ -1,4 +1,4 @@
-//! `plimsoll serve`: runs the reference servers. Those of protocols come from the registry.
+//! `plimsoll serve`: runs the reference servers. The protocols' servers come from the registry.
 
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{format_utc, now};
@@ -100,7 +100,7 @@ impl ProtocolInvocation<Server> {
                     workers: listen.workers,
                     stopped,
                 };
-                // An invalid file is reported before the server announces itself.
+                // Read the server's files before its address is printed, so that errors are reported first.
                 let serving = self.entry.serving(&self.matches, place)?;
                 listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)

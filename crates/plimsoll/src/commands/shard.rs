@@ -1,7 +1,7 @@
 //! `plimsoll shard`: a process of a multi-process load, started by its supervisor.
 //!
-//! It exchanges messages ([`wire`](crate::multiprocess::wire)) on stdin and stdout with the supervisor, which watches the
-//! server, writes the run and judges it. It stops when its input ends.
+//! The process exchanges messages ([`wire`](crate::multiprocess::wire)) with the supervisor on stdin and stdout, and
+//! stops when its input ends. The supervisor watches the server, writes the run and judges it.
 
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ pub(crate) fn execute(
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&ShardMessage::Defect(failure.to_string()))
         }
-        // The supervisor reports the failure.
+        // Only send the failure: the supervisor prints it.
         Err(failure) => send(&ShardMessage::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
@@ -118,7 +118,7 @@ fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<Fini
     Ok(FinishReport::of(finished))
 }
 
-/// Reads orders of the supervisor on a separate thread.
+/// Starts a thread that reads the supervisor's orders.
 fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
@@ -131,17 +131,17 @@ fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>
             if order == ChildOrder::Stop {
                 stop.request();
             }
-            // The receiver is gone once the load has started.
+            // Ignore errors: the receiver is dropped once the load has started.
             let _ = sender.send(order);
         }
-        // Without a supervisor nobody needs the measurements, so stop immediately.
+        // The supervisor is gone and nobody needs the measurements, so stop immediately.
         stop.request();
         stop.request();
     })?;
     Ok(orders)
 }
 
-/// Sends heartbeats from a separate thread, so that the supervisor can detect a stalled process.
+/// Starts a thread that sends heartbeats, so that the supervisor can detect a stalled process.
 fn send_heartbeats() -> Result<(), Failure> {
     threads::start("heartbeat", || {
         loop {
@@ -152,7 +152,8 @@ fn send_heartbeats() -> Result<(), Failure> {
     .map(drop)
 }
 
-/// Sends a message. Errors are ignored: if nobody reads the output, the input ends as well and stops this process.
+/// Sends a message to the supervisor. Errors are ignored: if the supervisor is gone, this process's input ends, too,
+/// which stops the process.
 fn send(message: &ShardMessage) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());

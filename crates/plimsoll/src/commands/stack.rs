@@ -56,7 +56,7 @@ enum StackAction {
     Run(Box<StackRunArguments>),
 }
 
-/// The stacks that can be started.
+/// A stack that can be started.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StackName {
     /// HTTP API, Redis, WebSocket gateways and a balancer: sessions whose tokens stream.
@@ -230,7 +230,7 @@ impl StackArguments {
         }
     }
 
-    /// Returns true for all commands but `run`, and for a dry run: they generate no load.
+    /// Returns whether the command generates no load: true for all commands except `run`, and for a dry run.
     pub(crate) fn makes_no_load(&self) -> bool {
         match &self.action {
             StackAction::Run(arguments) => arguments.output.dry_run,

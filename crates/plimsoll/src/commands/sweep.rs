@@ -22,7 +22,7 @@ use crate::problems::PlanSource;
 use crate::process::ProcessContext;
 use crate::shards::ShardContext;
 
-/// Names of the table of metrics in a sweep's directory, for spreadsheets and for programs.
+/// File names of the table of metrics in a sweep's directory: as CSV for spreadsheets, and as JSON for programs.
 const CSV_FILE: &str = "metrics.csv";
 const JSON_FILE: &str = "metrics.json";
 
@@ -88,7 +88,7 @@ pub(crate) fn typed(
     climb(spec, &asked, output.screen())
 }
 
-/// Measures the links of the axes in `spec` and shows the results.
+/// Measures the links that the ladder axes in `spec` describe, and shows the results.
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
@@ -117,7 +117,7 @@ fn climb(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Resul
     })
 }
 
-/// Returns the suites and groups that any plan offers.
+/// Returns all cipher suites and key exchange groups that at least one of the plans offers.
 fn offered_parameters(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
@@ -162,7 +162,7 @@ fn show(
     }
 }
 
-/// Returns the exit code; without a successful call it is an error, whatever the objectives.
+/// Returns the exit code: an error if no call succeeded, otherwise the verdict on the objectives.
 fn exit_code(record: &LadderRecord) -> Exit {
     let volumes = record.rungs.iter().flat_map(|r| &r.slices);
     let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);

@@ -29,9 +29,9 @@ use crate::tracking::{
     PreparedVersion, VersionComparer, bisect, redacted,
 };
 
-/// Calls per second to both versions together, where neither plan nor flag says how many.
+/// Total rate to both versions, calls per second, if neither plan nor flag sets one.
 const DEFAULT_RATE: f64 = 200.0;
-/// How long a server may take until it listens, unless --start-timeout says so.
+/// Default of `--start-timeout`: how long a server may take until it listens.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Compare two versions of a service, and fail if the new one is slower.
@@ -194,7 +194,7 @@ pub(crate) fn execute(
     }
 }
 
-/// Prints what would be measured. The versions are not known before they are built.
+/// Prints what would be measured, for `--dry-run`. No version is built for that.
 fn show_outline(comparer: &VersionComparer<'_>) -> Result<Exit, Failure> {
     let version = |name: &str| PreparedVersion {
         version: TrackedVersion {
@@ -208,10 +208,10 @@ fn show_outline(comparer: &VersionComparer<'_>) -> Result<Exit, Failure> {
     comparer.outline(versions)
 }
 
-/// Fills in the rate, the gates and the parts that neither plan nor flag sets.
+/// Sets defaults for the rate, the gates and the ladder's `parts`, unless plan or flags set them.
 ///
 /// # Errors
-/// When the plan has rungs of its own.
+/// When the plan defines rungs.
 fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
     let load = &mut spec.load;
     if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
@@ -248,7 +248,7 @@ impl TrackArguments {
             ..Spec::default()
         };
         let default = registry::default_schemes().section;
-        // A URL with a placeholder in place of its port has its scheme, too.
+        // The URL's port may be a placeholder, so only the scheme is parsed here.
         let wrong = |problems| problems::failure(problems, &PlanSource::Flags);
         match section_of(url).filter(|section| *section != default) {
             None => {
@@ -272,7 +272,7 @@ impl TrackArguments {
     }
 }
 
-/// A comparison or search as the command line requests it.
+/// A comparison or bisection of versions, as requested on the command line.
 struct VersionTracking<'a> {
     arguments: &'a TrackArguments,
     comparer: &'a VersionComparer<'a>,
@@ -349,7 +349,7 @@ impl VersionTracking<'_> {
         }
     }
 
-    /// Makes the directory of the result.
+    /// Creates the directory that the result is written to.
     fn make_directory(&self) -> Result<PathBuf, Failure> {
         let spec = &self.comparer.spec;
         let name = format!("{} track", spec.name.as_deref().unwrap_or_default());
@@ -457,7 +457,7 @@ impl VersionTracking<'_> {
         self.conclude(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
     }
 
-    /// Prints the result and writes the documents, which show the ladder in `shown`.
+    /// Prints the result and writes the documents; these show the ladder of the directory `shown`.
     fn conclude(&self, record: &TrackRecord, dir: &Path, shown: &Path) -> Result<Exit, Failure> {
         documents::note_latest(dir);
         let documents = self.documents();

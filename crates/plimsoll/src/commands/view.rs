@@ -1,8 +1,8 @@
 //! `plimsoll view`: serves a folder of runs as pages to a browser on this machine.
 //!
 //! Pages are rendered on request from run directories. IDs in URLs are looked up in the list of directories found, so
-//! that nothing outside of the folder can be read. Only loopback clients with a loopback Host are answered, which
-//! defeats DNS rebinding by other sites.
+//! nothing outside the folder can be read. Only requests from loopback addresses with a loopback Host are answered,
+//! which prevents DNS rebinding by other sites.
 
 mod run_index;
 
@@ -86,7 +86,7 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Prints where the figures of the folder's histories changed.
+/// Prints the change points in the histories of the folder's plans.
 fn print_changes(index: &mut RunIndex, json: &JsonFlag) -> Result<Exit, Failure> {
     let (items, unreadable) = index.items();
     for (dir, why) in unreadable {
@@ -107,7 +107,7 @@ async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<S
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return response(StatusCode::METHOD_NOT_ALLOWED, String::new(), &[]);
     }
-    // Wait for the lock outside of the thread, so that a request that is cancelled meanwhile renders no page.
+    // Wait for the lock here and not in the blocking thread: no page is rendered for a request cancelled while waiting.
     let mut shelf = shelf.lock_owned().await;
     let made = tokio::task::spawn_blocking(move || {
         let uri = request.uri();
@@ -117,7 +117,7 @@ async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<S
         Ok(PageResult::Page(page)) => (StatusCode::OK, page),
         Ok(PageResult::Unknown(page)) => (StatusCode::NOT_FOUND, page),
         Ok(PageResult::Failed(page)) => (StatusCode::UNPROCESSABLE_ENTITY, page),
-        // The panic was already reported.
+        // The panic hook has already reported the panic.
         Err(_) => return response(StatusCode::INTERNAL_SERVER_ERROR, String::new(), &[]),
     };
     let fields = [
@@ -143,7 +143,7 @@ fn response(
     response
 }
 
-/// Returns whether a Host field is a loopback name, with or without a port.
+/// Returns whether the value of a Host field is a loopback name or address, with or without a port.
 fn is_here(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,

@@ -1,4 +1,4 @@
-//! Two short loads that show how late the generator is on this machine, and what a call costs it.
+//! Runs two short loads that show how late the generator sends on this machine, and how much CPU time a call takes.
 
 use std::io;
 use std::path::Path;
@@ -17,29 +17,29 @@ use crate::failure::{Exit, Failure};
 use crate::process::ProcessContext;
 use crate::progress::ProgressStyle;
 
-/// Calls a second of the paced load.
+/// Rate of the load with a fixed rate, calls per second.
 pub(crate) const PACED_RATE: f64 = 1_000.0;
-/// How long each load lasts.
+/// Duration of each load, without warm-up.
 const LOAD_LENGTH: &str = "3s";
 const WARMUP_LENGTH: &str = "1s";
-/// Lateness at the p99 up to which figures of a millisecond have two certain digits.
+/// Maximum p99 lateness at which times of about a millisecond are accurate to two digits.
 const MAX_GOOD_LATENESS_US: f64 = 50.0;
-/// Lateness at the p99 beyond which percentiles of a few milliseconds are wide intervals.
+/// Maximum p99 lateness at which percentiles of a few milliseconds still have narrow intervals.
 const MAX_LATENESS_US: f64 = 500.0;
 
-/// What the loads showed.
+/// The figures that the two loads gave.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct CalibrationFigures {
-    /// How late calls of the paced load were sent, at the p99.
+    /// How late calls of the load with a fixed rate were sent: p99.
     pub(crate) lateness_p99_us: f64,
-    /// The latest one.
+    /// How late these calls were sent: maximum.
     lateness_max_us: f64,
-    /// CPU time of the client for a call of the closed loop.
+    /// CPU time that the client uses per call, in the closed-loop load.
     client_cpu_us_per_call: f64,
 }
 
 impl CalibrationFigures {
-    /// Returns the calls that a core makes in a second.
+    /// Returns how many calls per second one core can make.
     pub(crate) fn calls_per_core_s(&self) -> f64 {
         1e6 / self.client_cpu_us_per_call.max(0.01)
     }
@@ -66,10 +66,10 @@ impl CalibrationFigures {
     }
 }
 
-/// Makes both loads.
+/// Starts a server and runs both loads against it.
 ///
 /// # Errors
-/// When the server or a load can't be started, or fails, or the user interrupts them.
+/// When the server or a load can't be started or fails, or the user interrupts the measurement.
 pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| {
         Failure::error(format_args!("can't make a load: {what}: {e}"))
@@ -107,7 +107,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Fa
             ));
         }
         let document = run_load(&program, &url, folder.path(), flags);
-        // Ctrl-C reaches the load, too, whose figures are those of a part then.
+        // Ctrl-C also stops the load's process, which then prints figures of an incomplete load: discard them.
         match interrupted() {
             Some(failure) => Err(failure),
             None => document.map_err(|e| failed(&format!("the load failed ({name})"), &e)),
@@ -131,7 +131,7 @@ pub(crate) fn measure(process: &ProcessContext) -> Result<CalibrationFigures, Fa
     })
 }
 
-/// Runs a load in a process of its own, and returns its document.
+/// Runs a load in a separate process, and returns the JSON that the process prints.
 fn run_load(program: &Path, url: &str, folder: &Path, flags: &[&str]) -> io::Result<Value> {
     let mut command = Command::new(program);
     command
@@ -139,7 +139,7 @@ fn run_load(program: &Path, url: &str, folder: &Path, flags: &[&str]) -> io::Res
         .args(["--duration", LOAD_LENGTH])
         .args(["--warmup", WARMUP_LENGTH, "--out", "run"])
         .args(flags)
-        // No .env of the user's, and no earlier result.
+        // An empty working directory has no `.env` file of the user and no earlier results.
         .current_dir(tempfile::tempdir_in(folder)?.keep());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PLIMSOLL_") {

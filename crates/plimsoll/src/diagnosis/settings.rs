@@ -1,4 +1,4 @@
-//! Settings of the machine that limit or distort what can be measured.
+//! Checks settings of the machine that limit or distort measurements.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use plimsoll_model::quantity::{bytes, count, plural};
 
 use super::MachineFinding;
 
-/// Clock sources that take well below a microsecond to read.
+/// Kernel clock sources that can be read in well below a microsecond.
 const FAST_CLOCKS: [&str; 7] = [
     "tsc",
     "kvm-clock",
@@ -18,16 +18,16 @@ const FAST_CLOCKS: [&str; 7] = [
     "riscv_clocksource",
     "s390_tod",
 ];
-/// Share of the cores that other programs may use before they distort figures.
+/// Maximum share of the cores that other programs may use without distorting figures.
 const MAX_BUSY_SHARE: f64 = 0.25;
-/// Open files below which the number of connections is worth a word.
+/// Limit of open files below which a finding says how many connections are possible.
 const MIN_DESCRIPTORS: u64 = 10_000;
-/// Local ports below which the number of connections to one address is worth a word.
+/// Number of local ports below which a finding says how many connections to one address are possible.
 const MIN_PORTS: u32 = 25_000;
-/// Free memory below which many connections do not fit.
+/// Free memory below which a finding says that there may be too little for many connections.
 const MIN_FREE_BYTES: u64 = 512 << 20;
 
-/// Returns what was found.
+/// Checks all settings. Settings that this machine does not have are left out.
 pub(crate) fn settings() -> Vec<MachineFinding> {
     let all = [
         Some(cores(available_cores())),
@@ -45,7 +45,7 @@ pub(crate) fn settings() -> Vec<MachineFinding> {
     all.into_iter().flatten().collect()
 }
 
-/// Returns the trimmed text of a file of the kernel; `None`: this machine has none.
+/// Returns the trimmed text of a file in /proc or /sys; `None` if this machine does not have it.
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
@@ -55,7 +55,8 @@ fn available_cores() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Returns the cores of the whole machine, whose load average it is. `stat`: the text of /proc/stat.
+/// Returns the number of cores of the whole machine, which its load average refers to. `stat` is the text of
+/// /proc/stat.
 fn machine_cores(stat: &str) -> usize {
     let is_core = |line: &&str| {
         let number = line.strip_prefix("cpu");
@@ -78,7 +79,7 @@ fn cores(cores: usize) -> MachineFinding {
     }
 }
 
-/// `average`: the text of /proc/loadavg (proc(5)).
+/// Checks how busy the machine is. `average` is the text of /proc/loadavg (proc(5)).
 fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
     let busy: f64 = average?.split_whitespace().next()?.parse().ok()?;
     let text = format!("on average {busy} threads wanted a core in the last minute");
@@ -93,7 +94,7 @@ fn load(average: Option<&str>, cores: usize) -> Option<MachineFinding> {
     })
 }
 
-/// `governor`: that of the first core's frequency; virtual machines mostly have none.
+/// Checks the frequency governor of the first core; most virtual machines have none.
 fn governor(governor: Option<&str>) -> Option<MachineFinding> {
     let governor = governor?;
     Some(match governor {
@@ -135,7 +136,7 @@ fn descriptors() -> Option<MachineFinding> {
     })
 }
 
-/// `range`: the text of net.ipv4.ip_local_port_range.
+/// Checks the number of local ports. `range` is the value of net.ipv4.ip_local_port_range.
 fn ports(range: Option<&str>) -> Option<MachineFinding> {
     let mut ends = range?.split_whitespace().map(str::parse::<u32>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
@@ -155,7 +156,7 @@ fn ports(range: Option<&str>) -> Option<MachineFinding> {
     })
 }
 
-/// `meminfo`: the text of /proc/meminfo.
+/// Checks the free memory. `meminfo` is the text of /proc/meminfo.
 fn memory(meminfo: Option<&str>) -> Option<MachineFinding> {
     let line = meminfo?
         .lines()
@@ -174,7 +175,7 @@ fn memory(meminfo: Option<&str>) -> Option<MachineFinding> {
     })
 }
 
-/// `paranoid`: the value of kernel.perf_event_paranoid.
+/// Checks whether CPU profiles can be recorded. `paranoid` is the value of kernel.perf_event_paranoid.
 fn profiles(paranoid: Option<&str>) -> Option<MachineFinding> {
     let value: i64 = paranoid?.parse().ok()?;
     let is_root = rustix::process::geteuid().is_root();

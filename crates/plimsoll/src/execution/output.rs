@@ -1,4 +1,4 @@
-//! The flags that say where the results of a load go.
+//! Flags that set where the results of a load are written.
 
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ impl OutputFlags {
         self.save_plan.as_deref().is_some_and(documents::is_stdout)
     }
 
-    /// Saves or prints `spec` as requested; returns true for a dry run, which does nothing else.
+    /// Saves or prints `spec` as requested. Returns whether this is a dry run, after which the command must end.
     ///
     /// # Errors
     /// When a file can't be written, or two documents would go to stdout.
@@ -76,8 +76,10 @@ impl OutputFlags {
         documents::write_text("--save-plan", path, text)
     }
 
+    /// Checks the flags for a command line with several plans.
+    ///
     /// # Errors
-    /// When a flag names one place for the results of several plans.
+    /// When a flag names one file or directory, which can't take the results of several plans.
     pub(crate) fn reject_for_several_plans(&self) -> Result<(), Failure> {
         for (flag, given) in [
             ("--out", self.out.is_some()),

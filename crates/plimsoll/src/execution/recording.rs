@@ -18,7 +18,7 @@ use crate::multiprocess::ProcessLayout;
 use crate::protocols;
 use crate::reporter::Reporter;
 
-/// Writes one run.
+/// Writer of one run directory.
 pub(super) struct RunRecorder<'a> {
     writer: RunWriter,
     dir: &'a Path,
@@ -29,6 +29,8 @@ pub(super) struct RunRecorder<'a> {
 }
 
 impl<'a> RunRecorder<'a> {
+    /// Creates the run directory and writes the plan into it.
+    ///
     /// # Errors
     /// When the directory can't be written.
     pub(super) fn begin(
@@ -46,7 +48,7 @@ impl<'a> RunRecorder<'a> {
             .notes
             .extend(replayed.flat_map(|arrivals| arrivals.notes()));
         if never_began(dir) {
-            // Lets the same command be repeated after a run that never started.
+            // Replace a run that never started, so that the user can repeat the command with the same directory.
             discard(dir, true);
         }
         let existed = dir.exists();
@@ -100,10 +102,10 @@ impl<'a> RunRecorder<'a> {
         self.writer.set_server_processes(&finished.watched_pids);
     }
 
-    /// Finishes the run directory of a run that reached its end.
+    /// Finishes the run directory of a load that did not fail.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the directory can't be written.
     pub(super) fn finish(mut self, ending: RunEnding) -> Result<Run, ExecutionError> {
         if let Some(reason) = &ending.reason {
             self.writer.log(reason);
@@ -128,7 +130,7 @@ impl<'a> RunRecorder<'a> {
         if is_the_targets {
             let reason = format!("{NEVER_BEGAN_PREFIX}{failure}");
             self.writer.log(&reason);
-            // Ignore a failure to write the directory: the failure to start is reported instead.
+            // Ignore errors of writing the directory, because the failure to start is reported.
             let _ = self.writer.finish(RunEnding::partial(reason));
         } else {
             // Nothing was measured: remove the files, so that the same command can be repeated.
@@ -169,10 +171,11 @@ impl Reporter for RunRecorder<'_> {
     }
 }
 
-/// Prefix of the reason of a run whose load never started.
+/// Prefix of the reason that is stored in a run whose load never started.
 const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 
-/// Returns whether the target was unreachable. That is a result and is kept; a lack of local resources is not.
+/// Returns whether the target was unreachable. Such a run is kept as a result, unlike one that failed for lack of local
+/// resources.
 fn is_target_unreachable(error: &EngineError) -> bool {
     match error {
         EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(FailureSource::Client),
@@ -181,7 +184,7 @@ fn is_target_unreachable(error: &EngineError) -> bool {
     }
 }
 
-/// Returns whether the directory is that of a run whose target was unreachable.
+/// Returns whether the directory contains a run that never started because its target was unreachable.
 pub(super) fn never_began(dir: &Path) -> bool {
     Run::load(dir).is_ok_and(|run| {
         run.reason
@@ -206,14 +209,14 @@ fn discard(dir: &Path, existed: bool) {
     }
 }
 
-/// Help for a directory that can't be written.
+/// Help text for a run directory that can't be written.
 pub(super) const OUT_DIR_HELP: &str =
     "give a writable directory on a disk with free space, with --out";
 
-/// Help for a file at its size limit.
+/// Help text for a file that has reached the size limit.
 const RAISE_FILE_SIZE: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
 
-/// Returns help for an error of writing a run directory, if there is any.
+/// Returns the help text for an error of writing a run directory; `None` if there is no specific help.
 fn remedy_of(error: &run::RunError) -> Option<&'static str> {
     match error {
         run::RunError::Io { source, .. } => Some(match source.kind() {
@@ -224,7 +227,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
     }
 }
 
-/// Returns the failure to write a run directory.
+/// Converts an error of writing a run directory.
 pub(crate) fn save_failure(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't save the run in {}: {}", dir.display(), chain(error));
     match remedy_of(error) {

@@ -1,5 +1,5 @@
-//! Measures the share of cryptography in a rung's connection setup cost, so that a reader can check the measured CPU
-//! time against it. Only ladders whose rungs differ in the kind of certificate have this share.
+//! Measures the CPU time of the cryptography in a rung's connection setup, so that readers can compare it with the
+//! measured CPU time of the whole setup. This is done only for ladders whose rungs differ in the kind of certificate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use plimsoll_stack::certificates::CertificateOptions;
 use super::SliceRounds;
 use crate::failure::Failure;
 
-/// Returns the handshake of each rung's new connections, by rung; `None` if calls share connections and none of
-/// `parts` makes others, or the link is not TLS 1.3 with certificates that the ladder made.
+/// Returns the handshake that new connections make, by rung. It is `None` if the ladder measures no new connections, or
+/// if they don't use TLS 1.3 with certificates made by the ladder.
 pub(super) fn handshakes(
     rungs: &[RungSpec],
     plans: &[Plan],
@@ -36,7 +36,7 @@ pub(super) fn handshakes(
 
 fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
     let tls = plan.tls.as_ref()?;
-    // The ladder's servers negotiate TLS 1.3 whenever the client offers it.
+    // If the client offers TLS 1.3, the ladder's servers always negotiate it.
     if !tls.versions.contains(&TlsVersion::V1_3) || tls.full_share.is_some() {
         return None;
     }
@@ -48,7 +48,7 @@ fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
     })
 }
 
-/// Adds a slice's connection times to those of its rung.
+/// Adds a slice's connection setup times to those of its rung.
 pub(super) fn note_connections(
     plan: &Plan,
     run: &Run,
@@ -70,7 +70,7 @@ pub(super) fn note_connections(
     }
 }
 
-/// Returns the canonical name of a kind of certificate; `None` stands for the default kind.
+/// Returns the canonical name of a certificate's key algorithm; `asked` is `None` for the default algorithm.
 fn algorithm_name(asked: Option<&str>) -> Option<String> {
     let algorithm = match asked {
         None => CertificateOptions::default().algorithm,
@@ -79,7 +79,7 @@ fn algorithm_name(asked: Option<&str>) -> Option<String> {
     Some(algorithm.name().to_owned())
 }
 
-/// Measures how much CPU time the primitives of these handshakes take on this machine.
+/// Measures how much CPU time the cryptographic primitives of these handshakes take on this machine.
 ///
 /// # Errors
 /// When a certificate can't be used.

@@ -14,7 +14,7 @@ use crate::planning::read;
 use crate::problems;
 use crate::shards::identity::ShardFlags;
 
-/// Flags that say what is measured, how often, and where the results go.
+/// Flags that set what is measured, how often, and where the results are written.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LadderFlags {
     /// A server of your own, instead of any that the plan names or starts.
@@ -60,7 +60,7 @@ impl LadderFlags {
         }
     }
 
-    /// Reads the plan file `plan`, applies the flags, and returns the result with the file's text.
+    /// Reads the plan file `plan` and applies the flags; returns the spec and the file's text.
     ///
     /// # Errors
     /// When the file can't be read or is not a valid plan.
@@ -83,11 +83,11 @@ impl LadderFlags {
     /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
     ///
     /// # Errors
-    /// Those of [`apply_typed_to_optional`].
+    /// As for [`apply_typed_to_optional`].
     pub(crate) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));
-        // Interleaved batches and slices exclude each other: a flag for one clears the plan's keys for the other.
+        // Batches and slices exclude each other: a flag about one of them clears the plan's keys about the other.
         if let Some(ladder) = &mut spec.ladder {
             if typed.slice.is_some() || typed.rounds.is_some() {
                 ladder.batch = None;
@@ -105,8 +105,8 @@ impl LadderFlags {
     }
 }
 
-/// Takes a duration out of `--resolve`, such as `--resolve 1us`. The flag normally maps host names to addresses, so a
-/// duration can only mean `--resolution`.
+/// Removes a duration from the values of `--resolve`, such as `--resolve 1us`, and returns it. The flag maps host names
+/// to addresses, so the user must have meant `--resolution`.
 fn take_resolution(spec: &mut Spec) -> Option<Period> {
     let given = spec.load.resolve.as_mut()?;
     let at = given

@@ -1,5 +1,5 @@
-//! Interleaves rungs whose servers all run at once: one schedule is dealt out in batches of calls (in a sweep: in
-//! time slots of a closed loop) to one load per rung, on one clock.
+//! Interleaves rungs whose servers all run at once: each rung has its own load, all loads use one clock, and one
+//! schedule assigns batches of calls (in a sweep: time slots of a closed loop) to the rungs.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ use crate::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
 use crate::progress::ProgressSeries;
 use crate::remaining::RemainingTime;
 
-/// Minimum length of a segment: enough blocks at usual rates, and enough samples of CPU differences.
+/// Minimum length of a segment, which gives enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_SEGMENT_LENGTH: Duration = Duration::from_secs(20);
-/// Number of blocks for which a segment is extended at low rates, up to the maximum length.
+/// Number of blocks in a segment at low rates, unless that would exceed the maximum length.
 const TARGET_BLOCKS: f64 = 100.0;
 const MAX_SEGMENT_LENGTH: Duration = Duration::from_secs(120);
 
-/// Default total length of all segments when a resolution or a gate asks for several.
+/// Default total length of all segments, if a resolution or a gate requires several.
 const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_SEGMENTS: u32 = 60;
 
-/// Maximum number of interleaved rungs: each has a thread and servers of its own.
+/// Maximum number of interleaved rungs: each needs its own thread and servers.
 const MAX_RUNGS: usize = 16;
 
 /// How rungs are interleaved.
@@ -43,7 +43,7 @@ const MAX_RUNGS: usize = 16;
 pub(super) struct Interleaving {
     pub(super) calls: u32,
     discarded_calls: u32,
-    /// Time from one batch's start to the next and batches per rung; `None` unless the load is a closed loop.
+    /// Length of a time slot, and number of batches per rung; `None` unless the load is a closed loop.
     pub(super) time_slots: Option<(Duration, u32)>,
     /// Length of a segment without warm-up.
     pub(super) length: Duration,
@@ -55,17 +55,17 @@ pub(super) struct Interleaving {
     pub(super) segments: u32,
     /// Number of replicates in a segment.
     pub(super) replicates: u32,
-    /// Whether the ladder owns the servers and restarts them for each replicate.
+    /// Whether the ladder has started the servers, and restarts them for each replicate.
     restarts_servers: bool,
-    /// Half of the error probability of all intervals together, over all segments, as [`ALPHA`].
+    /// Half of the joint error probability of all intervals over all segments, as [`ALPHA`].
     alpha: f64,
 }
 
 impl Interleaving {
-    /// Returns how rungs are interleaved, or why they are measured in slices instead.
+    /// Returns how rungs are interleaved, or, as inner error, why they are measured in slices instead.
     ///
     /// # Errors
-    /// When interleaving is requested and not possible.
+    /// When interleaving was requested but is not possible.
     pub(super) fn of(
         spec: &Spec,
         rungs: &[RungSpec],
@@ -179,7 +179,7 @@ impl Interleaving {
     }
 }
 
-/// Returns why the rungs can't be interleaved.
+/// Returns why the rungs can't be interleaved; `None` if they can.
 fn obstacle(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -225,7 +225,8 @@ fn obstacle(
     {
         return Some("batches need one schedule, and the rungs have several".to_owned());
     }
-    // Prefer slices, whose restarted servers give the memory per connection, unless interleaving is requested.
+    // With many connections, prefer slices unless batches were requested: slices restart the servers, which is needed
+    // to measure memory per connection.
     if !wanted
         && served
         && rungs
@@ -238,10 +239,11 @@ fn obstacle(
 }
 
 impl LadderRun<'_> {
-    /// Measures all rungs interleaved, for the record, until the time is over or resolution and gates are decided.
+    /// Measures all rungs interleaved and adds the results to the record, until the time is over, or the requested
+    /// resolution is reached and all gates are decided.
     ///
     /// # Errors
-    /// When one of the rungs could not be measured.
+    /// When a rung could not be measured.
     pub(super) fn run_interleaved(&mut self, turning: Interleaving) -> Result<(), Failure> {
         if turning.time_slots.is_some() {
             return self.run_replicate(turning, 1).map(drop);
@@ -250,7 +252,7 @@ impl LadderRun<'_> {
         let series = ProgressSeries::new(self.process.progress);
         let sittings = turning.segments * turning.replicates;
         let remaining = RemainingTime::of(sittings);
-        // Segments may end earlier, so the estimate is an upper bound.
+        // Later segments are left out once the result is conclusive, so the time shown is an upper bound.
         let at_most = |sitting| match turning.segments {
             1 => remaining.after(sitting),
             _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
@@ -316,7 +318,8 @@ impl LadderRun<'_> {
             return;
         }
         let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
-        // Each interim analysis may find a difference by chance, so divide the error rate among them (Bonferroni).
+        // The result is tested after every segment, and each test may find a difference by chance, so divide the error
+        // probability among the tests (Bonferroni).
         let alpha = turning.alpha / f64::from(turning.segments);
         let seed = self.record.seed;
         let mut turns = BatchesRecord::of(&self.interleaved, alpha, metrics.sum(), seed);
@@ -329,7 +332,7 @@ impl LadderRun<'_> {
         self.record.batches = Some(turns);
     }
 
-    /// Runs one replicate; `None` if a proxy is down, so that not all rungs can run together any more.
+    /// Runs one replicate; `None` if a proxy is down, so that the rungs can't run together any more.
     fn try_replicate(
         &mut self,
         turning: Interleaving,
@@ -346,7 +349,7 @@ impl LadderRun<'_> {
         let measured = self.run_replicate(turning, sitting);
         let is_down = self.testbed.proxies_mut().report_exits();
         match measured {
-            // The other rungs' results still count.
+            // Even if a proxy is down now, the other rungs' results count.
             Ok(measured) => Ok(Some(measured)),
             Err(_) if is_down => Ok(None),
             Err(failure) => Err(failure),
@@ -361,7 +364,7 @@ impl LadderRun<'_> {
     fn is_conclusive(&self) -> bool {
         let in_turns = |gated: &GateResult| turns::COMPARED_METRICS.contains(&gated.gate.metric);
         let gated = self.record.gated();
-        // More time decides neither a gate on what can't be seen, nor one on rungs that go on failing differently.
+        // More time can't decide a gate whose metric is not measured, or whose rungs keep failing differently.
         let can_be_decided = |gated: &GateResult| match gated.obstacle {
             Some(GateObstacle::NotMeasured) => false,
             Some(GateObstacle::FailsDifferently) => {
@@ -373,7 +376,7 @@ impl LadderRun<'_> {
             gated.outcome == GateOutcome::Undecided && in_turns(gated) && can_be_decided(gated)
         };
         let decided = !gated.iter().any(is_open);
-        // One gate that is exceeded decides that a version is slower.
+        // A single exceeded gate shows that a version is slower.
         let exceeded = |gated: &GateResult| gated.outcome == GateOutcome::Beyond;
         let is_slower = self.testbed.compares_services() && gated.iter().any(exceeded);
         let resolved = |turns: &BatchesRecord| turns.is_resolved();
@@ -402,7 +405,7 @@ impl LadderRun<'_> {
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.batches = Some(turns(rung as u32));
             plan.load.pin_last_core = true;
-            // The request log and byte counts are off at full load, where they would slow the generator.
+            // Turn off the request log and byte counts at full load, where they would slow the generator.
             plan.keep_requests = turning.time_slots.is_none();
             plan.load.count_bytes = turning.time_slots.is_none();
             before.push(self.testbed.prepare_slice(rung, plan, ServersUp::All)?);
@@ -472,7 +475,7 @@ impl LadderRun<'_> {
     }
 }
 
-/// Returns a run's directory: `rung-1` for the first replicate, `rung-1-02` and so on for later ones.
+/// Returns the name of a run's directory: `rung-1` for the first replicate, `rung-1-02` and so on for later replicates.
 fn directory(rung: usize, sitting: u32) -> String {
     match sitting {
         1 => format!("rung-{}", rung + 1),

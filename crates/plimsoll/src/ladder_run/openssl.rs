@@ -1,8 +1,8 @@
 //! Runs `openssl s_server` in place of Plimsoll's own file server, so that a ladder can compare both TLS libraries on
 //! the same link.
 //!
-//! The server handles connections one after another, one file each. Its output goes to a file, because a pipe would
-//! have to be drained during the load.
+//! The server handles connections one after another, and sends one file per connection. Its output goes to a file,
+//! because a pipe would have to be read during the load.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,8 +17,8 @@ use plimsoll_stack::certificates::CertificateSet;
 use crate::child::ServerProcess;
 use crate::failure::Failure;
 
-/// Maximum number of polls for the server's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than a
-/// start takes.
+/// Maximum number of polls for the server's address, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
+/// than a start takes.
 const MAX_START_POLLS: u32 = 12_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -34,7 +34,7 @@ pub(super) struct OpenSslOptions {
 }
 
 impl OpenSslOptions {
-    /// Derives the options from the plan of a rung that is known to fetch a file made by the server.
+    /// Derives the options from the spec of a rung, which must fetch a file that the server generates.
     pub(super) fn of(spec: &Spec) -> OpenSslOptions {
         let tls = spec.tls.clone().unwrap_or_default();
         let (path, _) = spec.file().unwrap_or_default();
@@ -46,7 +46,7 @@ impl OpenSslOptions {
         }
     }
 
-    /// Builds the command of a server that listens at `at` and serves its file from a folder of `dir`.
+    /// Builds the command of a server that listens on `at` and serves its file from a subfolder of `dir`.
     pub(super) fn command(
         &self,
         mut command: Command,
@@ -93,10 +93,10 @@ impl OpenSslOptions {
     }
 }
 
-/// Returns name and version of the `openssl` on PATH.
+/// Returns name and version of the program `openssl` on PATH.
 ///
 /// # Errors
-/// When there is none, or it does not print its version.
+/// When there is no such program, or it does not print its version.
 pub(super) fn version() -> Result<String, Failure> {
     let missing = |why: &dyn std::fmt::Display| {
         Failure::error_with_help(
@@ -114,10 +114,10 @@ pub(super) fn version() -> Result<String, Failure> {
     }
 }
 
-/// Starts the server with its output in `log`; returns the process and the address it listens at.
+/// Starts the server with its output in `log`; returns the process and the address that it listens on.
 ///
 /// # Errors
-/// When it does not start; the error quotes its last output line.
+/// When the server does not start; the error quotes its last output line.
 pub(super) fn start(
     mut command: Command,
     log: &Path,
@@ -136,7 +136,7 @@ pub(super) fn start(
         let address = printed
             .lines()
             .find_map(|line| line.strip_prefix("ACCEPT "));
-        // The file may end in a partly written line.
+        // The log may end in a partly written line, so wait for a complete one.
         if let Some(address) = address.filter(|_| printed.ends_with('\n')) {
             return Ok((process, address.trim().to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Computes what a ladder or sweep is going to measure before anything is started; `--dry-run` prints it.
+//! Computes what a ladder or sweep will measure before anything is started; `--dry-run` prints this outline.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::presentation;
 use crate::problems;
 
-/// Upper bound of the default warm-up of a slice or replicate.
+/// Maximum default warm-up of a slice or replicate.
 const MAX_WARMUP: Duration = Duration::from_secs(2);
 
 /// The rungs of a ladder or sweep, their order and durations.
@@ -39,6 +39,8 @@ pub(super) struct LadderOutline {
 }
 
 impl LadderOutline {
+    /// Computes the outline of the ladder or sweep in `spec`.
+    ///
     /// # Errors
     /// When the plan or a flag is invalid.
     pub(super) fn of(spec: &Spec, asked: &LadderRequest<'_>) -> Result<LadderOutline, Failure> {
@@ -75,13 +77,13 @@ impl LadderOutline {
             let warmup = Period((of_it / 4).min(MAX_WARMUP));
             let warmup = rung.spec.call.can_leave_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
-            // The warm-up spans whole rounds, so that every link has its batches in it.
+            // Round the warm-up to whole rounds, so that it contains a time slot of every link.
             if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
                 let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
                 warmup.0 = slot * links * rounds as u32;
             }
         }
-        // A warm-up that all rungs share is written into the common plan.
+        // If all rungs have the same warm-up, write it into the common plan.
         let warmup = |rung: &RungSpec| rung.spec.load.warmup;
         if rungs.iter().all(|rung| warmup(rung) == warmup(&rungs[0])) {
             spec.load.warmup = warmup(&rungs[0]);
@@ -94,8 +96,8 @@ impl LadderOutline {
             None => 1,
         };
         let gates = options.fail_if.unwrap_or_default();
-        // Slices are not divided further where gates compare slices of the same round, nor over shards, where
-        // starting a slice is slow.
+        // Don't divide slices if gates compare slices of the same round, or if starting a slice is slow because the
+        // load is split over shards.
         let is_whole = is_ladder || asked.is_sharded() || !gates.is_empty();
         let rounds = if is_whole || turning.is_ok() {
             vec![rounds; rungs.len()]
@@ -115,8 +117,10 @@ impl LadderOutline {
         })
     }
 
+    /// Checks the rungs against the limits on this process's loads.
+    ///
     /// # Errors
-    /// When the rungs exceed a limit of this process.
+    /// When the rungs exceed a limit.
     pub(super) fn check_limits(&self, asked: &LadderRequest<'_>) -> Result<(), Failure> {
         let Some(limits) = &asked.process.environment.limits else {
             return Ok(());
@@ -135,7 +139,7 @@ impl LadderOutline {
         }
         limits.check_length("the ladder's load", self.duration())?;
         if is_served {
-            // Rungs have no target before their servers are up; each plan is checked then.
+            // Rungs have no target before their servers have started; their plans are checked after that.
             return Ok(());
         }
         let plans = self.rungs.iter().map(|rung| asked.plan(&rung.spec));
@@ -143,7 +147,7 @@ impl LadderOutline {
         limits.check_connections(&plans.iter().collect::<Vec<_>>())
     }
 
-    /// Prints the outline instead of running it.
+    /// Prints the outline, for `--dry-run`.
     ///
     /// # Errors
     /// When stdout can't be written.
@@ -151,7 +155,7 @@ impl LadderOutline {
         presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
     }
 
-    /// Returns the number of metrics whose confidence intervals hold simultaneously.
+    /// Returns the number of metrics with simultaneous confidence intervals.
     pub(super) fn metrics(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.metrics().len());
         turns::COMPARED_METRICS.len() + parts.sum::<usize>()
@@ -169,13 +173,13 @@ impl LadderOutline {
         self.rungs.iter().zip(&self.rounds).map(of).sum()
     }
 
-    /// Returns the longest warm-up of a rung.
+    /// Returns the longest warm-up of all rungs.
     fn longest_warmup(&self) -> Duration {
         let warmups = self.rungs.iter().filter_map(|rung| rung.spec.load.warmup);
         warmups.map(|warmup| warmup.0).max().unwrap_or_default()
     }
 
-    /// Returns the longest duration of all load.
+    /// Returns the maximum total duration of all loads.
     fn duration(&self) -> Duration {
         let longest = self.longest_warmup();
         let rungs = match &self.interleaving {
@@ -191,7 +195,7 @@ impl LadderOutline {
         rungs + parts::PART_SLICE * (n * rounds * self.parts.len()) as u32
     }
 
-    /// Writes rounds, slices and warm-ups in sentences, one line per number of rounds if links differ in it.
+    /// Describes rounds, slices and warm-ups, on one line per number of rounds if links have different numbers.
     fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let rounds = self.rounds[0];
@@ -318,7 +322,7 @@ impl fmt::Display for LadderOutline {
     }
 }
 
-/// Rejects servers and proxies that the ladder would start: they are reachable from shard 0's machine only.
+/// Rejects servers and proxies that the ladder would start, because they can be reached only from shard 0's machine.
 fn reject_local_servers(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
     if options.serve.is_some() {
         return Err(Failure::usage(

@@ -1,6 +1,6 @@
 //! Defines the measurements that a ladder makes in addition to its interleaved calls: the cost of a call at a saturated
-//! server, the cost of a new connection, and the memory of an idle one. Each is a load of its own in short slices,
-//! because the costs of several could not be told apart within one slice.
+//! server, the cost of a new connection, and the memory of an idle connection. Each measurement has separate short
+//! slices, because several costs in one slice could not be told apart.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use super::interleaving::Interleaving;
 use super::{LadderRequest, SliceRounds};
 use crate::failure::Failure;
 
-/// Length of a slice of a part: long enough for some hundred calls, and short enough for many rounds.
+/// Length of a slice: long enough for some hundred calls, and short enough for many rounds.
 pub(super) const PART_SLICE: Duration = Duration::from_millis(200);
 
 /// Minimum number of calls in flight that saturates a server.
 const MIN_SATURATING_CLIENTS: u32 = 32;
 
-/// Maximum number of new connections per slice. They are made one after another, and each leaves a port in TIME_WAIT
-/// that can't be reused for a while.
+/// Maximum number of new connections per slice. Each connection leaves a port in TIME_WAIT, which can't be reused for a
+/// while.
 const MAX_SLICE_CONNECTIONS: u64 = 500;
 
-/// Warm-up of a slice of resumed connections, in which the one full handshake yields the first ticket.
+/// Warm-up of a slice of resumed connections: time for the one full handshake that gives the first ticket.
 const FIRST_TICKET_TIME: Duration = Duration::from_millis(20);
 
-/// Returns the requested parts, or by default all that these rungs allow. `turning` is `Some` if calls are
-/// interleaved.
+/// Returns the extra measurements that the plan's key `parts` requests, or by default all that these rungs allow.
+/// `turning` is `Some` if calls are interleaved.
 ///
 /// # Errors
-/// When a name is not a part, or these rungs don't allow the part.
+/// When a name in `parts` is unknown, or the rungs don't allow that measurement.
 pub(super) fn wanted(
     options: &LadderSpec,
     rungs: &[RungSpec],
@@ -47,7 +47,7 @@ pub(super) fn wanted(
         if turning.is_none() {
             return Ok(Vec::new());
         }
-        // A service that the ladder did not start is saturated on request only.
+        // Don't saturate a service that the ladder did not start, unless the user requests it.
         let parts = ExtraMeasurement::ALL.into_iter().filter(|part| match part {
             ExtraMeasurement::Saturated => served,
             ExtraMeasurement::Connections => all_kept,
@@ -104,13 +104,12 @@ pub(super) fn wanted(
     Ok(parts)
 }
 
-/// Returns the number of rounds of a part that lets the intervals of `metrics` metrics of `rungs` rungs hold
-/// simultaneously.
+/// Returns the number of rounds that simultaneous confidence intervals of `metrics` metrics and `rungs` rungs need.
 pub(super) fn round_count(rungs: usize, metrics: usize) -> usize {
     ladder::rounds_for(rungs, metrics) + EXTRA_ROUNDS
 }
 
-/// Returns the loads of `part`, one per rung.
+/// Returns the loads of the extra measurement `part`, one per rung.
 ///
 /// # Errors
 /// When the plan of a rung is invalid.
@@ -140,7 +139,7 @@ pub(super) fn rounds(
     })
 }
 
-/// Returns the rung's plan with the load of `part`.
+/// Returns the rung's spec with the load of the extra measurement `part`.
 fn load(part: ExtraMeasurement, rung: &RungSpec) -> Spec {
     let mut spec = rung.spec.clone();
     if part == ExtraMeasurement::Resumed && rung.security != RungSecurity::Off {
@@ -166,7 +165,8 @@ fn load(part: ExtraMeasurement, rung: &RungSpec) -> Spec {
             (load.reuse, load.connections) = (Some("never".to_owned()), None);
             load.calls = Some(MAX_SLICE_CONNECTIONS);
             if part == ExtraMeasurement::Resumed {
-                // The first connection has no ticket yet, so it belongs to the warm-up.
+                // The first connection makes a full handshake, because there is no ticket yet, so keep it in the
+                // warm-up.
                 load.warmup = Some(Period(FIRST_TICKET_TIME));
             }
         }

@@ -1,4 +1,4 @@
-//! Starts and watches the proxies that a ladder puts between the load and its servers: one of a rung, or a chain.
+//! Starts and watches the proxies that a ladder puts between the load and its servers: one proxy per rung, or a chain.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,17 +18,18 @@ use crate::failure::Failure;
 use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_address};
 use crate::proxies::{InstalledProxy, ProxyCatalog, ProxyRoute, UpstreamTls};
 
-/// Maximum number of free ports on which a proxy is started, in case another program takes one first.
+/// Maximum number of free ports to try for a proxy, in case another program binds the chosen port first.
 const MAX_PORT_ATTEMPTS: u32 = 5;
 const LOG_FILE: &str = "proxy.log";
 
 /// Requested proxies that are installed on this machine, by name.
 pub(super) type AvailableProxies = BTreeMap<String, InstalledProxy>;
 
-/// Removes rungs whose proxies are not installed, or can't carry their protocol. `folder` has definitions of proxies.
+/// Removes rungs whose proxies are not installed, or can't relay the rung's protocol. `folder` contains definitions of
+/// proxies.
 ///
 /// # Errors
-/// When a definition is wrong, or no rung is left.
+/// When a definition is invalid, or no rung is left.
 pub(super) fn remove_unavailable(
     rungs: &mut Vec<RungSpec>,
     folder: Option<&Path>,
@@ -55,10 +56,11 @@ pub(super) fn remove_unavailable(
     }
 }
 
-/// Returns why a rung's proxies can't carry its calls here, and adds those that are installed to `available`.
+/// Returns why a rung's proxies can't relay its calls on this machine; `None` if they can. Adds installed proxies to
+/// `available`.
 ///
 /// # Errors
-/// When a proxy's definition is wrong.
+/// When a proxy's definition is invalid.
 fn obstacle(
     rung: &RungSpec,
     catalog: &ProxyCatalog,
@@ -79,7 +81,7 @@ fn obstacle(
             Err(reason) => return Ok(Some(reason)),
         }
     }
-    // The check does not depend on addresses or file names.
+    // The check does not depend on addresses or file names, so use placeholders.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let set = CertificateSet::in_dir(Path::new(""));
     for (installed, task) in chain(rung, names, available) {
@@ -91,7 +93,7 @@ fn obstacle(
     Ok(None)
 }
 
-/// Returns a rung's proxies, the one next to the load first, each with its task.
+/// Returns a rung's proxies in order from the load to the server, each with its task.
 fn chain<'a>(
     rung: &RungSpec,
     names: &[String],
@@ -108,7 +110,7 @@ fn chain<'a>(
 /// The proxies of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct RungProxies {
-    /// By rung, the proxy next to the server first, as they are started; empty without any.
+    /// The proxies of each rung, by rung, in order from the server to the load, which is the order of their start.
     by_rung: Vec<Vec<RungProxy>>,
 }
 
@@ -119,15 +121,15 @@ struct RungProxy {
     program: ProxyProgram,
     listen: SocketAddr,
     log: PathBuf,
-    /// `None` if it could not be restarted.
+    /// The running process; `None` if it could not be restarted.
     running: Option<ProxyProcess>,
-    /// Why the rung was dropped.
+    /// Why the rung was dropped; `None` if it was not.
     drop_reason: Option<String>,
     /// Files with private keys, deleted when the proxy stops.
     keys: Vec<PathBuf>,
 }
 
-/// The program of a proxy.
+/// The program that runs as a proxy.
 enum ProxyProgram {
     Known(InstalledProxy, Box<ProxyRoute>),
     Custom(Vec<String>),
@@ -154,7 +156,7 @@ impl Drop for RungProxy {
     fn drop(&mut self) {
         drop(self.running.take());
         for key in &self.keys {
-            // Best effort: the folder may already be gone.
+            // Ignore errors: the folder may already have been removed.
             let _ = fs::remove_file(key);
         }
     }
@@ -217,7 +219,7 @@ impl RungProxies {
         Ok(proxied)
     }
 
-    /// Returns each rung's proxies with their versions, or the command that the plan gives for it.
+    /// Returns, by rung, the proxies with their versions, or the plan's command for a proxy.
     pub(super) fn described(&self) -> impl Iterator<Item = Option<String>> + '_ {
         self.by_rung.iter().map(|hops| {
             let all: Vec<&str> = hops
@@ -236,7 +238,7 @@ impl RungProxies {
         running.map(ProxyProcess::id).collect()
     }
 
-    /// Returns the resources a rung's proxies have used since their start; `None` without a proxy.
+    /// Returns the resources that a rung's proxies have used since their start; `None` if the rung has no proxy.
     pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
         let hops = self.by_rung.get(rung)?.iter();
         let used = hops.map(|hop| hop.running.as_ref()?.used());
@@ -247,7 +249,7 @@ impl RungProxies {
         self.by_rung.iter_mut().flatten()
     }
 
-    /// Restarts all proxies at their addresses. One that does not restart is marked as down.
+    /// Restarts all proxies at their addresses. A proxy that does not restart is marked as down.
     pub(super) fn restart(&mut self) {
         self.report_exits();
         self.all_mut().for_each(|hop| drop(hop.running.take()));
@@ -259,7 +261,7 @@ impl RungProxies {
         }
     }
 
-    /// Reports proxies that ended by themselves; returns whether any is down.
+    /// Reports proxies that have exited unexpectedly; returns whether any proxy is down.
     pub(super) fn report_exits(&mut self) -> bool {
         let mut is_down = false;
         for hop in self.all_mut() {
@@ -322,7 +324,7 @@ fn did_not_start(
     )
 }
 
-/// Returns the certificates of a rung's proxies, which stand in for the server towards the load.
+/// Returns the certificates that a rung's proxies present to the load in place of the server's.
 fn certificates(
     rung: &RungSpec,
     hops: &[(&InstalledProxy, ProxyTask)],
@@ -336,7 +338,7 @@ fn certificates(
     let folder = dir.join("certs");
     let last = hops.len().saturating_sub(1);
     let needs_identity = |(nth, (_, task)): (usize, &(&InstalledProxy, ProxyTask))| {
-        // Towards a server that the ladder did not start, the plan's certificates count.
+        // On the hop to a server that the ladder did not start, the plan's certificates are used.
         task.listen != RungSecurity::Off || nth < last && task.upstream != RungSecurity::Off
     };
     if !hops.iter().enumerate().any(needs_identity) {
@@ -350,19 +352,19 @@ fn certificates(
     Ok(own.insert(made).clone())
 }
 
-/// A proxy to be started.
+/// A proxy that is to be started.
 struct Hop<'a> {
     installed: &'a InstalledProxy,
     task: ProxyTask,
     /// The address of the server or of the next proxy.
     upstream: SocketAddr,
     set: &'a CertificateSet,
-    /// The TLS of a server that the ladder did not start.
+    /// The TLS settings for a server that the ladder did not start.
     external: Option<UpstreamTls>,
 }
 
 impl Hop<'_> {
-    /// Starts the proxy at a free port, with its files in `folder`.
+    /// Starts the proxy on a free port, with its files in `folder`.
     fn start(self, rung: &RungSpec, folder: &Path) -> Result<RungProxy, Failure> {
         let folder = absolute(folder);
         fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
@@ -397,7 +399,7 @@ impl Hop<'_> {
                     hop.running = Some(running);
                     return Ok(hop);
                 }
-                // Another program took the port in the meantime.
+                // Another program has bound the port in the meantime, so try another port.
                 Err(_) if tries < MAX_PORT_ATTEMPTS && TcpStream::connect(listen).is_ok() => {
                     tries += 1;
                 }
@@ -407,7 +409,7 @@ impl Hop<'_> {
     }
 }
 
-/// Starts the proxy whose command the plan gives, and redirects the rung to it.
+/// Starts a proxy by the command in the plan, and redirects the rung to it.
 fn start_custom(
     rung: &mut RungSpec,
     own: &CustomProxy,

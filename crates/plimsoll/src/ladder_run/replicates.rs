@@ -1,4 +1,4 @@
-//! Decides how often servers that the ladder starts are restarted in a segment of batches.
+//! Decides how often the ladder restarts its servers within a segment of batches.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
 
 use super::LadderRequest;
 
-/// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
+/// Maximum number of replicates per segment: with more, confidence intervals would hardly become narrower.
 const MAX_REPLICATES: u32 = 20;
-/// The same for services of the user's own, which may take long to start.
+/// Maximum number of replicates per segment for the user's own services, which may take long to start.
 const MAX_SERVICE_REPLICATES: u32 = 10;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const MIN_REPLICATE_BLOCKS: f64 = 10.0;
-/// Minimum number of blocks of a segment that is divided; differences between restarts would hide in a shorter one.
+/// Minimum number of blocks in a segment that is divided into replicates. In a shorter segment, noise would hide the
+/// differences between restarts.
 const MIN_DIVIDED_BLOCKS: f64 = 100.0;
 
-/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
-/// runs.
+/// Returns the number of replicates per segment. It is one if the ladder does not start the servers, and if rungs have
+/// objectives, because these judge whole runs.
 pub(super) fn replicates_per_segment(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -34,11 +35,11 @@ pub(super) fn replicates_per_segment(
     if !serves && asked.services.is_none() || are_judged {
         return 1;
     }
-    // Restarted servers need the plan's warm-up again.
+    // A replicate must not be shorter than its warm-up, which restarted servers need each time.
     let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
     let shortest = MIN_REPLICATE_LENGTH.max(warmup);
     let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
-    // The length of a segment is rounded to nanoseconds.
+    // Round to the nearest number of blocks, because a segment's length is rounded to nanoseconds.
     if rounds.round() < MIN_DIVIDED_BLOCKS {
         return 1;
     }

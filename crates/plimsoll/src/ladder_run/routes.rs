@@ -13,26 +13,26 @@ use super::sidecars::ProxyTarget;
 use crate::failure::Failure;
 use crate::proxies::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
 
-/// Trusted CA bundles, where distributions keep them as one file.
+/// Paths of the system's CA bundle in various distributions.
 const SYSTEM_CAS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// What a proxy is asked to do, before its addresses and files are known.
+/// What a proxy has to do, without its addresses and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyTask {
     pub(crate) wire: WireFormat,
-    /// The security of connections from the load, or from the proxy before.
+    /// Security of connections from the load or from the previous proxy.
     pub(crate) listen: RungSecurity,
-    /// The security of connections to the server, or to the next proxy.
+    /// Security of connections to the next proxy or to the server.
     pub(crate) upstream: RungSecurity,
     pub(crate) workers: u32,
 }
 
 impl ProxyTask {
-    /// Returns the tasks of a rung's proxies, the one next to the load first.
+    /// Returns the tasks of a rung's proxies, in order from the load to the server.
     pub(super) fn of(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
         let is_passed = rung.is_passed_through();
         let mut wire = if is_passed && rung.security != RungSecurity::Off {
@@ -67,8 +67,8 @@ impl ProxyTask {
         tasks
     }
 
-    /// Returns the route of a proxy with this task between two addresses. Certificates are those of `set`; `external`
-    /// is the TLS of a server that the ladder did not start.
+    /// Returns the route of a proxy with this task between two addresses. `set` has the certificates; `external` is the
+    /// TLS settings for a server that the ladder did not start.
     pub(super) fn route(
         self,
         (listen, upstream): (SocketAddr, SocketAddr),
@@ -109,7 +109,7 @@ impl ProxyTask {
 /// prints it.
 ///
 /// # Errors
-/// The reason why the proxy can't do that.
+/// Returns the reason if the proxy can't perform the task.
 pub(crate) fn example(installed: &InstalledProxy, task: ProxyTask) -> Result<String, String> {
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let set = CertificateSet::in_dir(Path::new("/run/certs"));

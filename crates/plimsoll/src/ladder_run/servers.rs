@@ -1,4 +1,4 @@
-//! Starts the servers of a ladder's rungs: one per kind of TLS and network, or one per rung.
+//! Starts the servers of a ladder's rungs: one server per kind of TLS and network, or one per rung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -29,17 +29,17 @@ pub(super) enum ServerSharing {
     /// Rungs with equal requirements share a server.
     #[default]
     Shared,
-    /// Rungs run at the same time: each has a server of its own, on cores that generators leave free, so its CPU is
-    /// attributable.
+    /// Each rung has its own server, on cores that the generators leave free, because rungs run at the same time and
+    /// each server's CPU time must be attributed to its rung.
     PerRung,
 }
 
 /// The running servers of a ladder. Dropping it stops the servers, then removes their namespace.
 #[derive(Default)]
 pub(super) struct RungServers<'a> {
-    /// Services of the user's own, a rung each; `None`: all are servers of this program or of OpenSSL.
+    /// The user's own services, one per rung; `None` if all servers are those of this program or of OpenSSL.
     services: Option<(&'a ServiceComparison, &'a ProcessContext)>,
-    /// Certificates, by the kind that rungs request.
+    /// Certificates by key algorithm, as rungs request it; `None` for the default algorithm.
     sets: BTreeMap<Option<String>, CertificateSet>,
     running: Vec<RungServer>,
     /// Index into `running`, by rung.
@@ -54,25 +54,25 @@ pub(super) struct RungServers<'a> {
     pub(super) skipped: Vec<SkippedRung>,
 }
 
-/// A running server and the requirements that it meets.
+/// A running server with its requirements.
 struct RungServer {
     process: RunningServer,
     address: String,
     wanted: ServerRequirements,
 }
 
-/// What a rung requires of its server; rungs with equal requirements may share one.
+/// The requirements of a rung on its server; rungs with equal requirements can share a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerRequirements {
     /// Arguments of `plimsoll serve`.
     words: Vec<String>,
     network: RungNetwork,
     secured: RungSecurity,
-    /// Kind of its certificate.
+    /// Key algorithm of its certificate; `None` for the default algorithm.
     kind: Option<String>,
-    /// `None` for Plimsoll's own server.
+    /// Options of OpenSSL's server; `None` for Plimsoll's own server.
     openssl: Option<openssl::OpenSslOptions>,
-    /// Fixed address, if a proxy's configuration names it; `None` for any.
+    /// The address, if a proxy's configuration names one; `None` for any free address.
     fixed_address: Option<SocketAddr>,
 }
 
@@ -93,8 +93,8 @@ impl ServerRequirements {
     }
 }
 
-/// Starts the servers that the rungs need, as `plimsoll serve WORDS` or with a rung's own words, and sets them as
-/// targets. Rungs whose network can't be created are removed.
+/// Starts the servers that the rungs need, as `plimsoll serve WORDS` or with the words that a rung sets, and makes them
+/// the rungs' targets. Rungs whose network can't be created are removed.
 pub(super) fn start(
     words: &[String],
     rungs: &mut Vec<RungSpec>,
@@ -140,7 +140,7 @@ pub(super) fn start(
         let (address, pid) = (&server.address, server.process.id());
         let scheme = rung.spec.call.scheme(rung.security != RungSecurity::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
-        // A listener in another network namespace can't be found by its port, so the process is watched by its id.
+        // Watch the process by its id, because a listener in another network namespace can't be found by its port.
         rung.spec.watch = Some(rung.spec.watch.take().unwrap_or_default().with_process(pid));
         if let (Some(set), RungSecurity::Server | RungSecurity::Mutual) =
             (servers.sets.get(&kind), rung.security)
@@ -159,7 +159,7 @@ pub(super) fn start(
 /// Starts a service for each rung, in the order of the rungs, and watches its processes.
 ///
 /// # Errors
-/// When one does not start in time, or the user interrupts the start.
+/// When a service does not start in time, or the user interrupts the start.
 pub(super) fn start_services<'a>(
     compared: &'a ServiceComparison,
     process: &'a ProcessContext,
@@ -190,7 +190,7 @@ pub(super) fn start_services<'a>(
 }
 
 impl RungServers<'_> {
-    /// Makes certificates of a kind in their own folder.
+    /// Creates certificates with a key algorithm, in a separate folder.
     fn make_certificate_set(
         &self,
         kind: Option<&str>,
@@ -220,8 +220,8 @@ impl RungServers<'_> {
         match NetworkNamespace::make() {
             Ok(namespace) => {
                 self.namespace = Some(namespace);
-                // The generator would take more cores for a target at another address, but this one is on the same
-                // machine.
+                // The generator uses more cores for a target that is not on a loopback address. This target's address
+                // is not loopback although the server runs on the same machine, so set the workers here.
                 let cores = thread::available_parallelism().map_or(1, |n| n.get());
                 let workers = u16::try_from(cores / 2).unwrap_or(u16::MAX).max(1);
                 for rung in rungs {
@@ -249,11 +249,11 @@ impl RungServers<'_> {
         }
     }
 
-    /// Restarts a rung's server at its address before a slice that measures memory, since memory left from earlier
-    /// slices would be counted. Returns its process id and its resident memory before the first connection, bytes.
+    /// Restarts a rung's server at its address before a slice that measures memory, so that memory left from earlier
+    /// slices is not counted. Returns its process id and its resident memory before the first connection, bytes.
     ///
     /// # Errors
-    /// When it does not restart.
+    /// When the server does not restart.
     pub(super) fn restart(&mut self, rung: usize) -> Result<Option<(u32, u64)>, Failure> {
         let Some(&place) = self.by_rung.get(rung) else {
             return Ok(None);
@@ -267,7 +267,7 @@ impl RungServers<'_> {
     /// Restarts all servers at their addresses, in the given order of rungs.
     ///
     /// # Errors
-    /// When one does not restart.
+    /// When a server does not restart.
     pub(super) fn restart_all(&mut self, order: &[u32]) -> Result<(), Failure> {
         let all = self.running.iter_mut();
         all.for_each(|server| server.process.end());
@@ -281,7 +281,7 @@ impl RungServers<'_> {
         Ok(())
     }
 
-    /// Starts the replacement of a stopped server; returns its process id, if it can be seen.
+    /// Starts a stopped server again at its address; returns its process id, unless this user can't see the process.
     fn relaunch(&mut self, place: usize) -> Result<Option<u32>, Failure> {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
@@ -291,17 +291,18 @@ impl RungServers<'_> {
         Ok(pid)
     }
 
-    /// Returns the process id of a rung's server; `None` if the ladder did not start it, or can't see it.
+    /// Returns the process id of a rung's server; `None` if the ladder did not start the server, or this user can't see
+    /// the process.
     pub(super) fn pid(&self, rung: usize) -> Option<u32> {
         self.running.get(*self.by_rung.get(rung)?)?.process.id()
     }
 
-    /// Returns whether the servers are services of the user's own, started for this ladder.
+    /// Returns whether the servers are the user's own services, started for this ladder.
     pub(super) fn are_services(&self) -> bool {
         self.services.is_some()
     }
 
-    /// Returns the servers' certificates and keys, by the kind that rungs request.
+    /// Returns the servers' certificates and private keys, by key algorithm.
     pub(super) fn identities(&self) -> Vec<(Option<String>, ClientIdentity)> {
         let identity = |set: &CertificateSet| ClientIdentity {
             cert: set.server_cert.clone(),
@@ -312,7 +313,7 @@ impl RungServers<'_> {
             .collect()
     }
 
-    /// Returns the TLS library of a rung's server; `None` if the server is external or speaks plaintext.
+    /// Returns the TLS library of a rung's server; `None` if the server is external or uses plaintext.
     pub(super) fn library(&self, rung: usize) -> Option<String> {
         let wanted = &self.running.get(*self.by_rung.get(rung)?)?.wanted;
         match (&wanted.openssl, wanted.secured) {
@@ -327,7 +328,7 @@ impl RungServers<'_> {
         self.sets.get(&rung.certificate)
     }
 
-    /// Returns a command that runs in a server's network, and the server's host there.
+    /// Returns a command that runs in a server's network namespace, and the server's host address there.
     fn command_in_network(
         &self,
         program: impl AsRef<OsStr>,
@@ -341,7 +342,7 @@ impl RungServers<'_> {
         }
     }
 
-    /// Starts a server at the given address, or at a free one.
+    /// Starts a server at the given address, or at a free address if none is given.
     fn launch(
         &self,
         wanted: ServerRequirements,

@@ -1,4 +1,4 @@
-//! Services of the user's own that a ladder compares: each rung's server is a shell command, which the ladder starts,
+//! The user's own services that a ladder compares. Each rung's server is a shell command, which the ladder starts,
 //! restarts for each replicate, and stops with all its children.
 
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ use crate::process::ProcessContext;
 use crate::progress::ProgressStyle;
 use crate::proxies::process::{ProcessKind, ProxyProcess, settle};
 
-/// Services to compare, and how sure the comparison has to be.
+/// Services to compare, and the error probability of the comparison.
 pub(crate) struct ServiceComparison {
     /// The ladder's directory, which exists.
     pub(crate) dir: PathBuf,
-    /// A service for each rung.
+    /// The services, one per rung.
     pub(crate) services: Vec<ServiceCommand>,
-    /// Error probability of all intervals together.
+    /// Joint error probability of all confidence intervals.
     pub(crate) error_probability: f64,
 }
 
@@ -37,28 +37,28 @@ impl ServiceComparison {
     }
 }
 
-/// A shell command that serves at an address.
+/// A shell command that starts a service at an address.
 #[derive(Debug)]
 pub(crate) struct ServiceCommand {
     /// The name of its rung.
     pub(crate) name: String,
-    /// The command, with its address filled in.
+    /// The command, with the placeholders for address and port filled in.
     pub(crate) command: String,
     /// The folder in which it runs.
     pub(crate) folder: PathBuf,
     pub(crate) address: SocketAddr,
-    /// How long it may take until it listens.
+    /// Maximum time from the start until the service listens.
     pub(crate) start_timeout: Duration,
-    /// What earlier starts showed.
+    /// Properties of the service that earlier starts have found.
     pub(crate) known: ServiceTraits,
 }
 
-/// What the starts of a service showed, which later ones need not find out again.
+/// Properties of a service found when it was started, so that later starts need not find them again.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceTraits {
-    /// It uses CPU time even if nobody calls it.
+    /// Whether the service uses CPU time even without calls.
     never_rests: AtomicBool,
-    /// The process that serves can't be seen.
+    /// Whether this user can't see the process that listens.
     is_hidden: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl ServiceCommand {
     /// Starts the service and waits until it listens.
     ///
     /// # Errors
-    /// When it can't be started, exits, does not listen in time, or the user interrupts the start.
+    /// When the service can't be started, exits, or does not listen in time, or when the user interrupts the start.
     pub(super) fn start(
         &self,
         log: &Path,
@@ -136,20 +136,20 @@ impl ServiceCommand {
 /// A running service.
 pub(super) struct ServiceProcess {
     process: ProxyProcess,
-    /// The process whose CPU time and memory count, with its children; `None`: it can't be seen.
+    /// Id of the process whose CPU time and memory are measured, with its children; `None` if this user can't see it.
     watched: Option<u32>,
 }
 
 /// A running server of a rung.
 pub(super) enum RunningServer {
-    /// One of this program or of OpenSSL.
+    /// A server of this program or of OpenSSL.
     Own(ServerProcess),
-    /// One of the user's own.
+    /// The user's own service.
     Service(ServiceProcess),
 }
 
 impl RunningServer {
-    /// Returns the id of the process to watch; `None`: it can't be seen.
+    /// Returns the id of the process to watch; `None` if this user can't see it.
     pub(super) fn id(&self) -> Option<u32> {
         match self {
             RunningServer::Own(process) => Some(process.0.id()),

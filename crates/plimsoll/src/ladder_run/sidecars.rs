@@ -17,13 +17,13 @@ use crate::child::ServerProcess;
 use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
 
-/// A chain's key: the target's address and the number of sidecars.
+/// The key of a sidecar chain: the target's address and the rung's route, which has the number of sidecars.
 type ChainKey = (SocketAddr, RungRoute);
 
 /// Sidecars of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct SidecarChains {
-    /// Sidecars by chain, the one next to the target first.
+    /// The sidecars of each chain, in order from the target to the load.
     chains: BTreeMap<ChainKey, Vec<SidecarProcess>>,
     by_rung: Vec<Option<ChainKey>>,
 }
@@ -32,7 +32,7 @@ pub(super) struct SidecarChains {
 struct SidecarProcess {
     process: ServerProcess,
     address: SocketAddr,
-    /// Path of its configuration.
+    /// Path of the configuration file.
     file: PathBuf,
     route: String,
 }
@@ -77,7 +77,7 @@ impl SidecarChains {
     /// Restarts all sidecars at their addresses.
     ///
     /// # Errors
-    /// When one does not restart.
+    /// When a sidecar does not restart.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
         let mut all: Vec<&mut SidecarProcess> = self.chains.values_mut().flatten().collect();
         all.iter_mut().for_each(|sidecar| sidecar.process.end());
@@ -98,7 +98,7 @@ impl SidecarChains {
         all.map(|sidecar| sidecar.process.0.id()).collect()
     }
 
-    /// Returns the resources used so far by a rung's sidecars; `None` if it has none.
+    /// Returns the resources that a rung's sidecars have used so far; `None` if the rung has no sidecars.
     pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
         let way = self.by_rung.get(rung)?.as_ref()?;
         let all = self.chains.get(way)?.iter();
@@ -107,7 +107,8 @@ impl SidecarChains {
     }
 }
 
-/// Starts the sidecars of chain `n`, the one next to the target first, because each needs the address of the next.
+/// Starts the sidecars of chain `n` in order from the target to the load, because each sidecar needs the address of the
+/// next.
 fn start_proxy_chain(
     (end, via): ChainKey,
     rung: &RungSpec,
@@ -149,10 +150,10 @@ fn start_proxy_chain(
     }
 }
 
-/// Lets the system choose a free loopback port.
+/// Loopback address with port 0: the system chooses a free port.
 const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Starts a sidecar with one route that listens at `at`.
+/// Starts a sidecar with one route, which listens on `at`.
 fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<SidecarProcess, Failure> {
     let shown = file.display().to_string();
     let wrong = |what: &str, e: std::io::Error| {
@@ -182,13 +183,15 @@ fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar
     })
 }
 
-/// The server that a rung's calls reach.
+/// The server behind a rung's proxy or sidecars.
 pub(super) struct ProxyTarget {
     pub(super) address: SocketAddr,
     pub(super) host: String,
 }
 
 impl ProxyTarget {
+    /// Resolves the rung's target.
+    ///
     /// # Errors
     /// When the target has no TCP address.
     pub(super) fn of(rung: &RungSpec) -> Result<ProxyTarget, Failure> {
@@ -202,7 +205,7 @@ impl ProxyTarget {
         let (mut target, _) = parse_target(url).map_err(wrong)?;
         let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
         give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
-        // A proxy's upstream is a single address; take the first.
+        // A proxy has a single upstream address, so use the first address that the name resolves to.
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
             .iter()
@@ -216,7 +219,7 @@ impl ProxyTarget {
         })
     }
 
-    /// Redirects `rung` to the proxy at `address`; certificate name and watched process stay the target's.
+    /// Redirects `rung` to the proxy at `address`; the certificate name and the watched process are still the target's.
     pub(super) fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
         if let Some(tls) = &mut rung.spec.tls {
             tls.server_name.get_or_insert_with(|| self.host.clone());

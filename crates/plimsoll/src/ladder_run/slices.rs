@@ -1,5 +1,5 @@
-//! Measures rungs in rounds of short slices, every rung once a round in random order. Each slice is a run; on several
-//! machines shard 0 decides the order, and each slice is a run of all shards.
+//! Measures rungs in rounds of short slices; each round measures every rung once, in random order. Each slice is a run.
+//! On several machines shard 0 decides the order, and each slice is a run of all shards.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::parallel_loads::PROGRESS_INTERVAL;
 use crate::progress::ProgressSeries;
 use crate::remaining::RemainingTime;
 
-/// Minimum warm-up of a divided slice: every client has to receive its first ticket within it.
+/// Minimum warm-up of a divided slice, in which every client must receive its first session ticket.
 const MIN_WARMUP: Duration = Duration::from_millis(200);
 
 /// The slices of all rungs.
 pub(super) struct SliceRounds {
-    /// The measured part; `None` for the rungs' own load.
+    /// The extra measurement that the slices belong to; `None` for the rungs' own load.
     pub(super) part: Option<ExtraMeasurement>,
     /// Loads, by rung.
     pub(super) loads: Vec<(Spec, Plan)>,
@@ -33,7 +33,7 @@ pub(super) struct SliceRounds {
 }
 
 impl SliceRounds {
-    /// Returns whether its loads make a new connection for every call.
+    /// Returns whether the loads make a new connection for every call.
     pub(super) fn makes_connections(&self) -> bool {
         matches!(
             self.part,
@@ -42,9 +42,9 @@ impl SliceRounds {
     }
 }
 
-/// Divides the slices of links into shorter ones and returns each link's number of rounds. Slices stay whole for
-/// open-loop loads, for objectives or a precision that need many calls, and for files that are large or of unknown
-/// size.
+/// Divides the slices of a sweep's links into shorter slices, and returns each link's number of rounds. Slices are not
+/// divided for open-loop loads, for objectives or a precision (which need many calls), and for files that are large or
+/// of unknown size.
 pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     let links = rungs.len();
     let mut divide = |rung: &mut RungSpec| {
@@ -75,7 +75,7 @@ impl LadderRun<'_> {
         let process = self.process;
         let rounds = all.rounds.iter().copied().max().unwrap_or_default();
         let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
-        // Dropping it at the end restores the terminal before anything else is printed.
+        // Keep `series` alive until all slices are done: dropping it restores the terminal.
         let series = ProgressSeries::new(process.progress);
         let of_part = all
             .part
@@ -100,7 +100,7 @@ impl LadderRun<'_> {
                     continue;
                 }
                 if all.part.is_some() {
-                    // A rung's profile is that of its own load.
+                    // Record a profile only of the rung's own load, not of extra measurements.
                     plan.profile = None;
                 }
                 let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
@@ -140,8 +140,7 @@ impl LadderRun<'_> {
                     continue;
                 }
                 let run = run?;
-                // Each rung has one slice a round, so the k-th slices of any two compared rungs belong to the same
-                // round.
+                // Compared rungs have one slice in every round, so their k-th slices belong to the same round.
                 let mut slice = self.slice(plan, &run, name);
                 self.testbed.complete_slice(rung, &before, &run, &mut slice);
                 self.record_connections(rung, plan, &run);
@@ -160,7 +159,7 @@ impl LadderRun<'_> {
                     let so_far = self.progress_suffix();
                     series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
                 }
-                // Rounds of parts are short, so progress is limited to one line per interval.
+                // Rounds of extra measurements are short, so print progress at most once per `PROGRESS_INTERVAL`.
                 Some(_) if elapsed >= due && done < rounds => {
                     due = elapsed + PROGRESS_INTERVAL;
                     series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));

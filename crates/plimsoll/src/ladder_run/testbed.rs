@@ -1,5 +1,5 @@
-//! The testbed of a ladder: servers, sidecars and proxies of its rungs, and the figures of a slice that only it can
-//! read.
+//! The testbed of a ladder: the servers, sidecars and proxies of its rungs. It also adds their resource usage to the
+//! results of slices.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::sidecars::{self, SidecarChains};
 use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
 
-/// Everything a ladder has started; dropping it stops all of it.
+/// All processes that a ladder has started; dropping it stops them.
 pub(super) struct Testbed<'a> {
     servers: RungServers<'a>,
     sidecars: SidecarChains,
@@ -25,16 +25,16 @@ pub(super) struct Testbed<'a> {
 /// Which rungs' servers are running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ServersUp {
-    /// Only the server of the measured rung, which may therefore be restarted.
+    /// Only the server of the measured rung is in use, so it may be restarted.
     OnlyThis,
     All,
 }
 
-/// Resource usage before a slice, to be subtracted afterwards.
+/// Resource usage before a slice, which is subtracted from the usage after it.
 pub(super) struct UsageBaseline {
-    /// Resident memory of the server in bytes, if it was restarted for this slice.
+    /// Resident memory of the server, bytes; `None` if the server was not restarted for this slice.
     server_rss: Option<u64>,
-    /// Resources that the rung's sidecars or proxy had used.
+    /// Resources that the rung's sidecars or proxies had used so far.
     proxy_usage: Option<ProcessUsage>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Testbed<'a> {
     /// Starts the sidecars and proxies of the rungs in front of their targets.
     ///
     /// # Errors
-    /// When one does not start.
+    /// When a sidecar or proxy does not start.
     pub(super) fn build(
         servers: RungServers<'a>,
         rungs: &mut [RungSpec],
@@ -58,8 +58,8 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// Prepares a slice of `rung`: restarts its server if memory is measured, and points the plan's watch at its
-    /// process.
+    /// Prepares a slice of `rung`: restarts its server if the slice measures memory, and sets the server's process as
+    /// the plan's watched process.
     ///
     /// # Errors
     /// When the server does not restart.
@@ -88,8 +88,8 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// Restarts servers (in this order of rungs), sidecars and proxies at their addresses. A proxy that does not
-    /// restart is marked as down.
+    /// Restarts servers, in the given order of rungs, and sidecars and proxies at their addresses. A proxy that does
+    /// not restart is marked as down.
     ///
     /// # Errors
     /// When a server or sidecar does not restart.
@@ -100,12 +100,12 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// Returns what a rung's sidecars or proxy have used so far; `None` if it has none.
+    /// Returns the resources that a rung's sidecars or proxies have used so far; `None` if the rung has none.
     fn proxy_usage(&self, rung: usize) -> Option<ProcessUsage> {
         self.sidecars.used(rung).or_else(|| self.proxies.used(rung))
     }
 
-    /// Returns the proxies of the rungs with their versions, by rung.
+    /// Returns the proxies with their versions, by rung.
     pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
         self.proxies.described()
     }
@@ -115,18 +115,19 @@ impl<'a> Testbed<'a> {
         &mut self.proxies
     }
 
-    /// Returns whether the rungs are services of the user's own.
+    /// Returns whether the rungs' servers are the user's own services.
     pub(super) fn compares_services(&self) -> bool {
         self.servers.are_services()
     }
 
-    /// Returns whether the ladder started the server of every rung. Then no call of a rung can reach the server of
-    /// another, as it could behind a shared proxy.
+    /// Returns whether the ladder started the servers of all `rungs` rungs. If so, calls can't reach another rung's
+    /// server, as they could behind a shared proxy.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }
 
-    /// Adds the figures that `run` lacks to a slice: proxy CPU and memory, and server memory per connection.
+    /// Adds figures to a slice that its run does not contain: CPU and memory of proxies, and server memory per
+    /// connection.
     pub(super) fn complete_slice(
         &self,
         rung: usize,

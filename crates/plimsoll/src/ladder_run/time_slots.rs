@@ -1,4 +1,4 @@
-//! Interleaves the links of a sweep in time slots in which a closed loop has the machine to itself.
+//! Interleaves the links of a sweep in time slots. In each slot, the closed loop of one link has the machine to itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,10 @@ use plimsoll_report::quantity::planned;
 
 use super::DEFAULT_SLICE;
 
-/// Returns the time from one batch's start to the next and the number of batches per rung, or why these rungs can't
-/// be interleaved.
+/// Returns the length of a time slot and the number of batches per rung.
+///
+/// # Errors
+/// Returns the reason if these rungs can't be interleaved.
 pub(super) fn turns(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -55,7 +57,7 @@ pub(super) fn turns(
         .ok_or_else(|| format!("{} are too short: confidence intervals need several batches of every configuration, and batches are long with so much data in flight (--duration)", planned(length)))
 }
 
-/// Describes the batches in a sentence.
+/// Writes a sentence that describes the time slots, for the outline.
 pub(super) fn show(
     (slot, turns): (Duration, u32),
     warmup: Duration,

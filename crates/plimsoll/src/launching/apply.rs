@@ -1,8 +1,8 @@
 //! Submits a run's manifests to a cluster with `kubectl` and waits for its job.
 //!
 //! All access is through `kubectl`, which knows the cluster and its credentials. The result is read from the job's
-//! conditions and its pods' container states. A pod that does not start is reported; shards that wait for it end the
-//! job after their barrier timeout.
+//! conditions and from the container states of its pods. Pods that don't start are reported; the other shards then end
+//! the job after their barrier timeout.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -18,10 +18,10 @@ use crate::failure::Failure;
 /// How often the job's state is polled.
 const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum number of failed polls in a row before the cluster is given up.
+/// Number of consecutive failed polls after which the wait ends with an error.
 const MAX_FAILED_POLLS: u32 = 30;
 
-/// The `kubectl logs` option for the lines shown of a failed pod.
+/// The `kubectl logs` option that limits how many lines of a failed pod's log are shown.
 pub(crate) const LAST_LINES: &str = "--tail=20";
 
 /// A job in a cluster.
@@ -35,7 +35,7 @@ pub(crate) struct KubernetesJob<'a> {
 /// State of a job and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobOutcome {
-    /// Shard number, name and exit code (if it has ended) of each pod.
+    /// Shard number, name and exit code of each pod; the exit code is `None` until the pod has ended.
     pods: Vec<(u32, String, Option<i32>)>,
     running: usize,
     is_over: bool,
@@ -44,7 +44,7 @@ pub(crate) struct JobOutcome {
 }
 
 impl JobOutcome {
-    /// Returns the exit code of shard 0, which all shards share; `None` if it has not ended.
+    /// Returns the exit code of shard 0, which the other shards return, too; `None` if shard 0 has not ended.
     pub(crate) fn exit(&self) -> Option<u8> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         first.2.and_then(|code| u8::try_from(code).ok())
@@ -134,7 +134,7 @@ impl KubernetesJob<'_> {
     /// Submits the manifests.
     ///
     /// # Errors
-    /// When there is no `kubectl`, or the cluster rejects them.
+    /// When `kubectl` is not installed, or the cluster rejects the manifests.
     pub(crate) fn apply(&self, objects: &str) -> Result<(), Failure> {
         let printed = self.kubectl(&["apply", "-f", "-"], objects)?;
         printed.lines().for_each(console::confirmation);
@@ -188,7 +188,7 @@ impl KubernetesJob<'_> {
         }
     }
 
-    /// Returns the pod's log; `options` are those of `kubectl logs`, such as [`LAST_LINES`].
+    /// Returns the pod's log. `options` are passed to `kubectl logs`, such as [`LAST_LINES`].
     ///
     /// # Errors
     /// When the cluster does not answer.

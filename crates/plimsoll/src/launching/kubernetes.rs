@@ -1,7 +1,7 @@
 //! Generates Kubernetes manifests: an Indexed Job, and the ConfigMap and Secret that its pods read.
 //!
-//! Scalars are written as JSON strings, which are valid YAML (YAML 1.2 §1.3). Texts are block scalars where that
-//! keeps them unchanged, so that the plan stays readable.
+//! Scalars are written as JSON strings, which are valid YAML (YAML 1.2 §1.3). Texts are written as block scalars if
+//! YAML keeps them unchanged in that form, so that the plan stays readable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,16 +18,16 @@ use crate::failure::{self, Failure};
 
 /// Maximum size of a ConfigMap or Secret, bytes (API reference of ConfigMap v1).
 const MAX_OBJECT: usize = 1 << 20;
-/// Maximum length of a run ID within a name, so that with `plimsoll-` and `-tls` it fits a label's 63 characters (RFC
-/// 1123).
+/// Maximum length of the run ID in an object's name, so that `plimsoll-ID-tls` has at most the 63 characters of a label
+/// (RFC 1123).
 const MAX_ID_LENGTH: usize = 50;
-/// User ID of the pods; it owns no files in the image.
+/// User ID that the pods run with; this user owns no files in the image.
 const USER_ID: u32 = 10_001;
 const PLAN_DIR: &str = "/plan";
 const RENDEZVOUS_DIR: &str = "/rendezvous";
 const RUNS_DIR: &str = "/runs";
 
-/// Everything that the manifests of a run are generated from.
+/// The input for generating the manifests of a run.
 pub(crate) struct KubernetesManifests<'a> {
     pub(crate) load: &'a LaunchPlan,
     pub(crate) shards: u32,
@@ -64,11 +64,11 @@ pub(crate) struct PodFlags {
     pub(crate) memory: String,
 }
 
-/// The rendezvous of the pods.
+/// The rendezvous through which the pods exchange messages.
 #[derive(Clone, Copy)]
 pub(crate) enum PodRendezvous<'a> {
     Url(&'a str),
-    /// A persistent volume claim that all nodes can write.
+    /// A persistent volume claim whose volume all nodes can write to.
     Claim(&'a str),
 }
 
@@ -79,8 +79,8 @@ impl KubernetesManifests<'_> {
     /// Returns the objects as YAML for `kubectl apply`.
     ///
     /// # Errors
-    /// When a file that the plan names can't be read or is outside of the current directory, or all together exceed
-    /// the size limit.
+    /// When a file that the plan names can't be read or is outside the current directory, or when the files together
+    /// exceed the size limit of an object.
     pub(crate) fn yaml(&self) -> Result<String, Failure> {
         let (plan, data) = self.data()?;
         let secret = read(self.load.spec.tls_files())?;
@@ -147,7 +147,7 @@ impl KubernetesManifests<'_> {
         )
     }
 
-    /// Returns the plan's path and all files, the plan included.
+    /// Returns the plan's path in the pods, and all files including the plan.
     fn data(&self) -> Result<(String, PodFiles), Failure> {
         let mut files = read(self.load.spec.data_files())?;
         if let Some(folder) = registry::folder(&self.load.spec.call) {
@@ -215,7 +215,7 @@ impl KubernetesManifests<'_> {
         Ok(format!("{object}type: Opaque\ndata:\n{entries}"))
     }
 
-    /// Returns the mount of the rendezvous volume, if any, and all volumes.
+    /// Returns the YAML of the mount of the rendezvous volume (empty if there is none), and of all volumes.
     fn volumes(&self, name: &str, data: &PodFiles, secret: &PodFiles) -> (String, String) {
         let mut text = format!(
             "      volumes:
@@ -244,7 +244,7 @@ impl KubernetesManifests<'_> {
         (mount, text)
     }
 
-    /// Returns the `envFrom` entries from which a shard takes secrets.
+    /// Returns the `envFrom` entries that set environment variables from the secrets named by flags.
     fn variables(&self) -> String {
         let mut text = String::new();
         for secret in &self.pods.secret {
@@ -349,7 +349,7 @@ kind: Job
     }
 }
 
-/// Reads the files of these plan keys, by their path in the pods.
+/// Reads files, each named by a plan key; returns their contents by path in the pods.
 fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
     let mut files = PodFiles::new();
     for (key, path) in named {
@@ -364,7 +364,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
     Ok(files)
 }
 
-/// Normalises a path below the working directory; `None` for any other.
+/// Normalises a path below the working directory; `None` for any other path.
 fn place(path: &Path) -> Option<String> {
     let mut words = Vec::new();
     for component in path.components() {
@@ -397,7 +397,7 @@ fn key(index: usize, path: &str) -> String {
     format!("{index}-{}", name.collect::<String>())
 }
 
-/// Returns the projected source that mounts the files of an object.
+/// Returns the source of a projected volume that mounts the files of a ConfigMap or Secret.
 fn source(kind: &str, name: &str, files: &PodFiles) -> String {
     let mut text = format!(
         "              - {kind}:\n                  name: {name}\n                  items:\n"
@@ -417,12 +417,12 @@ fn json(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Formats text as a YAML literal block under a key that is indented by two (YAML 1.2 §8.1.2); `None` if YAML would
-/// not keep the text unchanged.
+/// Formats text as a YAML literal block scalar (YAML 1.2 §8.1.2) for a key that is indented by two spaces; `None` if
+/// YAML would not keep the text unchanged.
 fn block(content: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(content).ok()?;
     let kept = |c: char| matches!(c, '\n' | '\t' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}');
-    // YAML 1.1 reads U+2028 and U+2029 as line ends.
+    // Exclude U+2028 and U+2029, which are line breaks in YAML 1.1.
     if text.is_empty()
         || !text
             .chars()

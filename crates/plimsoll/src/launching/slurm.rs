@@ -42,7 +42,7 @@ pub(crate) struct ScriptFlags {
     program: PathBuf,
 }
 
-/// Accepts a value that needs no quoting on an #SBATCH line.
+/// Parses the value of a flag; accepts only values that need no quoting on an #SBATCH line.
 fn word(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.,".contains(c);
     if !text.is_empty() && text.chars().all(legal) {
@@ -92,7 +92,7 @@ impl ScriptFlags {
     }
 }
 
-/// Quotes a word for the shell.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

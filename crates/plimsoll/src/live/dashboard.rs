@@ -1,6 +1,6 @@
-//! Computes the figures that the live view shows: of the run so far and of its last interval.
+//! Computes the figures that the live view shows, for the run so far and for its last interval.
 //!
-//! Everything is computed once per interval, so that drawing does no arithmetic.
+//! The figures are computed once per interval, so that drawing needs no computation.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use plimsoll_model::{Outcome, Plan};
 
 use crate::remaining::{self, format_clock};
 
-/// Number of intervals kept for the charts: the columns of a wide terminal.
+/// Maximum number of intervals to keep for the charts: the columns of a wide terminal.
 const MAX_HISTORY_INTERVALS: usize = 300;
 
 /// Phase of a run.
@@ -27,7 +27,7 @@ pub(super) enum RunPhase {
     Measuring,
 }
 
-/// Statistics of one kind of time; `None` without a call.
+/// Statistics of one kind of time; `None` if no call has such a time.
 pub(super) type TimeStats = Option<TimesSummary>;
 
 /// The figures of a period of the run.
@@ -48,7 +48,7 @@ impl PeriodStats {
         }
     }
 
-    /// Returns further counts of the protocol: messages of streams, tokens of sessions.
+    /// Returns counts that only some protocols have: messages of streams, tokens of sessions.
     pub(super) fn other_counts(&self) -> Vec<(&'static str, u64)> {
         let mut besides = Vec::new();
         if let Some(messages) = &self.record.messages {
@@ -132,7 +132,7 @@ pub(super) struct Dashboard {
     pub(super) title: String,
     /// The name of the call, and the target.
     pub(super) subtitle: String,
-    /// Where a search or ladder stands; empty for a single run.
+    /// Lines about the progress of the search or ladder that the run belongs to; empty for a single run.
     pub(super) context: Vec<String>,
     pub(super) phase: RunPhase,
     pub(super) elapsed: Duration,
@@ -140,9 +140,9 @@ pub(super) struct Dashboard {
     pub(super) wanted_calls: Option<u64>,
     /// Measured calls that have ended.
     pub(super) calls: u64,
-    /// Figures of the last whole interval, warm-up included.
+    /// Figures of the last complete interval, which may belong to the warm-up.
     pub(super) last: PeriodStats,
-    /// Figures of the measured part so far, without warm-up.
+    /// Figures of the run so far, without warm-up.
     pub(super) so_far: PeriodStats,
     pub(super) in_flight: u64,
     pub(super) backlog: u64,
@@ -154,7 +154,8 @@ pub(super) struct Dashboard {
     pub(super) view_share: f64,
     /// Provisional verdicts of the objectives.
     pub(super) objectives: Vec<ObjectiveResult>,
-    /// By interval: rate of ended calls per second, then p99 and maximum response time (µs; 0 if there is none).
+    /// Ended calls per second, by interval. `p99s` and `longest` are the p99 and the maximum response time by interval,
+    /// µs; 0 if there is none.
     pub(super) rates: VecDeque<u64>,
     p99s: VecDeque<u64>,
     longest: VecDeque<u64>,
@@ -165,7 +166,7 @@ pub(super) struct Dashboard {
 }
 
 impl Dashboard {
-    /// Returns the state before the first call of `plan`. `view_cpu` is the view's CPU time so far.
+    /// Returns the state before the first call of `plan`. `view_cpu` is the live view's CPU time so far.
     pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
         let schedule = Schedule::new(&plan.load, plan.seed);
         let (_, call) = plan.call.names();
@@ -198,7 +199,7 @@ impl Dashboard {
         }
     }
 
-    /// Adds an interval. `view_cpu` is the view's CPU time so far.
+    /// Adds an interval. `view_cpu` is the live view's CPU time so far.
     pub(super) fn interval(&mut self, interval: &IntervalRecord, view_cpu: Duration) {
         let seconds = interval.length.as_secs_f64();
         let mut last = StageRecord::default();
@@ -221,7 +222,7 @@ impl Dashboard {
         };
         self.elapsed = interval.end_offset();
         let ended = last.ended();
-        // A truncated interval is too short to give a rate.
+        // Skip a truncated interval, which is too short to give a rate.
         if interval.length >= MIN_COMPLETE_INTERVAL {
             self.last = PeriodStats::of(last, seconds);
         }
@@ -264,8 +265,8 @@ impl Dashboard {
         }
     }
 
-    /// Returns the tail of the response time by interval, and its name: the maximum if no interval has enough calls
-    /// for a p99.
+    /// Returns the name and the values, by interval, of the p99 response time, or of the maximum if no interval has
+    /// enough calls for a p99.
     pub(super) fn tail(&self) -> (&'static str, &VecDeque<u64>) {
         if self.p99s.iter().any(|us| *us > 0) {
             ("p99", &self.p99s)
@@ -274,7 +275,8 @@ impl Dashboard {
         }
     }
 
-    /// Returns the completed share of the run, and in words what is left; `None` if the run has no planned end.
+    /// Returns the completed share of the run, and a text about the remaining time or calls; `None` if the run has no
+    /// planned end.
     pub(super) fn progress(&self) -> Option<(f64, String)> {
         if let Some(wanted) = self.wanted_calls.filter(|wanted| *wanted > 0) {
             let rate = self.so_far.per_second(self.calls);

@@ -1,4 +1,4 @@
-//! Draws the board. Parts that do not fit are left out, the least important first.
+//! Draws the dashboard. Parts that don't fit are left out, the least important first.
 
 mod grid;
 mod lines;
@@ -20,7 +20,7 @@ use grid::{Grid, GridRow};
 use lines::lines;
 
 const DIM_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
-/// Removes DIM, because terminals show only one of bold and dim, and differ in which.
+/// Bold and not dim: if both are set, terminals show only one of them, and differ in which one.
 const BOLD_STYLE: Style = Style::new()
     .add_modifier(Modifier::BOLD)
     .remove_modifier(Modifier::DIM);
@@ -29,16 +29,17 @@ const ERROR_STYLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BO
 /// Width of the left panels if there are two columns of panels, and the gap after them.
 const LEFT_PANEL_WIDTH: u16 = 40;
 const PANEL_GAP: u16 = 2;
-/// Rows of the table of times: title, head, last interval's p50 and p99, four percentiles and the maximum, a blank.
+/// Rows of the table of times: title, head, p50 and p99 of the last interval, four percentiles, maximum, blank row.
 const TIMES_TABLE_ROWS: u16 = 10;
-/// Below this size, plain lines are drawn instead of panels.
+/// Minimum terminal size for panels; on smaller terminals plain lines are drawn.
 const MIN_COLUMNS: u16 = 60;
 const MIN_ROWS: u16 = 10;
-/// Rows of the charts, and their maximum on a tall terminal.
+/// Minimum and maximum number of rows of the charts.
 const MIN_CHART_ROWS: u16 = 5;
 const MAX_CHART_ROWS: u16 = 16;
 
-/// Draws `board`, and below it `noted`, the messages that are held back while the view is shown.
+/// Draws the dashboard `board`, and below it the messages `noted`, which are held back from stderr while the live view
+/// is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     let area = frame.area();
     if area.width < MIN_COLUMNS || area.height < MIN_ROWS {
@@ -56,7 +57,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         Constraint::Length(1),
     ])
     .areas(area);
-    // Take at most half of a narrow terminal, rounded up, plus half of the gap.
+    // On a narrow terminal, limit the left panels to half of the width, rounded up, plus half of the gap.
     let left = LEFT_PANEL_WIDTH.min(area.width.div_ceil(2) + 1);
     let halves =
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
@@ -82,7 +83,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
 }
 
-/// The number of rows of each part.
+/// The number of rows of each part of the screen.
 struct RowLayout {
     head: u16,
     objectives: u16,
@@ -91,8 +92,8 @@ struct RowLayout {
 }
 
 impl RowLayout {
-    /// Allots the rows of the terminal. The least important parts are dropped first; spare rows go to long reasons of
-    /// objectives, then to the charts.
+    /// Distributes the rows of the terminal. If there are too few, the least important parts are dropped first; spare
+    /// rows are used for objectives with long reasons, then for the charts.
     fn of(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
@@ -229,7 +230,7 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     grid.draw(frame, area);
 }
 
-/// Draws as many kinds of time as fit, the most important first.
+/// Draws the table of times, with as many kinds of time as fit, the most important first.
 fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     type TimeSelector = fn(TimesSummary) -> Option<f64>;
     let so_far: [(&str, TimeSelector); 5] = [
@@ -241,7 +242,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     ];
     let kinds = board.so_far.times.iter().map(|(kind, _)| *kind);
     let entry = |name: &str, of: TimeSelector, times: &[(&'static str, TimeStats)], style| {
-        // The last interval may lack a kind of time.
+        // The last interval may have no value for this kind of time.
         let value = |kind: &str| {
             times
                 .iter()
@@ -282,12 +283,12 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     );
 }
 
-/// Returns the objectives in `rows` rows, at least one each.
+/// Returns the lines of all objectives in `rows` rows; each objective gets at least one row.
 fn objectives(board: &Dashboard, width: u16, rows: usize) -> Vec<Line<'static>> {
     let mut spare = rows.saturating_sub(board.objectives.len());
     let mut lines = Vec::new();
     for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, width)) {
-        // Without enough rows, the last row of a reason ends with `…`.
+        // If a reason does not fit, its last row ends with `…`.
         let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
         spare -= wrapped.len();
         wrapped.push(rest.join(" "));
@@ -306,7 +307,7 @@ fn verdict_style(verdict: ObjectiveVerdict) -> Style {
     }
 }
 
-/// Returns the line of each objective, wrapped into rows.
+/// Returns the text of each objective's verdict, wrapped into rows.
 fn verdicts(board: &Dashboard, width: u16) -> Vec<Vec<String>> {
     let rows = |judged| wrap(&verdict_line(judged), usize::from(width));
     board.objectives.iter().map(rows).collect()
@@ -333,7 +334,7 @@ fn history(
     let width = usize::from(before_gap(area).width);
     let shown: Vec<u64> = values.iter().rev().take(width).rev().copied().collect();
     let most = shown.iter().copied().max().unwrap_or(0);
-    // A figure that does not fit is left out rather than cut.
+    // If the maximum does not fit into the title, leave it out rather than cut it.
     let scale = format!("{title} (up to {}) ", show(most));
     let title = if most > 0 && columns(&scale) <= width {
         scale
@@ -414,7 +415,7 @@ fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     frame.render_widget(Paragraph::new(Span::styled(busiest, DIM_STYLE)), below);
 }
 
-/// Draws the latest messages, the newest last.
+/// Draws the latest messages, ending with the newest.
 fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     if area.height < 2 || noted.is_empty() {
         return;
@@ -438,12 +439,12 @@ fn notes(noted: &[String], width: u16) -> Vec<String> {
             wrap(line, width)
         }
     };
-    // Replace control characters first: they have no width, but their replacement has.
+    // Replace control characters before measuring: they have no width, but their replacement has.
     let lines = noted.iter().flat_map(|text| text.lines()).map(clean);
     lines.flat_map(|line| rows(&line)).collect()
 }
 
-/// Replaces control characters, so that foreign text can't control the terminal.
+/// Replaces control characters, so that text from servers or files can't control the terminal.
 fn clean(text: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
@@ -458,7 +459,7 @@ fn columns(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Shortens `text` to at most `room` columns.
+/// Shortens `text` to at most `room` terminal columns.
 fn shortened(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();

@@ -1,8 +1,7 @@
-//! Aggregates what several sources of one load measured, interval by interval.
+//! Aggregates the measurements of several sources of one load, interval by interval.
 //!
-//! A source is a process of this machine or a shard on another. Both report by the same messages ([`super::wire`]),
-//! which the caller receives; merging the intervals is left to [`IntervalMerger`]. Nothing here does I/O or reads a
-//! clock.
+//! A source is a process on this machine, or a shard on another machine. Both send the same messages ([`super::wire`]),
+//! which the caller receives. [`IntervalMerger`] merges the intervals. This module does no I/O and reads no clock.
 
 use plimsoll_engine::worker::ConnectSummary;
 use plimsoll_model::record::RequestRecord;
@@ -11,7 +10,7 @@ use plimsoll_model::run::merge::IntervalMerger;
 
 use super::wire::{FinishReport, ReadyReport, ShardMessage};
 
-/// Aggregates the intervals of one load that several sources make.
+/// Aggregator of the intervals of one load with several sources.
 pub(crate) struct IntervalAggregator {
     sources: Vec<SourceState>,
     pub(crate) intervals: IntervalMerger,
@@ -22,9 +21,9 @@ pub(crate) struct IntervalAggregator {
 struct SourceState {
     connecting: u64,
     ready: Option<ReadyReport>,
-    /// Set once the source has finished its part.
+    /// The final report; `None` until the source has finished its share of the load.
     end: Option<FinishReport>,
-    /// Calls that belong to its next interval.
+    /// Calls that belong to the source's next interval.
     requests: Vec<RequestRecord>,
 }
 
@@ -36,18 +35,18 @@ impl IntervalAggregator {
         }
     }
 
-    /// Returns whether every source has its connections or has failed to make them.
+    /// Returns whether every source has reported that each of its connections is open, or has failed once.
     pub(crate) fn is_ready(&self) -> bool {
         self.sources.iter().all(|source| source.ready.is_some())
     }
 
-    /// Returns the number of open connections while the sources connect.
+    /// Returns the total number of open connections, before all sources are ready.
     pub(crate) fn connecting(&self) -> u64 {
         let up = self.sources.iter().map(|source| source.connecting);
         up.fold(0, u64::saturating_add)
     }
 
-    /// Returns the connection results and the number of workers of all sources that are ready.
+    /// Returns the combined connection results and the total number of workers of all sources that are ready.
     pub(crate) fn established(&self) -> (ConnectSummary, u32) {
         let mut established = ConnectSummary::default();
         let mut workers = 0;
@@ -63,7 +62,7 @@ impl IntervalAggregator {
         (established, workers)
     }
 
-    /// Adds a message of `source`. Messages that are not measurements are ignored.
+    /// Adds a message from `source`. Messages that contain no measurements are ignored.
     pub(crate) fn add_message(&mut self, source: usize, message: ShardMessage) {
         let from = &mut self.sources[source];
         match message {
@@ -88,7 +87,7 @@ impl IntervalAggregator {
         }
     }
 
-    /// Returns the TLS parameters that the handshakes of all sources negotiated.
+    /// Returns the merged TLS parameters that the sources negotiated.
     pub(crate) fn negotiated(&self) -> Option<NegotiatedTls> {
         let ends = self.sources.iter().filter_map(|s| s.end.as_ref());
         ends.filter_map(|end| end.negotiated.clone())

@@ -1,9 +1,9 @@
-//! Splits one load over several processes of this machine.
+//! Splits one load over several processes on this machine.
 //!
-//! A process has a limited number of descriptors and an address a limited number of ports, so larger loads are split.
-//! [`ProcessLayout`] decides how; [`run`] starts the processes (this program again, as [`crate::commands::shard`]) and
-//! merges their results as if one process had measured; [`wire`] defines their messages, which an `IntervalAggregator`
-//! merges. Nothing here depends on a protocol.
+//! The number of file descriptors of a process and the number of ports of an address are limited, so large loads are
+//! split. [`ProcessLayout`] decides how. [`run`] starts the processes, which run this program with the command
+//! [`crate::commands::shard`], and merges their results as if they came from one process. [`wire`] defines the messages
+//! between the processes. This module does not depend on the protocol of the load.
 
 pub(crate) mod aggregation;
 mod server_memory;
@@ -36,29 +36,30 @@ pub(crate) struct ProcessLayout {
     pub(crate) workers: Option<u16>,
     /// Local addresses to connect from; empty leaves the choice to the system.
     pub(crate) sources: Vec<IpAddr>,
-    /// Notes on these decisions, for the report.
+    /// Notes on how the layout was chosen, for the report.
     pub(crate) notes: Vec<String>,
 }
 
-/// A plan that several processes run.
+/// A load that several processes run.
 pub(crate) struct MultiprocessLoad<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) layout: &'a ProcessLayout,
-    /// The plan's file, without secrets.
+    /// The plan file, which contains no secrets.
     pub(crate) plan_file: &'a Path,
 }
 
 /// Resource limits of this machine.
 #[derive(Clone, Copy, Debug)]
 struct MachineLimits {
-    /// Maximum number of connections of one process, by its limit of descriptors.
+    /// Maximum number of connections of one process, from its limit of file descriptors.
     connections: u64,
-    /// Descriptors that one process may open.
+    /// Maximum number of file descriptors of one process.
     descriptors: u64,
-    /// Ephemeral ports for connections from one address to one server.
+    /// Number of ephemeral ports for connections from one address to one server.
     ports: u64,
     cores: u32,
-    /// Selects different loopback addresses for each run, because closed ports stay in TIME_WAIT for a minute.
+    /// Number that differs from run to run. It selects different loopback addresses for each run, because ports stay in
+    /// TIME_WAIT for a minute after they are closed.
     run_number: u32,
 }
 
@@ -75,7 +76,7 @@ impl MachineLimits {
 }
 
 impl ProcessLayout {
-    /// Returns the layout of a load that other machines make.
+    /// Returns the layout of a load that runs on other machines.
     pub(crate) fn external() -> ProcessLayout {
         ProcessLayout {
             processes: 1,
@@ -83,7 +84,7 @@ impl ProcessLayout {
         }
     }
 
-    /// Chooses the layout of `shard`'s part of `plan` on this machine.
+    /// Chooses the layout of `shard`'s share of `plan` on this machine.
     ///
     /// # Errors
     /// When this machine can't generate the load, or can't do so with the requested processes or addresses.
@@ -93,7 +94,7 @@ impl ProcessLayout {
             let addresses = addresses.map_err(|e| protocols::start_failure(e, plan))?;
             let mut hosts = addresses.iter().filter_map(Address::ip);
             let first = hosts.next();
-            // Prefer IPv4, whose loopback network has many addresses to connect from.
+            // Prefer IPv4: its loopback network, 127.0.0.0/8, has many source addresses.
             let first = hosts.find(IpAddr::is_ipv4).or(first);
             Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
@@ -109,7 +110,7 @@ impl ProcessLayout {
     }
 }
 
-/// Chooses the layout. `target` is resolved only if its address matters.
+/// Chooses the layout. `target` resolves the target's address, and is called only if the address matters.
 fn decide(
     plan: &Plan,
     needs: LoadRequirements,
@@ -184,7 +185,7 @@ fn decide(
     let workers = match (plan.load.workers, processes) {
         (_, 1) => plan.load.workers,
         (Some(workers), _) => Some(workers),
-        // Leave half of the cores to the target, as a single process does.
+        // Leave half of the cores to the target, as loads with a single process do.
         (None, n) => {
             let each = u64::from(limits.cores / 2) / n;
             Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
@@ -199,7 +200,7 @@ fn decide(
     })
 }
 
-/// Returns enough source addresses that every connection gets a port; empty if the default address suffices.
+/// Returns enough source addresses for every connection to get a port; empty if the default address is enough.
 fn sources(
     plan: &Plan,
     needs: LoadRequirements,
@@ -227,11 +228,11 @@ fn sources(
         }
         return Ok(given.clone());
     }
-    // Unix sockets need no ports.
+    // Connections to Unix sockets need no ports.
     if plan.target.socket.is_some() {
         return Ok(Vec::new());
     }
-    // The kernel's search for a free port gets slow when an address is nearly full.
+    // The kernel's search for a free port gets slow when nearly all ports of an address are in use.
     if wanted <= ports * 3 / 4 {
         return Ok(Vec::new());
     }
@@ -239,7 +240,7 @@ fn sources(
     if let IpAddr::V4(address) = target
         && address.is_loopback()
     {
-        // Plan for half of each address's ports, which the kernel finds quickly.
+        // Use only half of each address's ports, so that the kernel finds free ports quickly.
         let n = wanted.div_ceil((ports / 2).max(1)) as u32;
         let first = first_source(limits.run_number, n);
         let last = Ipv4Addr::from(u32::from(first) + n - 1);
@@ -269,8 +270,8 @@ fn sources(
     ))
 }
 
-/// Returns the first of `n` addresses in 127.0.0.0/8: in a block that depends on the run, and away from the addresses
-/// that servers usually listen on.
+/// Returns the first of `n` consecutive addresses in 127.0.0.0/8. They are in a block that depends on the run number,
+/// and are not among the addresses that servers usually listen on.
 fn first_source(number: u32, n: u32) -> Ipv4Addr {
     const FIRST_ADDRESS: u32 = 0x7f10_0000;
     const BLOCK_SIZE: u32 = 256;
@@ -288,7 +289,7 @@ fn ports() -> u64 {
         .collect();
     match bounds[..] {
         [first, last] if last > first => last - first + 1,
-        // The Linux default range, 32768 to 60999.
+        // Assume the default range of Linux, 32768 to 60999.
         _ => 28_232,
     }
 }

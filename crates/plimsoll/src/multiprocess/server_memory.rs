@@ -1,8 +1,8 @@
-//! Samples the server's memory for a load of several processes. The processes read their own memory; the supervisor,
-//! which watches the server, reads the server's.
+//! Reads the server's memory during a load of several processes. The processes read their own memory; the supervisor
+//! reads the server's.
 //!
-//! Invariant: a reading reported for a moment at which connections were held was taken while all of them were open. A
-//! reading is kept until later readings of the processes confirm that.
+//! Invariant: the server's memory that is reported for open, idle connections was read while all of them were open.
+//! A reading is therefore used only when the processes later report that their connections were open at that time.
 
 use plimsoll_engine::memory;
 use plimsoll_engine::resources::WatchedProcesses;
@@ -32,8 +32,8 @@ impl ServerMemory {
         self.held = self.read();
     }
 
-    /// Adds the server's readings to those of the processes at an interval's end, and reads again for the next
-    /// interval, because the connections may close before it ends.
+    /// Adds the server's memory to the processes' readings of an interval. Then reads the server's memory for the next
+    /// interval already now, because the connections may be closed before that interval ends.
     pub(super) fn add(&mut self, readings: &mut [MemoryReading]) {
         if readings.is_empty() {
             return;

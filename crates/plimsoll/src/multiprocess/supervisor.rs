@@ -1,11 +1,11 @@
-//! Supervises the processes that share a load: starts them, gives them a common start time, merges what they report,
-//! and stops them.
+//! Supervises the processes that share a load: starts them, gives them a common start time, merges their reports, and
+//! stops them.
 //!
-//! Their intervals are merged and observed as if one process had made the load, so reports need no special case. If a
-//! process dies, the run ends; measurements up to then are kept and the run says what is missing. If one stalls and
-//! sends not even a heartbeat, it is killed after a timeout and the run goes on without it, with a note. Meanwhile
-//! intervals of the others are passed on; what comes late is added to a later interval. No child outlives this process,
-//! because each stops when its standard input ends.
+//! The merged intervals look as if one process had run the load, so reports need no special case. If a process dies,
+//! the run ends; earlier measurements are kept, and the run says what is missing. If a process stalls and sends not
+//! even heartbeats, it is killed after a timeout, and the run goes on without it, with a note. Until then intervals of
+//! the other processes are passed on, and late figures are added to a later interval. No child outlives this process,
+//! because each child stops when its standard input ends.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -39,22 +39,22 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a process may take to exit after an immediate stop request before it is killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A process that sends nothing for this long, though heartbeats are due every half second, has stalled.
+/// Time without a message after which a process counts as stalled; heartbeats are due every half second.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
 
-/// The same limit before its first message, while the program is loaded.
+/// Time without a message after which a starting process, which has sent no message yet, counts as stalled.
 const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
 
-/// The same limit after an immediate stop request.
+/// Time without a message after which a process counts as stalled if it has been requested to stop immediately.
 const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
 
-/// Seconds after the end of an interval at which it is passed on without the processes that are late.
+/// Maximum wait for late processes after the end of an interval, seconds; then the interval is passed on without them.
 const MAX_INTERVAL_DELAY_S: u64 = 2;
 
-/// Runs a plan, or one shard's part of it, in several processes.
+/// Runs a plan, or one shard's share of it, in several processes.
 ///
 /// # Errors
-/// When the load could not start, or a process failed or stalled. Intervals observed before that are valid.
+/// When the load can't start, or a process fails or stalls. Intervals observed before the error are valid.
 pub(crate) fn run(
     MultiprocessLoad {
         plan,
@@ -110,7 +110,7 @@ pub(crate) fn run(
         None => {
             let attempted = u64::from(established.open + established.failed);
             established.check(&plan.target.url, attempted)?;
-            // Start far enough ahead that every process receives the time before it comes.
+            // Choose a start time far enough ahead for every process to receive it in time.
             clock.now() + Duration::from_millis(200 + 10 * supervisor.children.len() as u64)
         }
         Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
@@ -154,16 +154,16 @@ fn command(
     if process.trace {
         command.arg("--trace");
     }
-    // The plan file in the run directory contains no secrets, so they are passed as variables.
+    // Pass secrets as environment variables, because the plan file in the run directory contains none.
     command.envs(secrets(plan));
     Ok(command)
 }
 
-/// A child process that makes one part of the load.
+/// A child process that runs one share of the load.
 struct ShardProcess {
     shard: Shard,
     child: PipedChild,
-    /// Number of messages received from it, counted by the reading thread.
+    /// Number of messages received from the process, counted by the reading thread.
     message_count: Arc<AtomicU64>,
     last_message_count: u64,
     /// Time since the last message.
@@ -172,7 +172,7 @@ struct ShardProcess {
     is_gone: bool,
 }
 
-/// A process's index and its message; `None` once its output has ended.
+/// A process's index and its message; the message is `None` once the process's output has ended.
 type ChildMessage = (usize, Option<Result<ShardMessage, String>>);
 
 impl ShardProcess {
@@ -195,7 +195,7 @@ impl ShardProcess {
                 line.and_then(|line| ShardMessage::from_line(&line))
             });
             let wrong = message.as_ref().is_some_and(Result::is_err);
-            // The receiver is dropped once the run is abandoned.
+            // Sending fails if the receiver was dropped because the run has been abandoned; then stop reading.
             sender.send((shard.index as usize, message)).is_ok() && !wrong
         };
         let child = command.and_then(|mut command| PipedChild::start(&mut command, heard));
@@ -214,7 +214,7 @@ impl ShardProcess {
         if let Some(stdin) = &mut self.child.stdin
             && writeln!(stdin, "{}", serde_json::json!(order)).is_err()
         {
-            // The process has exited; the reading thread reports that.
+            // Writing fails if the process has exited, which the reading thread reports.
             self.child.stdin = None;
         }
     }
@@ -233,7 +233,7 @@ impl ShardProcess {
     }
 }
 
-/// Supervises the processes of one load.
+/// The supervisor of the processes of one load.
 struct Supervisor<'a, 'o> {
     children: Vec<ShardProcess>,
     messages: Receiver<ChildMessage>,
@@ -243,18 +243,18 @@ struct Supervisor<'a, 'o> {
     begins_at: Time,
     /// When the processes were last checked for silence.
     checked_at: Time,
-    /// Whether the queue was empty at the last poll; only then is a missing interval late.
+    /// Whether the message queue was empty at the last poll. If it was not, a missing interval may still be in it.
     queue_drained: bool,
     client: ResourceMeter,
     server: Option<ResourceMeter>,
     memory: ServerMemory,
-    /// The stop level last sent to the processes, and when.
+    /// The stop level last sent to the processes, sent at `ordered_at`.
     ordered_level: StopLevel,
     ordered_at: Time,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
-/// How a process ended.
+/// How a child process ended.
 enum ChildStatus {
     Exited,
     Failed(EngineError),
@@ -263,7 +263,7 @@ enum ChildStatus {
 }
 
 impl Supervisor<'_, '_> {
-    /// Waits until every process has its connections and is ready to start.
+    /// Waits until every process has opened its connections and is ready to start.
     fn wait_until_ready(
         &mut self,
         plan: &Plan,
@@ -298,7 +298,7 @@ impl Supervisor<'_, '_> {
     }
 
     fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
-        // Exclude the CPU time of connecting from the load's.
+        // Don't count the CPU time of connecting as CPU time of the load.
         self.client.restart();
         if let Some(server) = &mut self.server {
             server.restart();
@@ -319,14 +319,14 @@ impl Supervisor<'_, '_> {
         while self.children.iter().any(|m| !m.is_gone) {
             match self.process_next_message(stop) {
                 Some((index, ChildStatus::Failed(error))) => {
-                    // The rest of the load would not be the planned one, so the others are stopped.
+                    // Stop the other processes, because without this one the load would not be the planned load.
                     console::notice(format_args!("{error}; stopping the others"));
                     self.aggregator.intervals.ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
-                    // Only the share of this process is missing from the load, so the others continue.
+                    // Continue with the other processes: only the share of this process is missing from the load.
                     console::notice(format_args!("{error}; the run goes on without it"));
                     self.aggregator.intervals.ended(index);
                     failure.get_or_insert(error);
@@ -359,7 +359,7 @@ impl Supervisor<'_, '_> {
             Some(heard) => Ok(heard),
             None => self.messages.recv_timeout(POLL_INTERVAL),
         };
-        // Ignore a disconnected channel: every process has reported its end before.
+        // A disconnected channel needs no handling, because every process has already reported its end.
         let (index, message) = heard.ok()?;
         if matches!(message, Some(Ok(ShardMessage::Defect(_)))) {
             defect::count_reported_panic();
@@ -377,14 +377,14 @@ impl Supervisor<'_, '_> {
                 return None;
             }
         };
-        // The process has reported that it can't continue.
+        // The process has reported that it can't continue, or has sent an invalid message.
         let member = &mut self.children[index];
         member.mark_gone();
         Some((index, ChildStatus::Failed(member.failed(problem))))
     }
 
-    /// Returns the first process that has been silent for too long. Only time in which this process itself ran counts,
-    /// because no child can send while the whole machine is suspended.
+    /// Returns the index of the first process that has been silent for too long. Time in which this process itself did
+    /// not run is not counted, because children can't send while the whole machine is suspended.
     fn find_stalled(&mut self) -> Option<usize> {
         let now = self.clock.now();
         let passed = now.duration_since(self.checked_at);
@@ -413,7 +413,7 @@ impl Supervisor<'_, '_> {
         self.children.iter().position(stands_still)
     }
 
-    /// Kills the stalled process; if it resumed it would flush a backlog of stale intervals.
+    /// Kills the stalled process, which would send a backlog of stale intervals if it resumed.
     fn kill_stalled(&mut self, index: usize) -> ChildStatus {
         let member = &mut self.children[index];
         member.mark_gone();
@@ -467,7 +467,7 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// Passes on intervals that all processes have completed and, if no message is queued, overdue ones.
+    /// Passes on intervals that all processes have completed and, if the message queue is empty, overdue intervals.
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.begins_at).as_secs();
         let late = seconds

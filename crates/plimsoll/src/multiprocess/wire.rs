@@ -1,6 +1,6 @@
-//! Defines the messages between the processes of one run: one JSON line each, on the pipes of the child process.
+//! Defines the messages between the processes of one run. Each message is a line of JSON on a child process's pipe.
 //!
-//! Both ends are the same binary, so the format has no version. A line that is not a message ends the run.
+//! Both ends are the same binary, so the format has no version. An invalid line ends the run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
 use serde::{Deserialize, Serialize};
 
-/// How often a process sends a heartbeat, from its start on.
+/// How often a process sends a heartbeat, starting when the process starts.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A message from a process to its supervisor, or from a shard to the coordinator.
@@ -22,7 +22,7 @@ pub(crate) enum ShardMessage {
     Connecting(u64),
     /// Every connection has been opened or has failed once.
     Ready(ReadyReport),
-    /// A call of the interval that follows.
+    /// A call that belongs to the next interval sent.
     Request(RequestRecord),
     Interval(Box<IntervalRecord>),
     Finished(FinishReport),
@@ -30,7 +30,7 @@ pub(crate) enum ShardMessage {
     Failed(String),
     /// The sender can't continue because of a bug in this program.
     Defect(String),
-    /// Heartbeat of a sender with nothing else to report, every [`HEARTBEAT_INTERVAL`].
+    /// A heartbeat, sent every [`HEARTBEAT_INTERVAL`].
     Alive,
     /// A shard has measured its clock offset.
     Clock(ClockOffset),
@@ -43,7 +43,7 @@ pub(crate) struct ClockOffset {
     pub(crate) uncertainty_us: u64,
 }
 
-/// Converts an observation into messages for the supervisor and sends them.
+/// Converts an observation into messages, and passes each to `send`.
 pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(ShardMessage)) {
     match event {
         Observation::Connecting { open, .. } => send(ShardMessage::Connecting(*open)),
@@ -57,7 +57,7 @@ pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(ShardMessag
     }
 }
 
-/// Reports that a source's connections are up.
+/// A source's report that its connections are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReadyReport {
     pub(crate) workers: u32,
@@ -78,10 +78,10 @@ impl ReadyReport {
     }
 }
 
-/// Reports that a source has finished its part.
+/// A source's report that it has finished its share of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FinishReport {
-    /// Whether the load ended before its planned end, requested or not.
+    /// Whether the load ended before its planned end, for whatever reason.
     pub(crate) interrupted: bool,
     pub(crate) negotiated: Option<NegotiatedTls>,
 }
@@ -107,8 +107,10 @@ impl ShardMessage {
         serde_json::to_string(self).expect("keys are strings and numbers whole")
     }
 
+    /// Parses a line.
+    ///
     /// # Errors
-    /// When the line is not a message; the error quotes it.
+    /// When the line is not a message; the error quotes the line.
     pub(crate) fn from_line(line: &str) -> Result<ShardMessage, String> {
         serde_json::from_str(line).map_err(|problem| {
             let begin: String = line.chars().take(80).collect();

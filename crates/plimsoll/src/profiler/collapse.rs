@@ -1,4 +1,4 @@
-//! Folds the stacks that `perf script` prints, within bounds of memory.
+//! Folds the stacks that `perf script` prints, with limited memory.
 
 use std::io::{self, BufRead};
 
@@ -7,17 +7,17 @@ use inferno::collapse::perf::{Folder, Options};
 use plimsoll_model::input::{self, LineEnd};
 use plimsoll_model::profile::FoldedStacks;
 
-/// Samples that are folded at once. The library keeps every different stack of what it is given, and the profile only
-/// the most frequent ones.
+/// Number of samples to fold at once. The library keeps all distinct stacks of its input in memory; the profile keeps
+/// only the most frequent ones.
 const CHUNK_SAMPLES: usize = 5_000;
 
-/// Most bytes that are folded at once.
+/// Maximum input to fold at once, bytes.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
-/// Most bytes of a line; symbols of C++ and Rust have thousands.
+/// Maximum length of a line, bytes. Symbols of C++ and Rust may have thousands.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Reads the samples, one after another with blank lines between them, and returns their folded stacks.
+/// Reads samples, which are separated by blank lines, and returns their folded stacks.
 ///
 /// # Errors
 /// When reading fails, or a line is too long.
@@ -46,11 +46,11 @@ fn fold_chunk(chunk: &[u8], stacks: &mut FoldedStacks) -> io::Result<()> {
     let text = String::from_utf8_lossy(chunk);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let text: String = lines.flat_map(|line| [line, "\n"]).collect();
-    // The library takes a name in parentheses for that of a process, and `->` for inlining.
+    // Replace parentheses and `->` in symbols, which the library would misinterpret as a process name and as inlining.
     let text = text.replace("(anonymous namespace)", "{anonymous}");
     let text = text.replace("operator->", "operator→");
     let text = text.trim_start_matches('\n');
-    // The library panics if the first line is not that of an event.
+    // Check the first line, because the library panics if it is not the header of an event.
     if text.is_empty() || folder.is_applicable(text) == Some(false) {
         return Ok(());
     }

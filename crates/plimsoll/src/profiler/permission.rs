@@ -1,4 +1,4 @@
-//! What the kernel lets this user sample, and what to do if that is not enough.
+//! Determines what the kernel permits this user to sample, and explains how to get more permissions.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -7,22 +7,22 @@ use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
-/// The packages that have perf.
+/// Help text with the packages that contain perf.
 const PACKAGES: &str =
     "install it: linux-perf (Debian), linux-tools-generic (Ubuntu), perf (Fedora, Arch, Alpine)";
 
-/// Most bytes of perf's messages that are quoted.
+/// Maximum number of bytes of perf's messages to quote.
 const MAX_QUOTED_BYTES: u64 = 4096;
 
-/// The kernel's rules for sampling, as this user meets them.
+/// The kernel's restrictions on sampling for this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelRules {
-    /// The value of kernel.perf_event_paranoid; `None`: it can't be read.
+    /// The value of kernel.perf_event_paranoid; `None` if it can't be read.
     paranoid: Option<i64>,
-    /// The value of kernel.kptr_restrict; `None`: it can't be read.
+    /// The value of kernel.kptr_restrict; `None` if it can't be read.
     kptr_restrict: Option<i64>,
     is_root: bool,
-    /// Whether the kernel shows addresses of its functions to this user, which their names are found by.
+    /// Whether the kernel shows the addresses of its functions to this user; they are needed to symbolise samples.
     shows_kernel_addresses: bool,
 }
 
@@ -40,7 +40,7 @@ impl KernelRules {
         }
     }
 
-    /// Returns what a profile lacks by these rules, a sentence each.
+    /// Returns sentences about what is missing from a profile because of these restrictions.
     pub(super) fn notes(&self) -> Vec<String> {
         let paranoid = self.paranoid.filter(|value| *value > 1 && !self.is_root);
         if let Some(value) = paranoid {
@@ -74,7 +74,7 @@ fn shows_kernel_addresses() -> bool {
             .is_some_and(|at| at.bytes().any(|b| b != b'0'))
 }
 
-/// Returns the failure to attach a sampler. `said`: perf's messages, or the error of starting it.
+/// Returns the error for a sampler that could not attach. `said` is perf's output, or the error of starting perf.
 pub(super) fn start_failure(
     said: &str,
     kind: io::ErrorKind,
@@ -85,7 +85,7 @@ pub(super) fn start_failure(
     Failure::error_with_help(format_args!("watch.profile (--profile): {message}"), &help)
 }
 
-/// Returns what kept the sampler from attaching, and what to do about it.
+/// Returns why the sampler could not attach, and what to do about it.
 fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -> (String, String) {
     if kind == io::ErrorKind::NotFound {
         return (
@@ -107,7 +107,7 @@ fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -
             "the kernel does not let this user sample process {pids}: kernel.perf_event_paranoid is {value}, kernel.kptr_restrict is {kptr}"
         );
         let help = match rules.paranoid {
-            // Whether a user may sample another's processes is decided by ptrace's rules as well.
+            // A user may sample other users' processes only if ptrace would permit access to them, too.
             Some(..=2) if !rules.is_root => {
                 "sample as the user of that process, or as root; for functions of the kernel set kernel.perf_event_paranoid to 1 and kernel.kptr_restrict to 0"
             }
@@ -123,7 +123,7 @@ fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -
     let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let said = lines.take(3).collect::<Vec<_>>().join(" ");
     if said.contains("cannot execute") || said.contains("not found for kernel") {
-        // Ubuntu's perf is a script that looks for the running kernel's own.
+        // On Ubuntu `perf` is a script that looks for the perf version of the running kernel, and has not found it.
         return (
             format!("`perf` does not start: {said}"),
             PACKAGES.to_owned(),
@@ -136,10 +136,10 @@ fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -
     )
 }
 
-/// Returns the beginning of perf's messages in a file that it has written to.
+/// Returns the first [`MAX_QUOTED_BYTES`] bytes of the messages that perf has written to `file`.
 pub(super) fn read_messages(file: &mut File) -> String {
     let mut text = Vec::new();
-    // Without its messages, the status still says that it failed.
+    // Ignore read errors: even without messages, perf's exit status shows that it failed.
     let _ = file.rewind();
     let _ = file.take(MAX_QUOTED_BYTES).read_to_end(&mut text);
     String::from_utf8_lossy(&text).into_owned()

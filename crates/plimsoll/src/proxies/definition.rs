@@ -16,58 +16,58 @@ use crate::failure::Failure;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Proxy {
-    /// Its name in `via`: the name of its file.
+    /// The name that plans use in `via`, which is the name of the definition's file.
     #[serde(skip)]
     pub(crate) name: String,
-    /// The file, for messages.
+    /// The definition's file, for messages.
     #[serde(skip)]
     pub(crate) source: String,
-    /// Its display name.
+    /// The display name.
     pub(crate) title: String,
-    /// How to install it.
+    /// How to install the proxy; a sentence.
     pub(crate) install: String,
-    /// Protocols it can carry; [`WireFormat::Bytes`] means any TCP.
+    /// Supported protocols; [`WireFormat::Bytes`] stands for any protocol over TCP.
     #[serde(deserialize_with = "wire_formats")]
     carries: Vec<WireFormat>,
-    /// Protocols that it forwards as another, such as HTTP/2 as HTTP/1.1.
+    /// Protocols that the proxy converts to another protocol, such as HTTP/2 to HTTP/1.1.
     #[serde(default, deserialize_with = "wire_map")]
     forwards: BTreeMap<WireFormat, WireFormat>,
-    /// How it treats traffic differently from the other proxies; empty if it does not.
+    /// How the proxy's treatment of traffic differs from the other proxies; empty if it does not.
     #[serde(default)]
     pub(crate) remark: String,
-    /// Names of its program, of which the first that is found is used. Without any, it is Plimsoll itself.
+    /// Names of the executable; the first that is found is used. If empty, Plimsoll itself is the proxy.
     #[serde(default)]
     programs: Vec<String>,
-    /// How to ask for its version.
+    /// How to query the version.
     version: VersionQuery,
-    /// How to ask for its TLS library; `None` if it does not say.
+    /// How to query the TLS library; `None` if the program does not print it.
     tls: Option<VersionQuery>,
     /// Arguments that run the program in the foreground with its configuration.
     pub(super) arguments: Vec<String>,
-    /// Variables of its environment, besides those of Plimsoll.
+    /// Environment variables, in addition to those of Plimsoll's process.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
-    /// Whether certificate and key have to be in one file.
+    /// Whether certificate and key must be in one file.
     #[serde(default)]
     pub(crate) joined_keys: bool,
     /// Why this installation can't serve a route that the proxy supports in general; empty if it can.
     #[serde(default)]
     pub(super) refuses: String,
-    /// Name of its configuration file.
+    /// Name of the configuration file.
     pub(super) config_file: String,
-    /// The configuration.
+    /// The text of the configuration file.
     pub(super) config: String,
 }
 
-/// A command and what to look for in its output.
+/// A command that prints a version, and a pattern that finds the version in the output.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VersionQuery {
     arguments: Vec<String>,
-    /// A regular expression whose first group is what is looked for.
+    /// A regular expression whose first group matches the version.
     #[serde(deserialize_with = "pattern")]
     pattern: Regex,
-    /// What is put before it.
+    /// Text to put before the version.
     #[serde(default)]
     prefix: String,
 }
@@ -120,7 +120,8 @@ impl Proxy {
     /// Parses the text of a definition. `source` is its file, for messages.
     ///
     /// # Errors
-    /// When a key is missing, unknown or of another type, or a template can't be parsed; names file, key and line.
+    /// When a key is missing, unknown or of the wrong type, or a template can't be parsed; the error names file, key
+    /// and line.
     pub(super) fn parse(name: &str, text: &str, source: &str) -> Result<Proxy, Failure> {
         let wrong = |what: String| {
             Failure::error_with_help(
@@ -145,10 +146,10 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Finds the proxy on this machine.
+    /// Finds the proxy's executable and queries its version.
     ///
     /// # Errors
-    /// When it is not installed or does not print its version; a sentence that says how to install it.
+    /// When the proxy is not installed, or does not print its version; the error says how to install it.
     pub(crate) fn installed(self: &Arc<Self>) -> Result<InstalledProxy, String> {
         let Proxy { title, install, .. } = self.as_ref();
         let program = self
@@ -188,24 +189,25 @@ impl Proxy {
         self.carries.contains(&wire)
     }
 
-    /// Returns the protocol as which it forwards `wire`.
+    /// Returns the protocol that the proxy converts `wire` to; `wire` itself if it does not convert.
     pub(crate) fn forwards(&self, wire: WireFormat) -> WireFormat {
         self.forwards.get(&wire).copied().unwrap_or(wire)
     }
 
-    /// Returns the protocols it can carry, by name.
+    /// Returns the names of the supported protocols.
     pub(crate) fn carried(&self) -> Vec<&'static str> {
         self.carries.iter().map(|wire| wire.name()).collect()
     }
 
-    /// Returns the protocols it can carry, in words.
+    /// Returns the names of the supported protocols, separated by commas.
     pub(crate) fn carries_in_words(&self) -> String {
         self.carried().join(", ")
     }
 }
 
 impl VersionQuery {
-    /// Runs `program` and returns what the pattern finds, with the output of both streams.
+    /// Runs `program`; returns the version with its prefix, and the whole output (stdout and stderr). `None` if the
+    /// program can't be run, or the pattern does not match.
     fn ask(&self, program: &Path) -> Option<(String, String)> {
         let output = Command::new(program).args(&self.arguments).output().ok()?;
         let both = [output.stdout, output.stderr].concat();

@@ -1,8 +1,8 @@
-//! Runs a proxy, or a service of the user's own, as a child process: starts it, waits until it listens, measures it with
-//! its children, and stops it.
+//! Runs a proxy, or the user's own service, as a child process: starts it, waits until it listens, measures its
+//! resource usage including its children, and stops it.
 //!
-//! Invariant: the process does not outlive this program. A watchdog process kills it when this program ends, which
-//! closes the watchdog's input.
+//! Invariant: the process does not outlive this program. When this program ends, the standard input of a watchdog
+//! process is closed, and the watchdog kills the process.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,21 +19,21 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 
 use crate::child::ServerProcess;
 
-/// Maximum number of polls for the proxy's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than a
-/// start takes.
+/// Maximum number of polls for the proxy's listener, [`START_POLL_INTERVAL`] apart: one minute in total, far longer
+/// than a start takes.
 const MAX_START_POLLS: u32 = 6_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of polls for a proxy's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed; its calls have ended
-/// by then.
+/// Maximum number of polls for a process's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed. It has no calls in
+/// flight when it is stopped.
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of polls for the exit of a shell's children.
+/// Maximum number of polls for the exit of a shell's children, [`EXIT_POLL_INTERVAL`] apart.
 const MAX_GROUP_POLLS: u32 = 50;
-/// How long a process has to be at rest to have finished starting.
+/// How long a process must be idle before its start counts as finished.
 const SETTLE_WINDOW: Duration = Duration::from_millis(100);
-/// How many of these windows are waited for at most.
+/// Maximum number of windows of [`SETTLE_WINDOW`] to wait for an idle one.
 const MAX_SETTLE_WINDOWS: u32 = 50;
-/// Programs that listen in place of a container's server, and pass on what they receive, as they are named in
+/// Programs that listen on the host in place of a container's server and forward connections to it, by their names in
 /// /proc/PID/comm.
 const PORT_FORWARDERS: [&str; 6] = [
     "docker-proxy",
@@ -43,16 +43,16 @@ const PORT_FORWARDERS: [&str; 6] = [
     "pasta",
     "conmon",
 ];
-/// How much of a log's end is quoted in errors.
+/// Maximum number of lines and bytes from the end of a log to quote in errors.
 const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
 
-/// How a process is waited for and stopped.
+/// The kind of a process, which decides how it is waited for and stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessKind {
-    /// It listens itself, and stops its children when it is asked to stop.
+    /// The process itself listens, and stops its children when it gets SIGTERM.
     Proxy,
-    /// A shell's command: another process may listen (a child, or a container), and all of the group are asked to stop.
+    /// A shell command: a child or a container may listen in its place, and the whole process group gets SIGTERM.
     Service,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct ProxyProcess {
     kind: ProcessKind,
     log: PathBuf,
     exit_status: Option<ExitStatus>,
-    /// Held for as long as the proxy runs.
+    /// The process that kills the proxy if this program ends; `None` once the proxy has stopped.
     watchdog: Option<ServerProcess>,
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct ProxyProcess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessUsage {
     pub(crate) cpu_us: u64,
-    /// Sum of the peak resident sets of its processes.
+    /// Sum of the peak resident set sizes of the processes, bytes.
     pub(crate) rss_bytes_max: u64,
 }
 
 impl ProcessUsage {
-    /// Returns the usage of the process `pid` and its children; `None` if there is no such process.
+    /// Returns the resource usage of the process `pid` and its children; `None` if there is no such process.
     pub(crate) fn by(pid: u32) -> Option<ProcessUsage> {
         let watched = WatchedProcesses::pid(pid);
         let cpu_ns = watched.usage()?.cpu_ns;
@@ -86,7 +86,7 @@ impl ProcessUsage {
         })
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of two usages.
     pub(crate) fn plus(self, other: ProcessUsage) -> ProcessUsage {
         ProcessUsage {
             cpu_us: self.cpu_us + other.cpu_us,
@@ -95,7 +95,7 @@ impl ProcessUsage {
     }
 }
 
-/// Why a proxy did not start, with its output.
+/// Why a proxy or service did not start, with the last lines of its output.
 #[derive(Debug)]
 pub(crate) struct ProxyStartError(String);
 
@@ -112,10 +112,10 @@ impl std::fmt::Display for ProxyStartError {
 }
 
 impl ProxyProcess {
-    /// Starts a proxy and waits until it listens at `listen`. Its output is appended to `log`.
+    /// Starts a proxy and waits until it listens on `listen`. Its output is appended to `log`.
     ///
     /// # Errors
-    /// When it can't be started, exits, or does not listen in time.
+    /// When the proxy can't be started, exits, or does not listen in time.
     pub(crate) fn start(
         command: &mut Command,
         listen: SocketAddr,
@@ -132,11 +132,12 @@ impl ProxyProcess {
         ProxyProcess::start_while(command, ProcessKind::Proxy, listen, log, &mut wait)
     }
 
-    /// Like [`ProxyProcess::start`]. While the process does not listen yet, `wait` is called with the time waited so far,
-    /// and returns why no more time is left.
+    /// Starts a process like [`ProxyProcess::start`], but with a wait that the caller controls: `wait` is called
+    /// repeatedly with the time waited so far, until the process listens. An error of `wait` ends the wait and is the
+    /// reason shown.
     ///
     /// # Errors
-    /// When it can't be started, exits, or `wait` gives it up.
+    /// When the process can't be started or exits, or `wait` returns an error.
     pub(crate) fn start_while(
         command: &mut Command,
         kind: ProcessKind,
@@ -155,7 +156,8 @@ impl ProxyProcess {
             .open(log)
             .map_err(|e| ProxyStartError(format!("can't write {}: {e}", log.display())))?;
         let begin = out.seek(SeekFrom::End(0)).map_err(failed)?;
-        // A container may outlive the command that started it, and would answer in place of the new server.
+        // Wait until no server listens on the address: a container may outlive the command that started it, and would
+        // answer in place of the new server.
         let mut waited = Duration::ZERO;
         while kind == ProcessKind::Service && TcpStream::connect(listen).is_ok() {
             if wait(waited).is_err() {
@@ -170,7 +172,7 @@ impl ProxyProcess {
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(failed)?)
             .stderr(out)
-            // Keep Ctrl-C from reaching the proxy, and allow killing its children by their group.
+            // In its own process group the proxy gets no SIGINT from Ctrl-C, and can be killed with its children.
             .process_group(0);
         let child = layout::alike(|| command.spawn()).map_err(failed)?;
         let mut running = ProxyProcess {
@@ -203,9 +205,9 @@ impl ProxyProcess {
         }
     }
 
-    /// Returns the process that serves at `listen`: the process itself if one of its tree listens, else the one outside
-    /// of the tree that does, as in a container. `None`: what serves can't be seen, because another user's process
-    /// listens, or one that only forwards to the server.
+    /// Returns the id of the process to measure: the started process if it or a descendant listens on `listen`,
+    /// otherwise the process that does, for example in a container. `None` if the server can't be seen, because the
+    /// listener belongs to another user, or only forwards connections to the server.
     pub(crate) fn serving(&self, listen: SocketAddr) -> Option<u32> {
         let own = WatchedProcesses::pid(self.child.id());
         let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
@@ -218,7 +220,7 @@ impl ProxyProcess {
         }
         match listeners.first() {
             Some(foreign) => u32::try_from(*foreign).ok(),
-            // The command may have started the server as another user.
+            // No listener can be seen. If the process has descendants of another user, one of them may be the server.
             None => own
                 .pids()
                 .iter()
@@ -227,29 +229,30 @@ impl ProxyProcess {
         }
     }
 
-    /// Returns whether the proxy itself listens there: another program may have taken the address.
+    /// Returns whether the proxy itself listens on the address, and not another program; true if that can't be told.
     fn listens_at(&self, listen: SocketAddr) -> bool {
         match WatchedProcesses::listening_on(&[Address::from(listen)]) {
             Some(found) => {
                 let own = WatchedProcesses::pid(self.child.id());
                 found.pids().iter().any(|pid| own.pids().contains(pid))
             }
-            // No listener, or one whose descriptors this user can't read: let the connection attempt decide.
+            // There is no listener, or this user can't read its file descriptors. The caller's connection attempt will
+            // tell.
             None => true,
         }
     }
 
-    /// Returns the usage of the proxy and its children since their start; `None` if it has ended.
+    /// Returns the resource usage of the proxy and its children since their start; `None` if the proxy has exited.
     pub(crate) fn used(&self) -> Option<ProcessUsage> {
         ProcessUsage::by(self.child.id())
     }
 
-    /// Returns its process id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns its exit status if it has ended.
+    /// Returns the exit status; `None` if the process is running.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.exit_status.is_none() {
             self.exit_status = self.child.try_wait().ok().flatten();
@@ -257,7 +260,7 @@ impl ProxyProcess {
         self.exit_status
     }
 
-    /// Returns how it ended, with the last lines of its log; `None` if it is running.
+    /// Describes how the process has exited, with the last lines of its log; `None` if it is running.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.ended()?;
         Some(format!("{}{}", describe_exit(status), quote(&self.log, 0)))
@@ -269,7 +272,7 @@ impl ProxyProcess {
             return;
         };
         if self.ended().is_none() {
-            // Errors mean that the process has already ended.
+            // Ignore errors, which mean that the process has already exited.
             let _ = match self.kind {
                 ProcessKind::Proxy => kill_process(pid, Signal::TERM),
                 ProcessKind::Service => kill_process_group(pid, Signal::TERM),
@@ -281,7 +284,8 @@ impl ProxyProcess {
                 thread::sleep(EXIT_POLL_INTERVAL);
             }
         }
-        // A shell ends at once, its children later. One that nobody reaps stays in the group, so don't wait for long.
+        // A shell exits immediately, and its children later. The wait is limited, because a child that its parent does
+        // not reap remains in the group.
         let is_left = || test_kill_process_group(pid).is_ok();
         let mut polls = 0;
         while self.kind == ProcessKind::Service && polls < MAX_GROUP_POLLS && is_left() {
@@ -302,26 +306,26 @@ impl Drop for ProxyProcess {
 
 fn is_port_forwarder(pid: i32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    // Podman's is "exe" of a program that is named by its first argument.
+    // The name of Podman's forwarder is "exe", so also check its first argument.
     let started_as = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let first = started_as.split(|byte| *byte == 0).next();
     let first = String::from_utf8_lossy(first.unwrap_or_default()).into_owned();
     let first = first.rsplit('/').next().unwrap_or_default();
-    // The kernel cuts names off after 15 bytes.
+    // Names in `PORT_FORWARDERS` have at most 15 bytes, because the kernel truncates names to that length.
     PORT_FORWARDERS
         .iter()
         .any(|known| *known == name.trim_end() || *known == first)
 }
 
-/// Returns whether this user may not read which files and sockets a process has.
+/// Returns whether this user is not permitted to list the open files and sockets of a process.
 fn are_descriptors_hidden(pid: i32) -> bool {
     let read = fs::read_dir(format!("/proc/{pid}/fd"));
     read.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Waits until the process `pid` has finished starting: its tree is the same, and uses little CPU time, for
-/// [`SETTLE_WINDOW`], or until `is_over`. Otherwise, the work of starting would be measured. Returns false if it was not
-/// at rest in any of [`MAX_SETTLE_WINDOWS`].
+/// Waits until the process `pid` has finished starting, so that its startup is not measured: until its process tree has
+/// not changed, and has used little CPU time, for [`SETTLE_WINDOW`], or until `is_over` returns true. Returns false if
+/// the process was not idle in any of [`MAX_SETTLE_WINDOWS`] windows.
 pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
     let mut before = WatchedProcesses::pid(pid);
     let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
@@ -339,7 +343,7 @@ pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Starts a watchdog that kills a process group when the watchdog's input ends.
+/// Starts a watchdog process, which kills a process group when its own standard input is closed.
 pub(crate) fn watchdog(group: u32) -> io::Result<ServerProcess> {
     let script = "read -r _; kill -TERM -- \"-$0\"";
     let mut command = Command::new("sh");
@@ -349,7 +353,7 @@ pub(crate) fn watchdog(group: u32) -> io::Result<ServerProcess> {
     Ok(ServerProcess(quiet.spawn()?))
 }
 
-/// Returns the peak resident set of a process, bytes (`VmHWM` of proc(5)).
+/// Returns the peak resident set size of a process, bytes (`VmHWM` in proc(5)).
 fn peak_rss_bytes(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -366,7 +370,8 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Returns the last lines of `log` from `begin` on as a suffix of a message; empty if there are none.
+/// Returns the last lines of `log` as a suffix for a message; empty if there are none. Only text after byte `begin` is
+/// used.
 pub(crate) fn quote(log: &Path, begin: u64) -> String {
     let read = || {
         let mut file = File::open(log)?;
@@ -391,10 +396,10 @@ pub(crate) fn quote(log: &Path, begin: u64) -> String {
     format!(": {}", last.join("\n"))
 }
 
-/// Returns a currently free port of the loopback interface.
+/// Returns an address of the loopback interface with a port that is free now.
 ///
 /// # Errors
-/// When the system has none.
+/// When no port is free.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?.local_addr()
 }

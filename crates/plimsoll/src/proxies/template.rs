@@ -1,4 +1,4 @@
-//! The language of definitions' templates: [MiniJinja](https://docs.rs/minijinja), with what a route says and a few
+//! The templates in proxy definitions: [MiniJinja](https://docs.rs/minijinja) with the variables of a route and a few
 //! functions.
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,19 +11,19 @@ use serde::Serialize;
 
 use super::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
 
-/// Idle upstream connections that a proxy keeps, so that a load never waits for new ones.
+/// Maximum number of idle upstream connections that a proxy keeps, high enough that calls never wait for a new one.
 const MAX_IDLE_CONNECTIONS: u32 = 1024;
-/// Maximum number of concurrent HTTP/2 streams of a connection.
+/// Maximum number of concurrent HTTP/2 streams per connection.
 const MAX_STREAMS: u32 = 1024;
-/// Calls after which a proxy may close a connection: more than any load makes.
+/// Number of calls after which a proxy may close a connection: more than any load makes.
 const MAX_CALLS_PER_CONNECTION: u32 = 1_000_000_000;
 
-/// What templates can use. The documentation of ladders lists the names.
+/// The variables that templates can use. The documentation of ladders lists them.
 #[derive(Debug, Serialize)]
 pub(super) struct TemplateContext<'a> {
-    /// The protocol, as `carries` names it.
+    /// The protocol's name, as in the definition's key `carries`.
     wire: &'static str,
-    /// Whether it is HTTP/2, with gRPC.
+    /// Whether the protocol is HTTP/2 or gRPC.
     multiplexed: bool,
     listen: AddressContext,
     upstream: AddressContext,
@@ -132,7 +132,7 @@ impl<'a> UpstreamContext<'a> {
 /// Renders a template.
 ///
 /// # Errors
-/// When it can't be parsed, or uses a name that does not exist; names the line.
+/// When the template can't be parsed, or uses a variable that does not exist; the error names the line.
 pub(super) fn render(text: &str, context: &TemplateContext) -> Result<String, String> {
     environment()
         .render_str(text, context)
@@ -142,7 +142,7 @@ pub(super) fn render(text: &str, context: &TemplateContext) -> Result<String, St
 /// Checks whether a template can be parsed.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// When the template can't be parsed; the error names the line.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let environment = environment();
     let parsed = environment.template_from_str(text);
@@ -153,7 +153,7 @@ fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    // A line that only has a tag leaves no line.
+    // Remove lines that contain only a tag.
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);
@@ -173,19 +173,19 @@ fn describe(error: &minijinja::Error) -> String {
     }
 }
 
-/// Quotes a text with double quotes, as most configuration languages have it.
+/// Puts a text in double quotes, with backslash escapes as in most configuration languages.
 fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Returns the first of these files that exists; empty if there is none.
+/// Returns the first of the files that exists; empty if none does.
 fn find_file(files: Rest<String>) -> String {
     let mut files = files.0.into_iter();
     let found = files.find(|file| Path::new(file).is_file());
     found.unwrap_or_default()
 }
 
-/// Compares the first three numbers of two versions.
+/// Returns whether `version` is at least `least`, comparing the first three numbers of both.
 fn version_at_least(version: &str, least: &str) -> bool {
     let numbers = |text: &str| {
         let mut parts = text

@@ -1,8 +1,8 @@
-//! Connects a shard to its run's rendezvous, and reports a shard's early failure to the others, which would wait for
-//! it otherwise.
+//! Connects a shard to its run's rendezvous, and reports early failures of the shard to the other shards, which would
+//! otherwise wait for it.
 //!
 //! Invariant: any failure of a command before its shard has joined the run, such as an invalid plan or a missing
-//! file, is reported to shard 0, and through it to all. After joining, the run itself tracks its shards
+//! file, is reported to shard 0, which reports it to all others. After joining, the leader tracks the shard
 //! ([`super::leader`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -21,8 +21,8 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 
-/// How long a failing shard tries to report that to shard 0, and how long a failing shard 0 keeps its report
-/// available to shards that may start later.
+/// How long a failing shard tries to report its failure to shard 0, and how long a failing shard 0 keeps serving its
+/// report to shards that start later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether the shards run a single load or a series.
@@ -37,18 +37,18 @@ pub(crate) enum LoadSequence {
 pub(crate) struct ShardContext {
     pub(super) identity: ShardIdentity,
     loads: LoadSequence,
-    /// The run's folder, opened on first use.
+    /// The run's folder in the rendezvous, opened on first use.
     store: OnceCell<RendezvousStore>,
     has_joined: Cell<bool>,
-    /// The stop flag that signal handlers set, once they are installed.
+    /// The stop flag that signal handlers set. Before they are installed, it is a flag that is never set.
     stop: RefCell<StopFlag>,
 }
 
 impl ShardContext {
-    /// Returns the context of the shard that `flags` ask for; `None` if they ask for none.
+    /// Returns the context of the shard that `flags` describe; `None` if the flags request no shards.
     ///
     /// # Errors
-    /// Those of [`ShardFlags::identity`].
+    /// As for [`ShardFlags::identity`].
     pub(crate) fn of(
         flags: &ShardFlags,
         loads: LoadSequence,
@@ -64,10 +64,11 @@ impl ShardContext {
         }))
     }
 
-    /// Runs `work`, during which this shard joins the run. A failure before that is reported to the other shards.
+    /// Runs `work`, during which this shard joins the run. A failure before it has joined is reported to the other
+    /// shards.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// When `work` fails.
     pub(crate) fn run_and_report_failure(
         meeting: Option<&ShardContext>,
         work: impl FnOnce() -> Result<Exit, Failure>,
@@ -76,7 +77,7 @@ impl ShardContext {
         if let (Some(meeting), Err(failure)) = (meeting, &ended)
             && !meeting.has_joined.get()
             && let Err(problem) = meeting.store().and_then(|s| meeting.report_failure(&s, failure))
-            // If the rendezvous can't be opened, that is usually the failure itself.
+            // If the report fails for the same reason as `work`, such as an invalid rendezvous, don't repeat it.
             && problem.to_string() != failure.to_string()
         {
             console::notice(format_args!(
@@ -86,12 +87,13 @@ impl ShardContext {
         ended
     }
 
-    /// Sets the stop flag, whose immediate level ends waiting for other shards.
+    /// Sets the stop flag. An immediate stop ends the wait for other shards.
     pub(crate) fn set_stop(&self, stop: &StopFlag) {
         self.stop.replace(stop.clone());
     }
 
-    /// Marks the shard as joined, so that a failure is not reported: no other shard waits for it.
+    /// Marks the shard as joined, so that failures are not reported to other shards. For dry runs, where no other shard
+    /// waits for this one.
     pub(crate) fn mark_joined(&self) {
         self.has_joined.set(true);
     }
@@ -112,14 +114,14 @@ impl ShardContext {
         Ok(self.store.get_or_init(|| folder).clone())
     }
 
-    /// Joins the run; from here on the run itself tracks this shard.
+    /// Marks this shard as joined, and returns the store of the run's folder. From now on the leader tracks this shard.
     ///
     /// # Errors
     /// When the run ID was used before, or the rendezvous can't be opened.
     pub(super) fn join(&self) -> Result<RendezvousStore, Failure> {
         let store = self.store()?;
         self.has_joined.set(true);
-        // An unreachable store is reported later, where requests are retried.
+        // Ignore an unreachable store here: it is reported by later requests, which are retried.
         let leads = self.identity.role() == ShardRole::Leader;
         if leads
             && let Ok(StoreResponse::Bytes { .. }) =
@@ -152,8 +154,8 @@ impl ShardContext {
                 LoadSequence::Single => objects::to_json(&Orders::ended(ended)),
                 LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
             };
-            // Do not overwrite the announcement of a run of the same name that is in progress. The check precedes
-            // `create` because not every store can create without overwriting.
+            // Don't overwrite the announcement of a run with the same name that is in progress. Check this before `Put`
+            // with `create`, because some stores can't create objects without overwriting.
             if let Ok(StoreResponse::Bytes { .. }) =
                 store.ask_now(&StoreRequest::Get(self.announcement_object()))
             {
@@ -200,10 +202,10 @@ impl ShardContext {
     }
 }
 
-/// Tells the coordinator of the run in the folder `store` that `shard` does not take part.
+/// Writes a withdrawal, which tells the coordinator of the run in `store` that `shard` does not take part.
 ///
 /// # Errors
-/// When the store does not accept it.
+/// When the withdrawal can't be written.
 pub(super) fn withdraw(
     store: &RendezvousStore,
     shard: Shard,

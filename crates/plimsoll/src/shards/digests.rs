@@ -1,4 +1,4 @@
-//! Computes digests, by which shards that would not run the same load are detected.
+//! Computes digests of plan, data and program, which reveal shards that would not run the same load.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::spec::Spec;
@@ -6,13 +6,13 @@ use plimsoll_model::spec::Spec;
 use super::objects::RunDigests;
 use crate::failure::{self, Failure};
 
-/// Returns the digests of the run that `spec`, with every default filled in, describes, and of this program.
+/// Returns the digests of `spec`, which must have all defaults filled in, of its data files, and of this program.
 ///
 /// # Errors
 /// When a file can't be read.
 pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
     let mut same = spec.clone();
-    // Each shard may divide its share among processes and workers in its own way.
+    // Leave out keys that may differ between shards, such as the numbers of processes and workers.
     same.load.processes = None;
     same.load.workers = None;
     same.load.source_addresses = None;
@@ -32,7 +32,7 @@ pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
 }
 
 fn read_own_executable() -> Result<Vec<u8>, Failure> {
-    // The running executable, even if its file was replaced since.
+    // This link leads to the running executable even if its file has been replaced since the start.
     std::fs::read("/proc/self/exe")
         .map_err(|e| Failure::error(format_args!("can't read this program's own file: {e}")))
 }

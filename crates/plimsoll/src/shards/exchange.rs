@@ -1,4 +1,4 @@
-//! Drives the state machines: a thread makes the store requests of [`Member`], and a loop those of [`Leader`].
+//! Drives the state machines: a thread sends the store requests of [`Member`], and a loop those of [`Leader`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -17,27 +17,27 @@ use crate::failure::Failure;
 use crate::multiprocess::wire::ShardMessage;
 use crate::threads;
 
-/// How often the state machines are polled for due requests.
+/// Maximum time between two polls of the state machines for requests that are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An input of the member's thread.
+/// An input of the thread that runs a member.
 enum MemberInput {
     Message(ShardMessage),
     Close,
     Answer(MemberRequestKind, StoreResponse),
 }
 
-/// Handle to the thread that runs a shard's [`Member`]. Any thread may send messages through it.
+/// Handle to the thread that runs a shard's [`Member`].
 pub(super) struct MemberHandle {
     inputs: Sender<MemberInput>,
     pub(super) events: Receiver<MemberEvent>,
 }
 
 impl MemberHandle {
-    /// Starts the thread. It requests `stop` when the coordinator orders that.
+    /// Starts the thread. It sets `stop` when the coordinator orders a stop.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread can't be started.
     pub(super) fn start(
         member: Member,
         store: Arc<RendezvousStore>,
@@ -59,17 +59,17 @@ impl MemberHandle {
     }
 
     pub(super) fn send(&self, message: ShardMessage) {
-        // The thread may have ended; then the message is obsolete.
+        // Sending fails if the thread has ended because the run is over; the message is then not needed.
         let _ = self.inputs.send(MemberInput::Message(message));
     }
 
-    /// Tells the thread that no more messages follow.
+    /// Tells the thread that no more messages will follow.
     pub(super) fn close(&self) {
         let _ = self.inputs.send(MemberInput::Close);
     }
 }
 
-/// State of the thread that runs a member.
+/// Channels and state of the thread that runs a member.
 struct MemberThread {
     store: Arc<RendezvousStore>,
     clock: Clock,
@@ -107,11 +107,12 @@ impl MemberThread {
                         console::notice(text);
                         continue;
                     }
-                    // Without a coordinator nobody reads the measurements, so stop immediately.
+                    // The coordinator is lost and nobody reads the measurements, so stop immediately.
                     MemberEvent::Lost(_) => 2,
                     _ => 0,
                 };
-                // Send the event before the stop that it explains. The receiver may be gone.
+                // Send the event before requesting the stop that it explains. Ignore errors: the receiver may have been
+                // dropped.
                 let _ = self.events.send(event);
                 while stopped < level {
                     self.stop.request();
@@ -122,8 +123,8 @@ impl MemberThread {
     }
 }
 
-/// Drives the coordinator's state machine: makes its store requests and passes it the answers. At most one request of a
-/// kind is in flight; its answer may arrive after the load has ended.
+/// Driver of the coordinator's state machine: sends its store requests and passes it the answers. At most one request
+/// of each kind is in flight; answers may arrive after the load has ended.
 pub(super) struct LeaderDriver {
     leader: Leader,
     store: Arc<RendezvousStore>,
@@ -144,12 +145,11 @@ impl LeaderDriver {
         }
     }
 
-    /// Makes the leader's store requests until there is a result, passing observations to `observe` and `stop` on to
-    /// all shards. `wished` is called when an observer requests a stop; `wanted` is the number of connections to be
-    /// made.
+    /// Runs the leader until the load has a result. Observations are passed to `observe`, and a request in `stop` to
+    /// all shards. `wished` is called when an observer requests a stop; `wanted` is the planned number of connections.
     ///
     /// # Errors
-    /// When a shard is missing, was lost, or did not complete its part.
+    /// When a shard is missing, was lost, or did not complete its share.
     pub(super) fn lead(
         &mut self,
         stop: &StopFlag,
@@ -209,7 +209,7 @@ impl LeaderDriver {
         }
     }
 
-    /// Makes the requests that are due.
+    /// Sends the requests that are due.
     fn send_due_requests(&mut self) {
         for (which, ask) in self.leader.poll(self.clock.now()) {
             let answers = self.answers.clone();
@@ -220,15 +220,17 @@ impl LeaderDriver {
     }
 }
 
-/// Keeps the leader's heartbeat going, on a thread of its own, until the end of the run is announced in the store.
+/// A thread that continues the leader's heartbeats after the load, until the end of the run is announced in the store.
 pub(super) struct LeaderShutdown {
     end: Sender<RunResult>,
     thread: JoinHandle<()>,
 }
 
 impl LeaderShutdown {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread can't be started.
     pub(super) fn start(mut leading: LeaderDriver) -> Result<LeaderShutdown, Failure> {
         let (end, ended) = mpsc::channel();
         let thread = threads::start("leader", move || {
@@ -241,7 +243,7 @@ impl LeaderShutdown {
                         leading.leader.end(ended, now);
                         patience = Some(now + super::member::STORE_TIMEOUT);
                     }
-                    // The command ended without reporting a result.
+                    // The handle was dropped without announcing a result.
                     Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
                     Err(_) => {}
                 }
@@ -253,10 +255,10 @@ impl LeaderShutdown {
         Ok(LeaderShutdown { end, thread })
     }
 
-    /// Announces how the run ended; returns once the announcement is in the store.
+    /// Announces the result of the run; returns once the announcement is in the store, or the store fails.
     pub(super) fn end(self, ended: RunResult) {
         let _ = self.end.send(ended);
-        // If the thread panicked, the other shards notice the missing heartbeat.
+        // Ignore a panic of the thread: the other shards detect it by the missing heartbeats.
         let _ = self.thread.join();
     }
 }

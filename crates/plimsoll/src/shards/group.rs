@@ -1,8 +1,8 @@
 //! Runs a series of loads on the same shards, such as the trials of a search or the slices of a ladder.
 //!
-//! Shard 0 decides what comes next and announces it; the others derive the same plan from the announcement. Each load
-//! is a run in its own folder of the series, with all checks of a sharded run: a shard with another plan is rejected,
-//! and a lost one is named.
+//! Shard 0 decides which load comes next and announces it; the others derive the same plan from the announcement. Each
+//! load is a run in its own subfolder of the series, with all checks of a sharded run: shards with another plan are
+//! rejected, and lost shards are reported.
 
 use std::cell::Cell;
 use std::thread;
@@ -25,24 +25,24 @@ use crate::execution::{self, LoadRunner, PlannedRun};
 use crate::failure::{Exit, Failure};
 use crate::process::ProcessContext;
 
-/// This process as one of the shards of a series.
+/// This process's view of the shards that run a series of loads.
 pub(crate) struct ShardGroup<'a> {
     identity: &'a ShardIdentity,
     process: &'a ProcessContext,
-    /// The folder of the series.
+    /// The folder of the series in the rendezvous.
     store: RendezvousStore,
     /// Number of loads started so far.
     loads_started: Cell<u32>,
 }
 
 impl<'a> ShardGroup<'a> {
-    /// Runs a series of loads. `decide` chooses and runs them one after another: in this process alone if `meeting` is
-    /// `None`, otherwise on shard 0. The other shards run their part of each announced load, whose plan `plan_of`
-    /// derives from the announced step, and end with shard 0's exit code.
+    /// Runs a series of loads. On shard 0, and if `meeting` is `None` because the load is not split over shards,
+    /// `decide` chooses and runs the loads one after another. The other shards run their share of each announced load,
+    /// whose plan `plan_of` derives from the announcement, and end with shard 0's exit code.
     ///
     /// # Errors
-    /// Those of `decide`, and when the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the
-    /// run is over for this shard, or the result can't be announced.
+    /// When `decide` fails, the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run is
+    /// lost for this shard, or the result can't be announced.
     pub(crate) fn run<S: DeserializeOwned>(
         meeting: Option<&ShardContext>,
         process: &ProcessContext,
@@ -74,19 +74,19 @@ impl<'a> ShardGroup<'a> {
         ended.and_then(|exit| announced.map(|()| exit))
     }
 
-    /// Announces load `number` of the series, or the end of the series in its place.
+    /// Announces load number `number` of the series, or in its place the end of the series.
     fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
         let ask = StoreRequest::write(objects::step(number), next);
         self.store.ask_now(&ask).map(drop)
     }
 
-    /// Runs a load on all shards; called in shard 0. The others derive the same plan from `step`.
+    /// Runs a load on all shards. Only shard 0 calls this; the other shards derive the same plan from `step`.
     ///
     /// # Errors
-    /// When the load could not start, a shard was lost, or results can't be saved.
+    /// When the load can't start, a shard is lost, or the results can't be saved.
     pub(crate) fn lead(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
         let number = self.loads_started.get() + 1;
-        // Build our own part first: announce the load only if this shard can run it.
+        // Prepare this shard's share first, so that a load which it can't run is not announced.
         let part = self.part(number, job.spec, job.plan)?;
         self.announce(number, &NextLoad::Load(step))?;
         self.loads_started.set(number);
@@ -101,7 +101,7 @@ impl<'a> ShardGroup<'a> {
             |_| Exit::Done,
         )?;
         match run.state {
-            // A partial run lacks calls of a shard, so it is not the planned load.
+            // A partial run lacks the calls of a shard, so it is no result for the planned load.
             RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }
@@ -131,7 +131,7 @@ impl<'a> ShardGroup<'a> {
         }
     }
 
-    /// Tells shard 0 that this shard takes no part in a load. Best effort: shard 0 times out otherwise.
+    /// Tells shard 0 that this shard does not take part in a load. Errors are ignored, because shard 0 then times out.
     fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
         let folder = self.store.folder(&objects::load_folder(number));
         let _ = withdraw(&folder, self.identity.shard, why);
@@ -148,7 +148,7 @@ impl<'a> ShardGroup<'a> {
         let began = clock.now();
         let name = objects::step(number);
         loop {
-            // Shard 0 may not have started yet, so connection errors are retried.
+            // Retry after errors, because shard 0 may not have started yet.
             let answer = self.store.ask_now(&StoreRequest::Get(name.clone()));
             let waited = clock.now().duration_since(began);
             match answer {

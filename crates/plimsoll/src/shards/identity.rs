@@ -1,5 +1,5 @@
-//! Determines which shard this process is, of how many, in which run: from flags, or from the variables that a
-//! cluster scheduler sets for each process.
+//! Determines this shard's number, the number of shards and the run ID: from flags, or from the environment variables
+//! that a cluster scheduler sets for each process.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(crate) struct ShardIdentity {
     pub(crate) barrier: Duration,
 }
 
-/// The variables that a cluster scheduler sets for each process it starts.
+/// The environment variables that a cluster scheduler sets for each process.
 struct SchedulerVariables {
     name: &'static str,
     index: &'static str,
@@ -64,8 +64,8 @@ struct SchedulerVariables {
     id: &'static [&'static str],
 }
 
-/// Known schedulers; the first whose index variable is set decides. Order matters: MPI may start processes within a
-/// Slurm allocation, and Slurm sets PMI's variables, too.
+/// Known schedulers; the first whose index variable is set is used. The order matters: MPI may start processes within
+/// a Slurm allocation, and Slurm sets PMI's variables, too.
 const SCHEDULERS: [SchedulerVariables; 6] = [
     SchedulerVariables {
         name: "Open MPI",
@@ -106,12 +106,12 @@ const SCHEDULERS: [SchedulerVariables; 6] = [
 ];
 
 impl ShardFlags {
-    /// Returns whether this process is to be a shard.
+    /// Returns whether the flags request that this process is a shard.
     pub(crate) fn are_requested(&self) -> bool {
         self.rendezvous.is_some()
     }
 
-    /// Returns this shard's identity; `None` without `--rendezvous`. `variable` reads the process's environment.
+    /// Returns this shard's identity; `None` without `--rendezvous`. `variable` looks up environment variables.
     ///
     /// # Errors
     /// When a value is missing from both flags and variables, or values contradict each other.
@@ -135,7 +135,7 @@ impl ShardFlags {
             };
         };
         let scheduler = match self.shard {
-            // With --shard, the number of shards and the run have to come from flags as well.
+            // With --shard, the number of shards and the run ID must be set by flags, too.
             Some(_) => None,
             None => SCHEDULERS.iter().find(|e| variable(e.index).is_some()),
         };
@@ -186,7 +186,7 @@ impl ShardFlags {
         let found: Vec<String> = parts.filter_map(|name| variable(name)).collect();
         let run_id = match &self.run_id {
             Some(id) => id.clone(),
-            // AWS appends `:INDEX` to the job ID.
+            // Remove the suffix `:INDEX`, which AWS appends to the job ID.
             None if !found.is_empty() => {
                 let id = found.join(".");
                 let id = id.split(':').next().unwrap_or_default();
@@ -223,8 +223,10 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
+/// Checks that a run ID can be used as the name of a folder.
+///
 /// # Errors
-/// When `id` can't be the name of a folder.
+/// When the ID is too long, or has characters that are not allowed.
 pub(crate) fn check_run_id(id: &str) -> Result<(), Failure> {
     let plain = id.chars().all(is_plain) && !id.starts_with('.');
     if plain && (1..=200).contains(&id.len()) {

@@ -1,11 +1,11 @@
 //! The coordinator in shard 0: waits for all shards, sets the start time, reads and merges their logs, and decides
 //! when the run is over.
 //!
-//! Like [`super::member`] it is a state machine without I/O. Shard 0's own load is a member like any other, whose log
-//! is read from the store. A shard that is silent while the store answers is dropped; one that failed stops the run
-//! for all. Measurements up to then are kept.
+//! Like [`super::member`], the leader is a state machine without I/O. Shard 0's own load is run by a member like all
+//! others, and its log is read from the store. A shard that writes nothing while the store answers is dropped; a shard
+//! that has failed stops the run for all. Earlier measurements are kept.
 //!
-//! Long because it is one state machine: whether a run ends depends on all of its states.
+//! Long because it is a single state machine: the end of a run depends on all of its states.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,22 +25,22 @@ use super::request_slot::{RequestSlot, unusable};
 use super::store::{StoreRequest, StoreResponse};
 use crate::multiprocess::wire::ShardMessage;
 
-/// A shard that writes nothing for this long, while the store answers, is lost.
+/// Time without a new part of a shard's log, while the store answers, after which the shard counts as lost.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// Delay before the next part of a log is looked for after one was found.
+/// Delay after a part of a log was read before the next part is requested.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How far ahead the start time is announced, so that every shard has polled the orders several times before.
+/// Time from announcing the start time to the start: long enough for every shard to poll the orders several times.
 const START_LEAD_TIME: Duration = Duration::from_secs(4);
 
-/// How often stop requests of observers are looked for.
+/// How often the store is polled for a stop request of an observer.
 const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Shards that have not ended this long after an immediate stop request are dropped, even if they send heartbeats.
+/// Time after an immediate stop request at which shards that have not ended are dropped, even with heartbeats.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The kinds of store requests that the leader makes.
+/// The kind of a store request that the leader makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaderRequestKind {
     Manifest,
@@ -50,7 +50,7 @@ pub(super) enum LeaderRequestKind {
     Shard(u32),
 }
 
-/// An event that the run shows or writes.
+/// An event of the run, which is shown or recorded.
 pub(super) enum LeaderEvent {
     Connecting(u64),
     Started {
@@ -64,25 +64,25 @@ pub(super) enum LeaderEvent {
     StopRequested,
 }
 
-/// The phases of a run, as the leader sees them.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaderPhase {
     Arriving,
     Connecting,
     Running,
-    /// The result is known.
+    /// The load has a result.
     Over,
 }
 
-/// What the leader knows of a shard's arrival.
+/// What the leader knows about a shard's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArrivalState {
     Absent,
-    /// Its arrival is listed and not read yet.
+    /// The arrival object is listed, but has not been read yet.
     Listed,
-    /// Its arrival was read; it has the same plan, build and data.
+    /// The arrival object was read; the shard has the same plan, build and data.
     Verified,
-    /// Its withdrawal is listed and not read yet.
+    /// A withdrawal object is listed, but has not been read yet.
     Withdrawn,
 }
 
@@ -90,7 +90,7 @@ enum ArrivalState {
 struct RemoteShard {
     arrival: ArrivalState,
     slot: RequestSlot,
-    /// Number of the next part of its log.
+    /// Number of the next part of the shard's log to read.
     next_part: u64,
     answered_at: Time,
     silence: Duration,
@@ -100,7 +100,7 @@ struct RemoteShard {
 pub(super) struct LeaderConfig {
     pub(super) arrival: Arrival,
     pub(super) manifest: RunManifest,
-    /// The target's URL, for messages about it.
+    /// The target's URL, for messages.
     pub(super) url: String,
     pub(super) barrier: Duration,
 }
@@ -109,7 +109,7 @@ pub(super) struct LeaderConfig {
 pub(super) struct Leader {
     config: LeaderConfig,
     unix_zero: u64,
-    /// Time by which all shards must have arrived.
+    /// Time until which all shards must have arrived.
     arrival_deadline: Time,
     phase: LeaderPhase,
     manifest_slot: RequestSlot,
@@ -118,7 +118,7 @@ pub(super) struct Leader {
     stop_request_slot: RequestSlot,
     orders_slot: RequestSlot,
     orders: Orders,
-    /// The orders that are in the store.
+    /// The orders that have been written to the store.
     written_orders: Orders,
     pending_orders: Orders,
     shards: Vec<RemoteShard>,
@@ -171,12 +171,12 @@ impl Leader {
 
     /// Returns the result of the load; `None` while it is running.
     pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
-        // Hold the result back until the reason of an abort is in the store.
+        // After an abort, return the result only once the reason is in the store, where the other shards read it.
         let is_written = self.orders.abort.is_none() || self.written_orders.abort.is_some();
         if is_written { self.result.take() } else { None }
     }
 
-    /// Requests a stop, with a level as in [`Orders::stop`].
+    /// Orders all shards to stop. `level` is as in [`Orders::stop`].
     pub(super) fn stop(&mut self, level: u8, now: Time) {
         if level <= self.orders.stop {
             return;
@@ -193,13 +193,13 @@ impl Leader {
         }
     }
 
-    /// Announces the result of the run, once that is written and judged.
+    /// Announces the result of the run. Call this after the run directory is written and judged.
     pub(super) fn end(&mut self, ended: RunResult, now: Time) {
         self.orders.ended = Some(ended);
         self.orders_slot.make_due(now);
     }
 
-    /// Returns whether the announcement is in the store.
+    /// Returns whether the end or the abort of the run has been announced in the store.
     pub(super) fn has_ended(&self) -> bool {
         self.written_orders.ended.is_some() || self.written_orders.abort.is_some()
     }
@@ -256,7 +256,7 @@ impl Leader {
         asks
     }
 
-    /// Checks deadlines that pass without an answer of the store.
+    /// Checks the deadlines that don't depend on answers of the store.
     fn check_deadlines(&mut self, now: Time) {
         match self.phase {
             LeaderPhase::Arriving if now > self.arrival_deadline => {
@@ -378,8 +378,8 @@ impl Leader {
             .iter()
             .filter_map(|name| objects::shard_of_withdrawal(name))
         {
-            // Skip this while a request is in flight, whose answer would be taken for the withdrawal. The list is read
-            // again anyway.
+            // Skip this while a request is in flight, whose answer would be mistaken for the withdrawal. The withdrawal
+            // is found again in the next listing.
             if let Some(remote) = self.shards.get_mut(shard as usize)
                 && remote.slot.is_idle()
             {
@@ -389,12 +389,12 @@ impl Leader {
         }
     }
 
-    /// Handles the content of an arrival or withdrawal: verifies that the shard belongs to this run.
+    /// Handles the content of an arrival or withdrawal. Verifies that a shard that has arrived belongs to this run.
     fn verify_arrival(&mut self, shard: u32, answer: &StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
         remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
-            // A store may list an object before it can be read.
+            // Retry, because a store may list an object before it can be read.
             remote.slot.answered(now + POLL_INTERVAL);
             return;
         };
@@ -479,7 +479,7 @@ impl Leader {
         }
     }
 
-    /// Stops all shards after one has failed: the rest would not be the planned load.
+    /// Stops all shards after one has failed, because without that shard the load is not the planned load.
     fn stop_all(&mut self, text: String, now: Time) {
         self.events
             .push_back(LeaderEvent::Notice(format!("{text}; stopping the others")));
@@ -490,7 +490,7 @@ impl Leader {
         }
     }
 
-    /// Drops a shard; the others continue, since stopping them would not improve their measurements.
+    /// Drops a shard; the others continue, because stopping them would not improve the measurements.
     fn drop_shard(&mut self, shard: u32, why: String) {
         let text = format!("shard {shard} of {}: {why}", self.config.arrival.of);
         self.events.push_back(LeaderEvent::Notice(format!(
@@ -500,8 +500,8 @@ impl Leader {
         self.failure.get_or_insert(text);
     }
 
-    /// Passes on complete intervals, starts the load once all shards are ready, and sets the result once all have
-    /// ended.
+    /// Passes on complete intervals, starts the load once all shards are ready, and sets the result once all shards
+    /// have ended.
     fn emit(&mut self, now: Time) {
         while let Some((record, requests)) = self.merger.aggregator.intervals.next(None) {
             let event = LeaderEvent::Interval(Box::new(record), requests);
@@ -543,7 +543,7 @@ impl Leader {
         });
     }
 
-    /// Aborts the run before the load, when nothing was measured.
+    /// Aborts the run before the load starts.
     fn fail(&mut self, reason: String, now: Time) {
         self.give_up(reason.clone(), EngineError::Shards(reason), now);
     }
@@ -558,7 +558,7 @@ impl Leader {
         self.orders_slot.make_due(now);
     }
 
-    /// Ends the run when the store is unreachable. No orders can be written; members detect this by timeout.
+    /// Ends the run because the store is unreachable. Orders can't be written either; members detect this by timeout.
     fn lose_store(&mut self, reason: String, now: Time) {
         if self.phase != LeaderPhase::Over {
             self.merger.aggregator.intervals.all_ended();

@@ -1,9 +1,9 @@
-//! One shard's side of the rendezvous: it announces its arrival, follows the coordinator's orders, and writes its
+//! The member's side of the rendezvous: a shard announces its arrival, follows the coordinator's orders, and writes its
 //! log.
 //!
-//! A state machine without I/O or clock: [`Member::poll`] returns the requests that are due, [`Member::answered`]
-//! takes their answers, and [`Member::event`] returns what the load has to do. A shard makes at most one request a
-//! second for its log and, except while it waits for the start, one for the orders.
+//! A member is a state machine without I/O or clock: [`Member::poll`] returns the requests that are due,
+//! [`Member::answered`] handles their answers, and [`Member::event`] returns events for the load. A shard makes at most
+//! one request per second about its log and, except while it waits for the start, one about the orders.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 /// How often the log is written, and orders are read during the load.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a shard polls before the load starts.
+/// How often a shard reads the orders before the load starts, and the delay before a request is repeated.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A store that fails for this long is given up.
+/// Time for which the store must fail before the run counts as lost.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A store that fails for this long is reported, once.
+/// Time for which the store must fail before a message is printed, once.
 const FAILURE_NOTICE_DELAY: Duration = Duration::from_secs(5);
 
-/// A coordinator without heartbeat for this long, while the store answers, is lost.
+/// Time without a heartbeat of the coordinator, while the store answers, after which the coordinator counts as lost.
 pub(super) const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum part of a gap between two reads of the orders that counts as silence of the coordinator: during the rest of
-/// a longer gap, this process or the store was stalled.
+/// Maximum time between two reads of the orders that counts as silence of the coordinator. The rest of a longer gap is
+/// not counted, because this process or the store must have been stalled.
 pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 
-/// The two kinds of requests.
+/// The kind of a store request that a member makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberRequestKind {
     /// A request about the arrival or the log.
@@ -47,11 +47,11 @@ pub(super) enum MemberRequestKind {
 /// An event that the shard's load acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberEvent {
-    /// All shards have arrived, so the load makes its connections.
+    /// All shards have arrived, so the load must open its connections.
     Connect,
     /// Start time of the load, on this machine's clock.
     Begin(Time),
-    /// The load started this long before this shard learned of it.
+    /// The start time had passed by this duration when this shard read it.
     MissedStart(Duration),
     /// Stop request, with a level as in [`Orders::stop`].
     Stop(u8),
@@ -59,7 +59,7 @@ pub(super) enum MemberEvent {
     Notice(String),
     /// The run is over.
     Ended(RunResult),
-    /// The run is lost for this shard. No event follows.
+    /// The run is lost for this shard. This is the last event.
     Lost(String),
 }
 
@@ -70,13 +70,14 @@ impl MemberEvent {
     }
 }
 
-/// The states of a member.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemberState {
-    /// Check for another shard with this number.
+    /// Checks for another process with the same shard number.
     CheckDuplicate,
+    /// Writes the arrival.
     Arrive,
-    /// Check that the arrival in the store is this process's.
+    /// Checks that the arrival in the store is that of this process.
     Verify,
     Log,
     Over,
@@ -87,23 +88,24 @@ pub(super) struct Member {
     arrival: Arrival,
     /// Wall-clock time at [`Time::ZERO`], nanoseconds since 1970.
     unix_zero: u64,
-    /// Time by which the coordinator must have arrived.
+    /// Time until which the coordinator must have arrived.
     leader_deadline: Time,
-    /// How long the store may fail before this shard has arrived. A store that shard 0 serves starts no sooner than
-    /// shard 0 does.
+    /// How long the store may fail before this shard has arrived. It is at least the barrier timeout, because a store
+    /// served by shard 0 can't be reached before shard 0 has started.
     patience: Duration,
-    /// Whether the user was told that the store fails.
+    /// Whether a message about the failing store has been printed.
     failure_reported: bool,
     state: MemberState,
     log_slot: RequestSlot,
     orders_slot: RequestSlot,
-    /// The arrival was written between these times; compared with the store's timestamp, they give the clock offset.
+    /// Times before and after the arrival was written; comparing them with the store's timestamp gives the clock
+    /// offset.
     arrival_written: Option<(Time, Time)>,
     offset: ClockOffset,
     lines: Vec<String>,
-    /// The part that is being written; retries write the same bytes.
+    /// The compressed part of the log that is being written; retries write the same bytes.
     sealed_part: Option<Vec<u8>>,
-    /// Number of the part that is being written or, if there is none, of the next one.
+    /// Number of the part that is being written or, if there is none, of the next part.
     next_part: u64,
     closed: bool,
     orders: Orders,
@@ -114,9 +116,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Creates a member. `barrier` is how long shards may take to arrive.
+    /// Creates a member. `barrier` is the maximum time until all shards have arrived.
     pub(super) fn new(arrival: Arrival, now: Time, unix_zero: u64, barrier: Duration) -> Member {
-        // Spread the requests of a large run over the second.
+        // Distribute the requests of many shards over a second.
         let offset = Duration::from_millis(u64::from(arrival.shard) * 619 % 1_000);
         Member {
             unix_zero,
@@ -145,7 +147,7 @@ impl Member {
         self.lines.push(message.to_line());
     }
 
-    /// Closes the log; the rest is written without delay.
+    /// Closes the log: its remaining lines are written without delay.
     pub(super) fn close(&mut self, now: Time) {
         self.closed = true;
         self.log_slot.make_due(now);
@@ -155,7 +157,7 @@ impl Member {
         self.events.pop_front()
     }
 
-    /// Returns whether the member has nothing left to do.
+    /// Returns whether the run is over for this member.
     pub(super) fn is_over(&self) -> bool {
         self.state == MemberState::Over
     }
@@ -171,7 +173,7 @@ impl Member {
         if self.state == MemberState::Over {
             return asks;
         }
-        // Nothing reads the log before all shards have arrived.
+        // Don't write an empty log before all shards have arrived, because it is not read before.
         let idle = self.state == MemberState::Log && !self.orders.connect && self.is_written();
         if self.log_slot.is_due(now) && !idle {
             let name = objects::arrival(self.arrival.shard);
@@ -261,7 +263,7 @@ impl Member {
                 self.state = MemberState::Arrive
             }
             (MemberState::Verify, StoreResponse::Missing) => {
-                // A store may take a while until a written object can be read.
+                // Retry, because some stores need a while until a written object can be read.
                 next = now + RETRY_DELAY;
             }
             (MemberState::Arrive, StoreResponse::Done | StoreResponse::Exists) => {
@@ -299,13 +301,14 @@ impl Member {
                     sent + POLL_INTERVAL
                 };
             }
-            // The answer does not fit the request, so make the request again.
+            // Repeat the request if the answer is none of those expected.
             _ => next = now + RETRY_DELAY,
         }
         self.log_slot.answered(next);
     }
 
-    /// Computes the offset to the store's clock from the timestamp of the arrival. HTTP dates have whole seconds.
+    /// Computes the offset of the store's clock from the timestamp of the arrival. The timestamp may be an HTTP date,
+    /// which has a resolution of one second.
     fn measure(&self, modified_unix_ns: u64) -> ClockOffset {
         const SECOND_NS: i128 = 1_000_000_000;
         let Some((from, to)) = self.arrival_written else {
@@ -321,7 +324,7 @@ impl Member {
         let earliest = modified - unix(to);
         let latest = modified + coarse - unix(from);
         let offset = match earliest <= 0 && 0 <= latest {
-            // Within the uncertainty the clocks may be equal, so assume no offset.
+            // The clocks may be equal within the uncertainty, so assume no offset.
             true => 0,
             false => i128::midpoint(earliest, latest),
         };

@@ -1,6 +1,6 @@
 //! Merges the logs of all shards of a run: in the coordinator during the run, and in `plimsoll merge` afterwards.
 //!
-//! Invariant: the same logs give the same result, whoever merges them and when.
+//! Invariant: the result depends only on the logs, not on where and when they are merged.
 
 use plimsoll_model::run::{
     CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
@@ -10,16 +10,16 @@ use super::objects::{Orders, RunManifest};
 use crate::multiprocess::aggregation::IntervalAggregator;
 use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
-/// Merges the logs of a run's shards.
+/// Merger of the logs of a run's shards.
 pub(super) struct LogMerger {
     header: RunHeader,
     pub(super) aggregator: IntervalAggregator,
     shards: Vec<ShardProgress>,
-    /// Sum of all shards' counts, checked against overflow.
+    /// Sum of all shards' counts, which detects overflow.
     sum: CountSum,
 }
 
-/// The state of one shard so far, from its log.
+/// The state of one shard according to the log read so far.
 #[derive(Default)]
 struct ShardProgress {
     /// The shard's totals; `None` until its first interval.
@@ -44,7 +44,7 @@ impl LogMerger {
         self.shards[shard as usize].state.is_some()
     }
 
-    /// Returns why the shard did not complete its part, if it reported that.
+    /// Returns why the shard did not complete its share; `None` if it did, or has not ended.
     pub(super) fn problem(&self, shard: u32) -> Option<&str> {
         self.shards[shard as usize].reason.as_deref()
     }
@@ -53,7 +53,7 @@ impl LogMerger {
         self.shards[shard as usize].offset
     }
 
-    /// Adds a message of the shard's log. `orders` tells whether a stop had been requested.
+    /// Adds a message of the shard's log. `orders` shows whether a stop had been ordered.
     pub(super) fn add_message(&mut self, shard: u32, message: ShardMessage, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {

@@ -2,12 +2,13 @@
 //!
 //! A scheduler (Kubernetes, Slurm, MPI, a shell) starts the same `plimsoll run` on each machine; [`identity`]
 //! determines which shard it is. Each shard runs its share of the load with the engine, and writes its measurements
-//! into the rendezvous ([`objects`]) once a second, as a process of a multi-process load writes them to its pipe. Shard
-//! 0 is also the coordinator ([`leader`]): it waits for all shards, sets the start time, reads the logs and merges
-//! them, so that reports see one run. [`member`] is the state machine of every shard, shard 0 included. Neither does
-//! I/O; [`exchange`] drives them, and [`store`] makes their requests. Loads in a series, such as the trials of a
-//! search, are runs of their own; [`ShardGroup`] announces which comes next. A shard that fails before it has joined
-//! reports that to the others ([`ShardContext`]). Nothing here depends on a protocol.
+//! into the rendezvous ([`objects`]) once a second, in the format that processes of a multi-process load write to
+//! pipes. Shard 0 is also the coordinator ([`leader`]): it waits for all shards, sets the start time, reads the logs
+//! and merges them, so that reports see one run. [`member`] is the state machine of every shard, including shard 0.
+//! Both state machines do no I/O; [`exchange`] drives them, and [`store`] sends their requests. Each load of a series,
+//! such as a trial of a search, is a separate run; [`ShardGroup`] announces which load comes next. A shard that fails
+//! before it has joined reports that to the others ([`ShardContext`]). This module does not depend on the protocol of
+//! the load.
 
 mod context;
 mod digests;
@@ -62,13 +63,14 @@ pub(crate) use reading::{RunFlags, WatchMode, merge, request_run_stop, watch};
 /// How often a shard that waits for the others checks for a stop request.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Withdrawal reason of a shard that a signal stopped.
+/// Reason in the withdrawal of a shard that was stopped by a signal.
 const INTERRUPTED_REASON: &str = "it was interrupted before the load began";
 
-/// Runs this shard's part of `plan`. Shard 0 writes the run and judges it; all shards end with the same exit code.
+/// Runs this shard's share of `plan`. Shard 0 writes the run directory and judges the run; all shards end with the same
+/// exit code.
 ///
 /// # Errors
-/// When a shard is missing, or the load could not start.
+/// When a shard is missing, or the load can't start.
 pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
@@ -79,7 +81,7 @@ pub(crate) fn execute(
     if output.dry_run {
         return execution::execute(spec, plan, output, process, LoadRunner::Local, |_| Ok(()));
     }
-    // A plan that can't be run fails here, before any shard waits for this one.
+    // Check that the plan can be run, before any other shard waits for this one.
     drop(process.prepare(plan)?);
     let identity = &meeting.identity;
     let part = ShardRun::new(spec, plan, identity, process, meeting.store()?)?;
@@ -105,7 +107,7 @@ pub(crate) fn execute(
     ended
 }
 
-/// This shard's part of a run.
+/// This shard's share of a run.
 struct ShardRun<'a> {
     plan: Plan,
     plan_toml: String,
@@ -131,7 +133,7 @@ impl<'a> ShardRun<'a> {
         let filled_in = spec.filled_in(plan);
         let mut plan = plan.clone();
         if identity.role() == ShardRole::Member {
-            // At most one machine runs the server, so only shard 0 watches it.
+            // Only shard 0 watches the server's process, because at most one machine runs the server.
             plan.watch = WatchedProcess::Nothing;
         }
         Ok(ShardRun {
@@ -160,13 +162,13 @@ impl ShardRun<'_> {
         MemberHandle::start(member, Arc::clone(&self.store), self.clock, stop.clone())
     }
 
-    /// Makes this shard's load and waits for the run's result from the coordinator.
+    /// Runs this shard's load, and waits for the coordinator to announce the run's result.
     fn run_as_member(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
         self.print_status("waiting for the other shards");
         let stop = self.process.stop.child();
         let rendezvous = self.start_member(&stop).inspect_err(|failure| {
-            // Best effort: a coordinator that can't be reached times out on its own.
+            // Ignore errors: if the withdrawal can't be written, the coordinator times out.
             let _ = withdraw(&self.store, shard, failure);
         })?;
         let over = match self.run_load(&rendezvous, &stop) {
@@ -188,8 +190,9 @@ impl ShardRun<'_> {
         }
     }
 
-    /// Coordinates the run while a thread runs shard 0's own load. `conclude` is called with a function that measures
-    /// the whole run; it writes the run and judges it. `exit` maps its result to the exit code of all shards.
+    /// Coordinates the run while another thread runs shard 0's own load. `conclude` gets a function that runs the load
+    /// on all shards; it writes the run directory and judges the run. `exit` returns the exit code of all shards for
+    /// the result of `conclude`.
     fn run_as_leader<T>(
         &self,
         conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
@@ -212,7 +215,7 @@ impl ShardRun<'_> {
         };
         let wanted = initial_connections(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
-        // Orders stop shard 0's own load, as they stop that of any other shard.
+        // Shard 0's own load gets a separate stop flag, so that it is stopped by orders like the loads of other shards.
         let stop = StopFlag::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
@@ -239,7 +242,7 @@ impl ShardRun<'_> {
         match (closing.into_inner(), &ended) {
             (Some(closing), Ok(done)) => closing.end(RunResult::with(exit(done).code())),
             (Some(closing), Err(failure)) => closing.end(RunResult::failed(failure)),
-            // The run failed before its load: tell the other shards, which would wait for the coordinator.
+            // The run failed before its load started: tell the other shards, which would otherwise wait.
             (None, Err(failure)) => {
                 let orders = Orders::ended(RunResult::failed(failure));
                 self.store
@@ -250,7 +253,7 @@ impl ShardRun<'_> {
         ended
     }
 
-    /// Runs this shard's load, from the arrival of all shards to its end.
+    /// Waits until all shards have arrived, and runs this shard's load.
     fn run_load(&self, rendezvous: &MemberHandle, stop: &StopFlag) -> LoadEnd {
         let connect = |event: MemberEvent| {
             (event == MemberEvent::Connect || event.is_over()).then_some(event)
@@ -259,7 +262,7 @@ impl ShardRun<'_> {
             Some(MemberEvent::Connect) => {}
             Some(over) => return LoadEnd::Over(over),
             None => {
-                // The coordinator reads this if all shards have arrived in the meantime.
+                // The coordinator reads this message if all shards have arrived in the meantime.
                 rendezvous.send(ShardMessage::Finished(FinishReport::interrupted()));
                 rendezvous.close();
                 return LoadEnd::Withdrawn;
@@ -336,7 +339,7 @@ impl ShardRun<'_> {
         multiprocess::run(load, place, self.process, stop, observe)
     }
 
-    /// Prints what this shard is doing, unless progress is off.
+    /// Prints what this shard is doing, unless progress is hidden.
     fn print_status(&self, doing: &str) {
         if self.process.progress != crate::progress::ProgressStyle::None {
             let shard = self.identity.shard;
@@ -350,22 +353,22 @@ impl ShardRun<'_> {
 
 /// How a shard's load ended.
 enum LoadEnd {
-    /// The measurements of the load are in the log or queued for it.
+    /// The load has ended; its measurements have been passed to the member's log.
     Done,
     /// The shard was stopped before all shards had arrived.
     Withdrawn,
-    /// The run is over for this shard, as the event says.
+    /// The run is over for this shard; the event has the result or the reason.
     Over(MemberEvent),
 }
 
 /// Why a shard's load did not start.
 enum LoadStartError {
-    /// The run is over for this shard, as the event says.
+    /// The run is over for this shard; the event has the result or the reason.
     Over(MemberEvent),
     TooLate(String),
 }
 
-/// Makes a call's times relative to the start of the load, because machines share that and no clock.
+/// Makes a call's times relative to the start of the load, because the machines have different clocks.
 fn relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
     let sample = &mut request.sample;
     for time in [
@@ -374,7 +377,7 @@ fn relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
         &mut sample.first_byte,
         &mut sample.done,
     ] {
-        // Steps that did not happen have no time.
+        // Phases that the call did not reach have no time.
         if *time != Time::NEVER {
             *time = Time(time.since(begin));
         }
@@ -398,27 +401,27 @@ fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
     }
 }
 
-/// Waits for the event that ends the run; `None` if the second argument returns true first.
+/// Waits for the event that ends the run; `None` if `should_stop` returns true first.
 fn wait_for_end(rendezvous: &MemberHandle, should_stop: impl Fn() -> bool) -> Option<MemberEvent> {
     wait(rendezvous, should_stop, |event| {
         event.is_over().then_some(event)
     })
 }
 
-/// Waits for an event for which `wanted` returns a value; `None` if the second argument returns true first.
+/// Waits for an event for which `wanted` returns a value, and returns that value; `None` if `tired` returns true first.
 fn wait<T>(
     rendezvous: &MemberHandle,
     tired: impl Fn() -> bool,
     wanted: impl Fn(MemberEvent) -> Option<T>,
 ) -> Option<T> {
     loop {
-        // Check for a stop before polling: the event that explains a stop is always sent first.
+        // Check for a stop before receiving: the event that explains a stop is sent before the stop is requested.
         let tired = tired();
         let event = match rendezvous.events.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) if tired => return None,
             Err(RecvTimeoutError::Timeout) => continue,
-            // The thread ended without an event.
+            // The member's thread has ended without a final event.
             Err(RecvTimeoutError::Disconnected) => {
                 MemberEvent::Lost("the connection to the rendezvous was closed".to_owned())
             }

@@ -9,17 +9,16 @@
 //! RUN-ID/stop-request.json              stop request; written by an observer
 //! ```
 //!
-//! A series of loads, such as the trials of a search, has a folder per load, and beside them announcements of the next
-//! load:
+//! A series of loads, such as the trials of a search, has one folder per load, and announcements of the next load:
 //!
 //! ```text
 //! RUN-ID/steps/00002.json               the second load, or that there is none; written once by the coordinator
 //! RUN-ID/00002/head.json                objects of its run, as above
 //! ```
 //!
-//! Every object but the orders is written once, and orders are only added to, so a request that is repeated or whose
-//! answer is lost changes nothing. A log consists of the messages that a process of a multi-process load writes on
-//! its pipe ([`crate::multiprocess::wire`]), cut into parts and compressed.
+//! Every object except the orders is written once, and fields of orders are set but never reset, so repeated requests
+//! and lost answers do no harm. A log consists of the messages that a process of a multi-process load writes to its
+//! pipe ([`crate::multiprocess::wire`]), divided into compressed parts.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +28,11 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Exit, Failure};
 use crate::multiprocess::wire::ShardMessage;
 
-/// Version of the object formats; incremented when an older version can't read them. All shards must be the same
-/// build, so it matters mostly when an old run is merged.
+/// Version of the object formats; incremented when older versions of Plimsoll can't read them. All shards must be the
+/// same build, so the version matters mostly for merging an old run.
 pub(super) const FORMAT_VERSION: u32 = 3;
 
-/// The oldest version whose runs `merge` and `watch` read. Version 2 had another name for the stop request.
+/// The oldest format version whose runs `merge` and `watch` can read. Version 2 had another name for the stop request.
 pub(super) const OLDEST_READABLE_VERSION: u32 = 2;
 
 /// Maximum decompressed size of a log part, bytes.
@@ -82,13 +81,13 @@ pub(super) fn load_folder(number: u32) -> String {
     format!("{number:05}")
 }
 
-/// Returns the number in the name of the folder of a load.
+/// Returns the load's number from the name of its folder; `None` for other names.
 pub(super) fn numbered(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     (name.len() == 5).then(|| name.parse().ok()).flatten()
 }
 
-/// Digests of what a shard runs; they have to be equal in all shards.
+/// Digests of a shard's plan, build and data, which must be equal in all shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunDigests {
     /// Digest of the plan with every default filled in.
@@ -100,7 +99,7 @@ pub(super) struct RunDigests {
 }
 
 impl RunDigests {
-    /// Returns in words what differs; `None` if nothing does.
+    /// Describes the first difference; `None` if all digests are equal.
     pub(super) fn difference(&self, other: &RunDigests) -> Option<String> {
         if self.build != other.build {
             return Some("another build of plimsoll".to_owned());
@@ -122,12 +121,12 @@ pub(super) struct Arrival {
     pub(super) version: u32,
     pub(super) shard: u32,
     pub(super) of: u32,
-    /// Random token of this process; reveals a second process with the same shard number.
+    /// Random token of the process, which reveals a second process with the same shard number.
     pub(super) token: String,
     pub(super) digests: RunDigests,
 }
 
-/// The announcement of a shard that does not take part, because it failed before all shards had arrived.
+/// The announcement of a shard that does not take part, because it failed or was stopped before all shards had arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Withdrawal {
     pub(super) reason: String,
@@ -142,22 +141,22 @@ pub(super) fn reason(bytes: &[u8]) -> String {
 /// The coordinator's orders to all shards. Fields are only ever set, never reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Orders {
-    /// Heartbeat counter, incremented at every write.
+    /// Heartbeat counter, incremented by every write.
     pub(super) beat: u64,
-    /// Set once all shards have arrived: they make their connections.
+    /// Whether all shards have arrived and must open their connections.
     pub(super) connect: bool,
-    /// Start time of the load: nanoseconds since 1970, on the store's clock.
+    /// Start time of the load, ns since 1970 on the store's clock.
     pub(super) begin_unix_ns: Option<u64>,
-    /// Stop request: 0 none, 1 graceful (calls in flight may finish), 2 immediate.
+    /// Stop level: 0 none, 1 graceful (calls in flight may finish), 2 immediate.
     pub(super) stop: u8,
     /// Reason why the run was aborted.
     pub(super) abort: Option<String>,
-    /// Set once the run is over, written and judged.
+    /// The result; set once the run is over, and its directory is written and judged.
     pub(super) ended: Option<RunResult>,
 }
 
 impl Orders {
-    /// Returns orders for a run that ended before its load.
+    /// Returns orders for a run that ended before its load started.
     pub(super) fn ended(ended: RunResult) -> Orders {
         Orders {
             beat: 1,
@@ -167,11 +166,11 @@ impl Orders {
     }
 }
 
-/// Result of a run, for shards that do not write its directory.
+/// Result of a run, which shard 0 announces to the other shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunResult {
     pub(crate) exit: u8,
-    /// Why the coordinator failed.
+    /// Why the coordinator failed; `None` if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
@@ -201,23 +200,23 @@ impl RunResult {
     }
 }
 
-/// The announcement of what the shards of a series do next.
+/// The announcement of the next load of a series, or of its end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum NextLoad<S> {
     Load(S),
-    /// No load follows.
+    /// The series has ended.
     Ended(RunResult),
 }
 
-/// A stop request of `plimsoll watch`.
+/// A stop request from `plimsoll watch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StopRequest {
     /// The stop level, as in [`Orders::stop`].
     pub(super) stop: u8,
 }
 
-/// The run's manifest: what a run directory needs besides the logs.
+/// The run's manifest: the data that a run directory needs in addition to the logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RunManifest {
     pub(super) version: u32,
@@ -232,20 +231,22 @@ pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("keys are strings and numbers finite")
 }
 
+/// Parses the object `name`.
+///
 /// # Errors
-/// When the bytes are not such an object.
+/// When the bytes are not an object of this type.
 pub(super) fn from_json<'a, T: Deserialize<'a>>(name: &str, bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("{name}: {e}"))
 }
 
 /// Compresses a log part.
 pub(super) fn seal(lines: &[String]) -> Vec<u8> {
-    // Compressing into memory can't fail. Histograms are compressed already, so a higher level would cost time and
-    // gain nothing.
+    // Compressing into memory can't fail. A higher level would cost time without reducing the size, because histograms
+    // are already compressed.
     zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap_or_default()
 }
 
-/// Returns the messages of a log part.
+/// Decompresses and parses a log part.
 ///
 /// # Errors
 /// When the bytes are not a log part.
@@ -262,7 +263,7 @@ fn open(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
     text.lines().map(ShardMessage::from_line).collect()
 }
 
-/// Returns the messages of a log part; an invalid part yields the message of a failed shard.
+/// Returns the messages of a log part; for an invalid part, a message that the shard has failed.
 pub(super) fn messages(bytes: &[u8]) -> Vec<ShardMessage> {
     open(bytes).unwrap_or_else(|problem| vec![ShardMessage::Failed(problem)])
 }

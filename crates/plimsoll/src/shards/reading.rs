@@ -1,5 +1,5 @@
-//! Reads a run's logs from the store in a process that is not one of its shards: during the run (`plimsoll watch`) or
-//! afterwards (`plimsoll merge`).
+//! Reads a run's logs from the store in a process that is not one of the run's shards: during the run (`plimsoll
+//! watch`) or afterwards (`plimsoll merge`).
 
 use std::sync::mpsc;
 use std::thread;
@@ -29,13 +29,13 @@ use crate::threads;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-/// Maximum number of logs that are read concurrently.
+/// Maximum number of logs to read concurrently.
 const MAX_CONCURRENT_READS: usize = 64;
 
-/// Maximum number of failed reads of a log part in a row before the store is given up.
+/// Maximum number of consecutive failed reads of a log part; one more is an error.
 const MAX_FAILURES: u32 = 5;
 
-/// How often new log parts are looked for.
+/// How often to poll for new log parts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Flags that name a run in a rendezvous.
@@ -53,13 +53,13 @@ pub(crate) struct RunFlags {
     pub(crate) access: RendezvousAccess,
 }
 
-/// Returns the ID of the run: `given`, or that of the only run in the rendezvous.
+/// Returns the ID of the run: `given`, or else the ID of the only run in the rendezvous.
 ///
 /// # Errors
-/// When there is none, or several.
+/// When `given` is invalid; without it, when the rendezvous has no run or several.
 fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<String, Failure> {
     if let Some(id) = given {
-        // A trial of a search is named RUN-ID/NUMBER.
+        // The ID may be RUN-ID/NUMBER, which names a trial of a search.
         id.splitn(2, '/')
             .try_for_each(super::identity::check_run_id)?;
         return Ok(id.to_owned());
@@ -88,21 +88,23 @@ fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<Str
     }
 }
 
-/// Reads and merges the logs of a run in a store.
+/// Reader that merges the logs of a run in a store.
 struct LogReader {
     store: RendezvousStore,
     manifest: RunManifest,
     merger: LogMerger,
     /// Number of the next part to read, by shard.
     next_parts: Vec<u64>,
-    /// Failed reads in a row, by shard.
+    /// Number of consecutive failed reads, by shard.
     failures: Vec<u32>,
     orders: Orders,
 }
 
 impl LogReader {
+    /// Opens the run.
+    ///
     /// # Errors
-    /// When there is no such run, or another version wrote it.
+    /// When there is no such run, or its format version is not supported.
     fn open(run: &RunFlags) -> Result<LogReader, Failure> {
         let url = &run.rendezvous;
         let store = RendezvousStore::open(url, &run.access, ShardRole::Member)?;
@@ -169,7 +171,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Reads the next part of every log; returns how many parts were read or have to be tried again.
+    /// Reads the next part of every log; returns how many parts were read or must be read again.
     fn read_next_parts(&mut self) -> Result<usize, Failure> {
         let wanted: Vec<u32> = (0..self.manifest.of)
             .filter(|shard| !self.merger.is_gone(*shard))
@@ -204,7 +206,7 @@ impl LogReader {
                             "rendezvous: {part}: {problem}"
                         )));
                     }
-                    // The part is requested again in the next round.
+                    // Request the part again in the next round.
                     StoreResponse::Failed { .. } => {
                         parts += 1;
                         *failures += 1;
@@ -298,11 +300,11 @@ pub(crate) fn merge(
     execution::conclude(&merged, &dir, screen, made)
 }
 
-/// Whether a watched run is also asked to stop.
+/// Whether a watched run is also requested to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchMode {
     Observe,
-    /// The run is asked to stop and watched until it has ended.
+    /// Requests the run to stop, and watches it until it has ended.
     RequestStop,
 }
 
@@ -366,8 +368,8 @@ pub(crate) fn watch(
     }
 }
 
-/// Asks on the terminal whether Ctrl-C is meant to stop the run. Without a terminal, or when Ctrl-C is pressed again,
-/// the run continues.
+/// Asks the user, who has pressed Ctrl-C, whether to stop the run. Returns false without a terminal, and if Ctrl-C is
+/// pressed again.
 fn wants_to_stop(process: &ProcessContext) -> bool {
     const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
@@ -395,7 +397,7 @@ fn wants_to_stop(process: &ProcessContext) -> bool {
 /// Writes a stop request into a run's store.
 ///
 /// # Errors
-/// When the store does not accept it.
+/// When the request can't be written.
 pub(crate) fn request_run_stop(url: &str, id: &str) -> Result<(), Failure> {
     request_stop(
         &RendezvousStore::open(url, &RendezvousAccess::default(), ShardRole::Member)?.folder(id),

@@ -1,22 +1,23 @@
-//! Paces one kind of store request: one at a time, retried with backoff after a failure.
+//! Paces store requests of one kind: one request at a time, retried with backoff after a failure.
 //!
-//! Invariant: at most one request of a kind is in flight, so writes can't overtake each other. No clock is read here.
+//! Invariant: at most one request of each kind is in flight, so writes can't overtake each other. This module reads no
+//! clock.
 
 use std::time::Duration;
 
 use plimsoll_model::Time;
 
-/// Backoff after the first failure; it doubles with each.
+/// Backoff after the first failure; it doubles with each further failure.
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
 
-/// Maximum backoff, and so the longest time until a recovered store is noticed.
+/// Maximum backoff, which is also the longest time until a recovered store is noticed.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// The pacing state of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestSlot {
     due: Time,
-    /// When the request in flight was sent.
+    /// When the request in flight was sent; `None` if no request is in flight.
     sent_at: Option<Time>,
     failing_since: Option<Time>,
     backoff: Duration,
@@ -41,22 +42,22 @@ impl RequestSlot {
         self.sent_at.is_none()
     }
 
-    /// Notes that a request was sent.
+    /// Records that a request was sent.
     pub(super) fn send(&mut self, now: Time) {
         self.sent_at = Some(now);
     }
 
-    /// Returns when the request in flight, or the last one, was sent.
+    /// Returns when the request in flight was sent; if none is in flight, when the next request is due.
     pub(super) fn sent(&self) -> Time {
         self.sent_at.unwrap_or(self.due)
     }
 
-    /// Notes an answer; the next request is due at `next`.
+    /// Records an answer; the next request is due at `next`.
     pub(super) fn answered(&mut self, next: Time) {
         *self = RequestSlot::new(next);
     }
 
-    /// Notes a failure and schedules a retry; returns for how long requests have been failing.
+    /// Records a failure and schedules a retry; returns for how long requests have been failing.
     pub(super) fn failed(&mut self, now: Time) -> Duration {
         let since = *self
             .failing_since
@@ -69,14 +70,15 @@ impl RequestSlot {
 
     /// Makes the next request due now.
     pub(super) fn make_due(&mut self, now: Time) {
-        // A failing request keeps its backoff.
+        // Don't shorten the backoff of a failing request.
         if self.failing_since.is_none() {
             self.due = self.due.min(now);
         }
     }
 }
 
-/// Returns the message for a store that is given up after `failing`; `None` for a permanent error.
+/// Returns the message about a store that can't be used. `failing` is how long it has been failing; `None` for a
+/// permanent error.
 pub(super) fn unusable(problem: &str, failing: Option<Duration>) -> String {
     match failing.map(|failing| failing.as_secs()) {
         None => format!("the rendezvous can't be used: {problem}"),

@@ -1,8 +1,8 @@
 //! Accesses the rendezvous: a folder or an object store.
 //!
-//! Requests are answered on the store's own thread, so callers never block. Retries of the object-store library are
-//! off: callers, which know what a request means, decide when and how long to retry (`RequestSlot`). If shards share no
-//! store, shard 0 serves a folder ([`host`]) over TCP to the others ([`link`]).
+//! Requests run on the store's own thread, so callers need not block. Retries by the object-store library are disabled,
+//! because callers decide when and how long to retry (`RequestSlot`). If the shards share no store, shard 0 serves a
+//! folder ([`host`]) to the others over TCP ([`link`]).
 
 mod direct;
 mod host;
@@ -43,7 +43,7 @@ const RENDEZVOUS_HELP: &str = "give a folder that all shards share (file:///shar
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoreRequest {
-    /// Writes an object; with `create` only if none of that name exists.
+    /// Writes an object; with `create` only if no object has that name.
     Put {
         name: String,
         #[serde(skip)]
@@ -60,19 +60,19 @@ pub(super) enum StoreRequest {
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoreResponse {
     Done,
-    /// The object to be created exists already.
+    /// The object that was to be created already exists.
     Exists,
     Bytes {
         #[serde(skip)]
         bytes: Vec<u8>,
-        /// Time of its last write on the store's clock, nanoseconds since 1970.
+        /// Time of the object's last write on the store's clock, ns since 1970.
         modified_unix_ns: u64,
     },
     Missing,
     Names(Vec<String>),
     Failed {
         problem: String,
-        /// Whether retrying is pointless.
+        /// Whether the error is permanent, so that retries can't succeed.
         for_good: bool,
     },
 }
@@ -83,7 +83,7 @@ pub(super) struct RendezvousStore {
     backend: StoreBackend,
     base: Path,
     runtime: Arc<Runtime>,
-    /// The TCP server of the store, if this process runs it.
+    /// The TCP server of the store; `None` if this process does not run it.
     host: Option<Arc<StoreHost>>,
 }
 
@@ -104,10 +104,10 @@ enum StoreBackend {
 }
 
 impl RendezvousStore {
-    /// Opens the store at `url`; for `tcp://` the coordinator starts to serve it. No request is made yet.
+    /// Opens the store at `url`, without sending a request. For `tcp://`, the coordinator starts serving the store.
     ///
     /// # Errors
-    /// When `url` names no store, or the environment lacks credentials it needs.
+    /// When `url` is invalid, the environment lacks credentials for the store, or the coordinator can't serve it.
     pub(super) fn open(
         url: &str,
         access: &RendezvousAccess,
@@ -174,8 +174,8 @@ impl RendezvousStore {
         self.host.is_some()
     }
 
-    /// Keeps serving after the end of the run: returns once `others` peers have connected and left, after `patience`,
-    /// or on an immediate stop request. Returns at once if this process serves nothing.
+    /// Keeps serving after the end of the run. Returns once `others` peers have connected and disconnected, after
+    /// `patience`, or on an immediate stop request. Returns immediately if this process does not serve the store.
     pub(super) fn wait_for_peers_to_finish(
         &self,
         others: u32,
@@ -187,22 +187,22 @@ impl RendezvousStore {
         }
     }
 
-    /// Removes the folder that this process served if its data is saved in a run directory (`is_kept`); otherwise says
-    /// how to recover it.
+    /// Removes the folder that this process has served if its data is saved in a run directory (`is_kept`); otherwise
+    /// prints how to recover the data. Does nothing if this process does not serve the store.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
             host.clear(is_kept);
         }
     }
 
-    /// Makes a request; `then` is called with the answer on another thread.
+    /// Sends a request; `then` is called with the answer on another thread.
     pub(super) fn ask(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
         let (way, base) = (self.backend.clone(), self.base.clone());
         self.runtime
             .spawn(async move { then(way.ask(&base, ask).await) });
     }
 
-    /// Makes a request and waits for the answer, with a few retries.
+    /// Sends a request and waits for the answer, with a few retries.
     ///
     /// # Errors
     /// When the store refuses the request or can't be reached.
@@ -259,7 +259,7 @@ impl StoreRequest {
         }
     }
 
-    /// Makes the request's name relative to the root.
+    /// Puts the folder `base` in front of the request's name, which makes it relative to the store's root.
     fn below(mut self, base: &Path) -> StoreRequest {
         let (StoreRequest::Put { name, .. } | StoreRequest::Get(name) | StoreRequest::List(name)) =
             &mut self;
@@ -268,13 +268,13 @@ impl StoreRequest {
     }
 }
 
-/// Returns the path of `name` in the folder `base`.
+/// Returns the path of the object `name` in the folder `base`.
 fn below(base: &Path, name: &str) -> Path {
     let name = Path::from(name);
     base.parts().chain(name.parts()).collect()
 }
 
-/// Opens the folder or bucket at `url`; returns it with the path in it.
+/// Opens the folder or bucket at `url`; returns it with the path of the rendezvous within it.
 fn objects(url: &str) -> Result<(StoreBackend, String), Failure> {
     let wrong = |problem: String| {
         Failure::usage(
@@ -286,13 +286,13 @@ fn objects(url: &str) -> Result<(StoreBackend, String), Failure> {
         .split_once("://")
         .ok_or_else(|| wrong("not a URL".to_owned()))?;
     let failed = |e: object_store::Error| wrong(chain(&e));
-    // The builder extracts the bucket from the URL itself.
+    // Only the path is needed here, because the builder extracts the bucket from the URL.
     let path = rest.split_once('/').map_or("", |(_, path)| path).to_owned();
     let retry = RetryConfig {
         max_retries: 0,
         ..RetryConfig::default()
     };
-    // A macro, because the library's builders share no trait.
+    // Use a macro, because the library's builders share no trait.
     macro_rules! bucket {
         ($builder:ident) => {{
             let builder = $builder::from_env().with_url(url).with_retry(retry);
@@ -337,7 +337,8 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> Stor
             let (name, payload) = (at(&name), PutPayload::from(bytes));
             let put = store.put_opts(&name, payload.clone(), PutOptions::from(mode));
             match put.await {
-                // This store can only overwrite. Callers check for the object beforehand, which leaves a small race.
+                // This store can't create without overwriting, so overwrite. Callers check for the object before, which
+                // leaves a small race.
                 Err(object_store::Error::NotImplemented { .. }) => {
                     store.put(&name, payload).await.map(|_| StoreResponse::Done)
                 }
@@ -374,8 +375,8 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> Stor
     })
 }
 
-/// Checks that the object is a regular file in the store's folder, which other users may write to: opening a FIFO
-/// would block forever, and a link could lead to any file of this machine.
+/// Checks that the object is a regular file in the store's folder. Other users may be able to write to the folder;
+/// opening a FIFO would block forever, and a symbolic link could lead to any file on this machine.
 fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse> {
     let refused = |problem: String| StoreResponse::Failed {
         problem,
@@ -386,7 +387,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse>
         let path = store
             .path_to_filesystem(&parts[..length].iter().cloned().collect())
             .map_err(|e| refused(chain(&e)))?;
-        // The store reports missing objects itself.
+        // Accept missing files, which the store reports.
         let Ok(found) = std::fs::symlink_metadata(&path) else {
             return Ok(());
         };

@@ -1,7 +1,7 @@
-//! Posts metrics or spans to an OTLP collector over HTTP and reads its answers.
+//! Posts metrics or spans to an OTLP collector over HTTP, and reads the collector's answers.
 //!
-//! The environment variables are those of OpenTelemetry exporters. Invariant: header values may be secret and are never
-//! printed. Redirects are not followed, because they could send header values anywhere.
+//! The environment variables of OpenTelemetry exporters apply. Invariant: header values, which may be secrets, are
+//! never printed. Redirects are not followed, because they could send header values to another host.
 
 use plimsoll_protocols::flags::named;
 use plimsoll_protocols::serving::pages::header::{
@@ -17,23 +17,23 @@ use crate::failure::{Failure, chain};
 
 /// Timeout of a post.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of bytes read of an answer.
+/// Maximum number of bytes of an answer to read.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Maximum number of characters shown of an answer.
+/// Maximum number of characters of an answer to show.
 const MAX_SHOWN: usize = 200;
 
-/// A kind of telemetry, and how its collector is given.
+/// A kind of telemetry, with the flag and the variables that configure its collector.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OtlpSignal {
-    /// What is posted, for messages.
+    /// Name of the signal, for messages.
     name: &'static str,
-    /// What a part of it is called.
+    /// Name of one item of the signal, for messages.
     unit: &'static str,
     /// The flag that takes the collector's URL.
     pub(super) flag: &'static str,
-    /// Default path at a collector.
+    /// Default path of the collector's URL.
     path: &'static str,
-    /// Variables of OpenTelemetry's exporters, those for this signal alone first.
+    /// Environment variables of OpenTelemetry exporters; the variable for this signal only is the first.
     headers_variables: [&'static str; 2],
     protocol_variables: [&'static str; 2],
 }
@@ -76,12 +76,12 @@ enum OtlpEncoding {
     Json,
 }
 
-/// The parts of a request that its collector rejected.
+/// The answer of a collector that has accepted a request only partially.
 #[derive(Debug)]
 pub(super) struct PartialRefusal {
-    /// The number of data points or spans.
+    /// The number of rejected data points or spans.
     pub(super) rejected: u64,
-    /// What the collector says, with its URL.
+    /// The collector's message, with its URL.
     pub(super) reason: String,
 }
 
@@ -95,8 +95,8 @@ pub(super) struct OtlpCollector {
 }
 
 impl OtlpCollector {
-    /// Creates a collector of `signal`. `typed` are header fields, `NAME: VALUE`, which take precedence over those of the
-    /// environment.
+    /// Creates a collector of `signal`. `typed` are header fields (`NAME: VALUE`), which take precedence over header
+    /// fields from the environment.
     ///
     /// # Errors
     /// When `url` or a header field is invalid, or the environment requests an unsupported protocol.
@@ -144,6 +144,8 @@ impl OtlpCollector {
         })
     }
 
+    /// Creates an HTTP client.
+    ///
     /// # Errors
     /// When the HTTP client can't be created.
     pub(super) fn client(&self) -> Result<Client, String> {
@@ -153,10 +155,10 @@ impl OtlpCollector {
         client.build().map_err(|e| chain(&e))
     }
 
-    /// Posts a request; returns the parts that the collector rejected.
+    /// Posts a request; returns the collector's message if it accepted the request only partially, or with a warning.
     ///
     /// # Errors
-    /// The connection error, or the collector's refusal of the whole request.
+    /// When the connection fails, or the collector rejects the whole request.
     pub(super) async fn post(
         &self,
         client: &Client,
@@ -171,7 +173,7 @@ impl OtlpCollector {
         self.reply(sent.map_err(|e| chain(&e))?).await
     }
 
-    /// Reads what the collector says of a request.
+    /// Reads the collector's answer to a request.
     async fn reply(&self, mut answer: Response) -> Result<Option<PartialRefusal>, String> {
         let (status, url) = (answer.status(), answer.url().clone());
         let target = answer.headers().get(LOCATION);
@@ -190,7 +192,7 @@ impl OtlpCollector {
             }
         }
         if status.is_success() {
-            // A body that can't be read to its end is ignored: the status matters more.
+            // Ignore a body that can't be read completely: the status shows that the request succeeded.
             let partial = if is_complete {
                 self.partial_success(kind.as_deref(), &body)
             } else {
@@ -228,10 +230,11 @@ impl OtlpCollector {
         })
     }
 
-    /// Reads a successful answer of this content type; `None`: nothing was rejected.
+    /// Parses the body of a successful answer with the content type `kind`; `None` if the collector accepted
+    /// everything.
     ///
     /// # Errors
-    /// Returns what it is instead. A page with status 200, such as that of a login, has taken nothing.
+    /// Returns a description of the body if it is no answer of a collector, such as a login page with status 200.
     fn partial_success(
         &self,
         kind: Option<&str>,
@@ -246,7 +249,7 @@ impl OtlpCollector {
         } else if is("protobuf") {
             OtlpEncoding::Protobuf
         } else if is("text/plain") {
-            // Some collectors say OK in words.
+            // Some collectors answer with a text such as `OK`.
             return Ok(None);
         } else if kind.is_none() {
             self.encoding
@@ -262,7 +265,7 @@ impl OtlpCollector {
         }
     }
 
-    /// Returns the printable text of an answer, with repeated header values masked.
+    /// Returns the printable text of an answer, with header values masked, which a collector may repeat.
     fn shown(&self, answer: &[u8]) -> String {
         let text = String::from_utf8_lossy(answer);
         let is_text = |c: char| !c.is_control() && c != char::REPLACEMENT_CHARACTER;
@@ -273,7 +276,7 @@ impl OtlpCollector {
             .headers
             .values()
             .filter_map(|value| value.to_str().ok());
-        // A collector may repeat a part of a value: the token of `Bearer TOKEN`.
+        // Mask the words of header values, too: a collector may repeat only the token of `Bearer TOKEN`.
         let parts = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
         let all = parts.chain(self.url.password());
         let mut secrets: Vec<&str> = all.filter(|secret| !secret.is_empty()).collect();
@@ -305,7 +308,7 @@ fn encoding(signal: &OtlpSignal, environment: &Environment) -> Result<OtlpEncodi
     }
 }
 
-/// Parses `NAME=VALUE,NAME=VALUE`, percent-encoded (OpenTelemetry Protocol Exporter specification).
+/// Adds header fields from percent-encoded `NAME=VALUE,NAME=VALUE` (OpenTelemetry Protocol Exporter specification).
 fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Result<(), Failure> {
     let wrong = |number: usize| {
         Failure::usage(
@@ -322,7 +325,7 @@ fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Res
     Ok(())
 }
 
-/// Parses `NAME: VALUE`; a value `$VARIABLE` is read from the environment.
+/// Adds a header field from `NAME: VALUE`; a value `$VARIABLE` is replaced by that environment variable.
 fn add_typed(
     headers: &mut HeaderMap,
     field: &str,
@@ -349,7 +352,7 @@ fn add_typed(
     })
 }
 
-/// Adds a field, replacing one with the same name; `None` if it is invalid.
+/// Adds a header field, replacing any field with the same name; `None` if name or value is invalid.
 fn add(headers: &mut HeaderMap, name: &str, value: &[u8]) -> Option<()> {
     let name = HeaderName::try_from(name).ok()?;
     let mut value = HeaderValue::from_bytes(value).ok()?;

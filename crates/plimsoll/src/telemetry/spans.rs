@@ -1,6 +1,6 @@
 //! Exports the spans of finished runs (`--spans`), to a file or to an OTLP collector.
 //!
-//! Invariant: a collector that is slow, silent or hostile delays the end of a command by [`EXPORT_TIMEOUT`] at most.
+//! Invariant: no collector, however slow or hostile, delays the end of a command by more than [`EXPORT_TIMEOUT`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 
-/// How long all posts together may take.
+/// Maximum time for all posts together.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
 const NO_SPANS: &str = "--spans: there are none: no call of the run carried trace ids";
 
-/// The flag of spans, for messages.
+/// Name of the flag that exports spans, for messages.
 pub(crate) const SPANS_FLAG: &str = SPANS_SIGNAL.flag;
 
 /// The flag that exports spans.
@@ -35,12 +35,12 @@ pub(crate) struct SpanFlags {
 }
 
 impl SpanFlags {
-    /// Returns the URL of the collector, if spans go to one.
+    /// Returns the URL of the collector; `None` if spans are not exported to a collector.
     pub(crate) fn collector(&self) -> Option<&str> {
         self.spans.as_deref().filter(|typed| typed.contains("://"))
     }
 
-    /// Returns the file that spans are written to, if they are; `-` is stdout.
+    /// Returns the file that spans are written to (`-` is stdout); `None` if they are not written to a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         let file = self.spans.as_deref().map(Path::new);
         file.filter(|_| self.collector().is_none())
@@ -49,7 +49,7 @@ impl SpanFlags {
     /// Checks the URL of the collector before a load.
     ///
     /// # Errors
-    /// When it is not a URL of OTLP over HTTP, or variables for it are invalid.
+    /// When the URL is invalid, or environment variables for the collector are.
     pub(crate) fn check(&self, environment: &Environment) -> Result<(), Failure> {
         self.collector().map_or(Ok(()), |url| {
             OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment).map(drop)
@@ -59,7 +59,7 @@ impl SpanFlags {
     /// Checks that calls of this plan will have spans, if spans are requested.
     ///
     /// # Errors
-    /// When the plan's requests carry no trace ids.
+    /// When the plan's requests have no trace ids.
     pub(crate) fn check_plan(&self, spec: &Spec) -> Result<(), Failure> {
         let is_traced = |lane: &LaneTable| lane.traceparent == Some(toml::Value::Boolean(true));
         if self.spans.is_none()
@@ -74,7 +74,7 @@ impl SpanFlags {
         ))
     }
 
-    /// Refuses spans of a search or a ladder before it begins.
+    /// Rejects spans for a search or a ladder before it starts.
     ///
     /// # Errors
     /// When spans are requested.
@@ -87,17 +87,17 @@ impl SpanFlags {
         })
     }
 
-    /// Posts the spans of `runs` to the collector, if they go to one, and prints how many it accepted.
+    /// Posts the spans of `runs` to the collector, and prints how many it accepted. Does nothing without a collector.
     ///
     /// # Errors
-    /// When the collector did not accept all of them; that it accepted a part is printed before.
+    /// When the collector did not accept all spans; the number of accepted spans is printed even then.
     pub(crate) fn post(&self, runs: &[Run], environment: &Environment) -> Result<(), Failure> {
         self.collector()
             .map_or(Ok(()), |url| post(url, runs, environment))
     }
 }
 
-/// The number of spans that a collector was sent, and what it made of them.
+/// The numbers of spans that a collector has accepted and rejected.
 #[derive(Debug, Default)]
 struct SpanCounts {
     accepted: u64,
@@ -126,7 +126,7 @@ fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failur
             let all = post_all(&collector, &requests, &mut counts);
             tokio::time::timeout(EXPORT_TIMEOUT, all).await
         });
-        // A name that is still being looked up must not hold the end up.
+        // Don't wait for a name lookup that is still in progress.
         runtime.shutdown_background();
         posted.unwrap_or_else(|_| {
             Err(format!(
@@ -152,7 +152,7 @@ fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failur
     })
 }
 
-/// Posts one request after another; returns the first refusal when all were posted.
+/// Posts one request after another. Returns the first rejection as an error, but only after posting all requests.
 async fn post_all(
     collector: &OtlpCollector,
     requests: &[SpansRequest],
@@ -169,7 +169,7 @@ async fn post_all(
         counts.accepted += all - rejected;
         match partial {
             Some(partial) if rejected > 0 => drop(refusal.get_or_insert(partial)),
-            // A warning: everything was accepted.
+            // A message without rejected spans is a warning.
             Some(partial) => console::notice(format_args!("{SPANS_FLAG}: {}", partial.reason)),
             None => {}
         }

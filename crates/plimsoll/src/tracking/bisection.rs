@@ -1,5 +1,5 @@
-//! Finds the first slower commit of a range: each candidate is compared with the good commit, in turns, and git says
-//! which candidate divides the others best.
+//! Finds the first slower commit of a range by bisection: each candidate is measured side by side with the good commit,
+//! and git chooses the next candidate, the one that divides the remaining commits best.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::documents::OutputDirs;
 use crate::execution;
 use crate::failure::Failure;
 
-/// How many times longer the second comparison of a commit lasts, which the first one left undecided.
+/// Factor by which the second comparison of a commit lasts longer, if the first comparison was undecided.
 const LONGER_FACTOR: u32 = 2;
 
-/// A search as the command line requests it.
+/// A bisection, as requested on the command line.
 pub(crate) struct BisectionRequest<'a> {
     pub(crate) repository: &'a GitRepository,
     pub(crate) comparer: &'a VersionComparer<'a>,
@@ -31,26 +31,27 @@ pub(crate) struct BisectionRequest<'a> {
     pub(crate) follow: MergeAncestry,
     pub(crate) build: Option<&'a str>,
     pub(crate) serve: &'a str,
-    /// The directory of the search, which exists.
+    /// The directory for the results, which exists.
     pub(crate) dir: &'a Path,
 }
 
-/// The state of a search.
+/// The state of a bisection.
 struct CommitBisection<'a> {
     asked: &'a BisectionRequest<'a>,
     trees: BuiltTrees<'a>,
     good: PreparedVersion,
     budget: ErrorBudget,
     search: CommitSearch,
-    /// Directories of comparisons, counted from 1.
+    /// Number of comparisons so far; it numbers their directories, starting at 1.
     compared: usize,
     is_interrupted: bool,
 }
 
-/// Searches the range; `save` is called with the search after each step. Returns whether the user interrupted it.
+/// Bisects the range. `save` is called with the state of the search after each step. Returns the search, and whether
+/// the user interrupted it.
 ///
 /// # Errors
-/// When a commit of the range's ends can't be built or started, git fails, or `save` does.
+/// When the good or the bad commit can't be built or started, or when git or `save` fails.
 pub(crate) fn bisect(
     asked: &BisectionRequest<'_>,
     mut save: impl FnMut(&CommitSearch) -> Result<(), Failure>,
@@ -146,7 +147,8 @@ impl CommitBisection<'_> {
         PreparedVersion::of_commit(commit, build, serve, Default::default()).version
     }
 
-    /// Builds and compares a commit inside of the range. One that can't be built or started is skipped.
+    /// Builds a commit within the range and compares it with the good commit. Commits that can't be built or started
+    /// are skipped.
     fn candidate(&mut self, commit: &GitCommit, suspects: usize) -> Result<CommitFinding, Failure> {
         let built = self.trees.built(commit)?;
         let reason = match built {
@@ -169,7 +171,7 @@ impl CommitBisection<'_> {
         Ok(CommitFinding::Skipped)
     }
 
-    /// Compares a version with the good one, and once more for a longer time if that does not decide.
+    /// Compares a version with the good one; if the result is undecided, compares them again for a longer time.
     fn step(
         &mut self,
         version: &PreparedVersion,
@@ -196,7 +198,7 @@ impl CommitBisection<'_> {
                 TrackJudgement::Undecided => CommitFinding::Undecided,
             };
             comparisons.push(comparison);
-            // Versions that fail differently do so for longer, too.
+            // A longer comparison does not help if the versions fail differently.
             if outcome != CommitFinding::Undecided || self.is_interrupted || is_hopeless {
                 break;
             }
@@ -229,13 +231,13 @@ impl CommitBisection<'_> {
         let comparer = self.asked.comparer;
         let (comparison, ladder) = comparer.compare(versions, at, error_probability, longer)?;
         self.is_interrupted = ladder.interrupted;
-        // Documents of the command show one comparison; the pages of all are in their directories.
+        // Write an HTML page for each comparison, because the command's documents show only one of them.
         execution::write_page(&dir, &OutputDirs::default())?;
         Ok(comparison)
     }
 }
 
-/// Returns the verdict on the bad commit of a search.
+/// Returns the verdict of a bisection on its bad commit.
 pub(crate) fn judgement(found: &CommitSearch) -> TrackJudgement {
     let first = found.steps.first().map(|step| step.outcome);
     if found.first_slower.is_some() {
@@ -247,8 +249,8 @@ pub(crate) fn judgement(found: &CommitSearch) -> TrackJudgement {
     }
 }
 
-/// Returns the directory of the comparison that documents of a search show: that of the slowest commit found, which is
-/// the first slower one.
+/// Returns the directory of the comparison that the command's documents show: the last comparison whose commit was
+/// slower, or else the last comparison.
 pub(crate) fn deciding_directory(found: &CommitSearch) -> Option<&str> {
     let slower = found.steps.iter().rev();
     let mut slower = slower.filter(|step| step.outcome == CommitFinding::Slower);

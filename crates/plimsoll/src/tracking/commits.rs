@@ -1,7 +1,7 @@
-//! Commits of a git repository, by git itself as a child process.
+//! Reads commits of a git repository by running `git` as a child process.
 //!
-//! Invariant: the user's work tree, index and branches stay as they are. Changes that are not committed become a commit
-//! through an index of this module's own.
+//! Invariant: the user's work tree, index and branches are not changed. Uncommitted changes are turned into a commit
+//! with a temporary index.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use crate::failure::Failure;
 use crate::run_folders;
 
-/// Names of the main branch, in the order in which they are looked for.
+/// Possible names of the main branch, in the order in which they are tried.
 const MAIN_BRANCHES: [&str; 5] = [
     "origin/HEAD",
     "origin/main",
@@ -20,34 +20,34 @@ const MAIN_BRANCHES: [&str; 5] = [
     "master",
 ];
 
-/// Variables by which git would use another repository or index, such as in a hook.
+/// Environment variables that would make git use another repository or index; git sets them for hooks.
 pub(super) const GIT_VARIABLES: [&str; 4] =
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
 
-/// Length of an abbreviated id.
+/// Length of an abbreviated commit id, characters.
 const SHORT_ID: usize = 7;
 
 /// The repository of the current folder.
 pub(crate) struct GitRepository {
-    /// The top of its work tree.
+    /// The top folder of the work tree.
     top: PathBuf,
-    /// The current folder, relative to the top.
+    /// The current folder, relative to the top folder.
     pub(crate) prefix: PathBuf,
 }
 
 /// A version to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GitCommit {
-    /// Its full id.
+    /// The full commit id.
     pub(crate) id: String,
-    /// The first line of its message.
+    /// The first line of the commit message.
     pub(crate) subject: String,
-    /// A commit of the changes on top of it that are not committed; `None`: there are none, or they don't count.
+    /// Id of a temporary commit with the uncommitted changes on top of this commit; `None` if they are not included.
     pub(crate) changes: Option<String>,
 }
 
 impl GitCommit {
-    /// Returns the name in reports and of files.
+    /// Returns the name used in reports and file names: the abbreviated id, with `-dirty` if there are changes.
     pub(crate) fn name(&self) -> String {
         let short: String = self.id.chars().take(SHORT_ID).collect();
         match self.changes {
@@ -63,8 +63,10 @@ impl GitCommit {
 }
 
 impl GitRepository {
+    /// Finds the repository of the current folder.
+    ///
     /// # Errors
-    /// When the current folder is in no repository with a work tree, or there is no git.
+    /// When the current folder is not in a repository with a work tree, or git is not installed.
     pub(crate) fn of_current_folder() -> Result<GitRepository, Failure> {
         let here = GitRepository {
             top: PathBuf::from("."),
@@ -84,10 +86,10 @@ impl GitRepository {
         })
     }
 
-    /// Returns the commit that `revision` names; `flag` is where it was typed.
+    /// Returns the commit that `revision` names, which is the value of `flag`.
     ///
     /// # Errors
-    /// When it names none.
+    /// When `revision` names no commit.
     pub(crate) fn commit(&self, flag: &str, revision: &str) -> Result<GitCommit, Failure> {
         let peeled = format!("{revision}^{{commit}}");
         let words = ["rev-parse", "--verify", "--end-of-options", &peeled];
@@ -110,7 +112,7 @@ impl GitRepository {
         })
     }
 
-    /// Returns the commit of `HEAD`, with the changes of the work tree that are not committed.
+    /// Returns the commit of `HEAD` with the uncommitted changes of the work tree.
     ///
     /// # Errors
     /// When there is no commit yet.
@@ -127,8 +129,8 @@ impl GitRepository {
         Ok(GitCommit { changes, ..head })
     }
 
-    /// Returns what `git status` and `git add` are given to leave out measurements, such as those of this command: they
-    /// are no changes of the service.
+    /// Returns the pathspecs for `git status` and `git add` that exclude directories of measurements, which are no
+    /// changes of the service.
     fn all_but_measurements(&self) -> Result<Vec<String>, Failure> {
         let words = [
             "ls-files",
@@ -149,15 +151,15 @@ impl GitRepository {
         Ok(all)
     }
 
-    /// Returns the commit that `candidate` is compared with by default: where its branch left the main one; on the main
-    /// branch the commit before it, or the commit itself if there are changes on top of it.
+    /// Returns the commit that `candidate` is compared with by default: the merge base with the main branch. If that is
+    /// the candidate itself, returns its parent, or the candidate without its uncommitted changes if there are any.
     ///
     /// # Errors
-    /// When there is no commit before it.
+    /// When the candidate has no parent.
     pub(crate) fn default_base(&self, candidate: &GitCommit) -> Result<GitCommit, Failure> {
         for branch in MAIN_BRANCHES {
             let base = self.git(&["merge-base", branch, &candidate.id])?;
-            // The first branch that there is decides: others may be years old.
+            // Use the first of the branches that exists; others may be years old.
             if let Ok(base) = base {
                 if base == candidate.id {
                     break;
@@ -179,8 +181,8 @@ impl GitRepository {
         }
     }
 
-    /// Commits the tracked and the new files of the work tree, as far as `paths` name them, through an index of its own.
-    /// `None`: they are the same as those of `head`.
+    /// Commits the tracked and untracked files of the work tree that match `paths`, with a temporary index; returns the
+    /// commit id. `None` if there are no changes from `head`.
     fn commit_changes(&self, head: &str, paths: &[String]) -> Result<Option<String>, Failure> {
         let failed = |e: io::Error| Failure::error(format_args!("can't copy git's index: {e}"));
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -189,7 +191,7 @@ impl GitRepository {
             .top
             .join(self.needed(&["rev-parse", "--git-path", "index"])?);
         if own.exists() {
-            // The copy knows which files have not changed, so that git need not read them.
+            // Copy the user's index, which tells git what files have not changed and need not be read.
             std::fs::copy(own, &index).map_err(failed)?;
         }
         let git = |words: &[&str]| {
@@ -213,11 +215,13 @@ impl GitRepository {
         git(&["commit-tree", &tree, "-p", head, "-m", message]).map(Some)
     }
 
+    /// Creates a work tree of the commit `id` in `folder`.
+    ///
     /// # Errors
-    /// When git can't make the work tree.
+    /// When git can't create the work tree.
     pub(super) fn add_work_tree(&self, id: &str, folder: &Path) -> Result<(), Failure> {
         let folder = folder.to_string_lossy();
-        // Hooks of the repository are for the user's own tree.
+        // Don't run the repository's hooks, which are meant for the user's work tree.
         let hooks = "core.hooksPath=/dev/null";
         self.needed(&[
             "-c", hooks, "worktree", "add", "--detach", "--quiet", &folder, id,
@@ -225,6 +229,8 @@ impl GitRepository {
         .map(drop)
     }
 
+    /// Removes a work tree.
+    ///
     /// # Errors
     /// When git can't remove the work tree.
     pub(super) fn remove_work_tree(&self, folder: &Path) -> Result<(), Failure> {
@@ -236,14 +242,14 @@ impl GitRepository {
     /// Returns whether `good` is an ancestor of `bad`.
     ///
     /// # Errors
-    /// When there is no git.
+    /// When git is not installed.
     pub(super) fn is_ancestor(&self, good: &GitCommit, bad: &GitCommit) -> Result<bool, Failure> {
         let found = self.git(&["merge-base", "--is-ancestor", &good.id, &bad.id])?;
         Ok(found.is_ok())
     }
 
-    /// Returns the commits that may be the first bad one, `bad` among them, in the order in which testing them divides
-    /// the others best.
+    /// Returns the ids of the commits that may be the first bad one, including `bad`. The commits that divide the
+    /// others best come first.
     ///
     /// # Errors
     /// When git fails.
@@ -266,7 +272,7 @@ impl GitRepository {
         Ok(ids.map(str::to_owned).collect())
     }
 
-    /// Returns a commit of this repository by its id.
+    /// Returns the commit with the given id.
     ///
     /// # Errors
     /// When git fails.
@@ -280,14 +286,14 @@ impl GitRepository {
         for name in GIT_VARIABLES {
             command.env_remove(name);
         }
-        // Reading the state must not rewrite the index.
+        // Commands such as `git status` must not rewrite the user's index.
         command.env("GIT_OPTIONAL_LOCKS", "0").stdin(Stdio::null());
-        // Ctrl-C is for this program, which then removes what git has made.
+        // In its own process group git gets no SIGINT from Ctrl-C; this program then removes the work trees.
         command.process_group(0);
         command
     }
 
-    /// Returns what git prints, or what it complains about.
+    /// Runs git; returns its output or, as inner error, its error message.
     fn git(&self, words: &[&str]) -> Result<Result<String, String>, Failure> {
         finished(&words.join(" "), self.command(words))
     }
@@ -298,11 +304,11 @@ impl GitRepository {
     }
 }
 
-/// Which parents of a merge are followed.
+/// Which parents of merge commits are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeAncestry {
     AllParents,
-    /// Only the branch that was merged into.
+    /// Only first parents, which are the history of the branch that others were merged into.
     FirstParents,
 }
 

@@ -1,4 +1,4 @@
-//! Measures two versions of a service side by side, as a ladder of two rungs whose servers are commands.
+//! Measures two versions of a service side by side, as a ladder of two rungs whose servers are shell commands.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -23,14 +23,14 @@ use crate::ladder_run::{
 use crate::problems::PlanSource;
 use crate::process::ProcessContext;
 
-/// The longest time of a comparison's load unless flags or the plan set one.
+/// Maximum duration of a comparison's load if neither plan nor flag sets one.
 pub(super) const DEFAULT_BUDGET: Duration = Duration::from_secs(180);
 
 /// A version that is ready to be started.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedVersion {
     pub(crate) version: TrackedVersion,
-    /// The shell command that serves it, with placeholders for the address.
+    /// The shell command that starts the server, with placeholders for its address.
     pub(crate) serve: String,
     /// The folder in which the command runs.
     pub(crate) folder: PathBuf,
@@ -59,21 +59,22 @@ impl PreparedVersion {
     }
 }
 
-/// What all comparisons of a command have in common.
+/// Compares pairs of versions; has the settings that all comparisons of a command share.
 pub(crate) struct VersionComparer<'a> {
-    /// The load, with a target whose address is filled in for each version, and the ladder's options.
+    /// The load and the ladder's options. The target's address is filled in for each version.
     pub(crate) spec: Spec,
     pub(crate) source: PlanSource<'a>,
-    /// The flags that say where documents go, and whether only the outline is shown.
+    /// The flags about documents and `--dry-run`.
     pub(crate) flags: &'a LadderFlags,
-    /// How long a server may take until it listens.
+    /// Maximum time from a server's start until it listens.
     pub(crate) start_timeout: Duration,
     pub(crate) process: &'a ProcessContext,
 }
 
 impl VersionComparer<'_> {
-    /// Measures `new` beside `old`. All is written to `dir`, which exists; `directory` is its name in the record.
-    /// Intervals miss the true change with `error_probability`, and the load lasts `longer` times the budget at most.
+    /// Measures `old` and `new` side by side. Results are written to `dir`, which exists; `directory` is its name in
+    /// the record. Confidence intervals have a joint error probability of `error_probability`; the load lasts at most
+    /// `longer` times the budget.
     ///
     /// # Errors
     /// When a server does not start, or the measurement fails.
@@ -92,14 +93,14 @@ impl VersionComparer<'_> {
                 .into(),
             error_probability,
         };
-        // The spec has the user's flags already.
+        // Use default flags, because the user's flags have already been applied to `self.spec`.
         let flags = LadderFlags::default();
         let spec = self.spec_of(services, longer)?;
         let mut found = None;
         ladder_run::execute(&spec, &self.request(&flags, &compared), |mut run| {
             let mut measured = run.run();
             if self.process.stop.level() != StopLevel::Run {
-                // A restart that the user interrupts is no failure of the server.
+                // If the user interrupts the restart of a server, the ladder fails; record that as an interruption.
                 run.record.interrupted = true;
                 let saved = run.record.write(&run.dir);
                 measured = saved.map_err(|e| save_failure(&e, &run.dir));
@@ -113,7 +114,7 @@ impl VersionComparer<'_> {
         found.ok_or_else(|| Failure::error("nothing was measured"))
     }
 
-    /// Prints what would be measured.
+    /// Prints what would be measured, for `--dry-run`.
     ///
     /// # Errors
     /// When the plan or a flag is invalid.
@@ -158,7 +159,7 @@ impl VersionComparer<'_> {
         }
     }
 
-    /// Returns the load with a rung for each version, which lasts `longer` times the budget at most.
+    /// Returns the spec of the ladder, with a rung for each version. Its load lasts at most `longer` times the budget.
     fn spec_of(
         &self,
         services: [(&PreparedVersion, SocketAddr); 2],
@@ -186,12 +187,12 @@ impl VersionComparer<'_> {
     }
 }
 
-/// Returns the versions, each with an address that is free now.
+/// Assigns an address with a free port to each version.
 fn on_free_ports(
     versions: [&PreparedVersion; 2],
 ) -> Result<[(&PreparedVersion, SocketAddr); 2], Failure> {
     let failed = |e| Failure::error(format_args!("no port is free: {e}"));
-    // Both are held until both are known, so that they differ.
+    // Bind both ports before closing either of them, so that they differ.
     let listeners = [
         listen_anywhere().map_err(failed)?,
         listen_anywhere().map_err(failed)?,
@@ -205,16 +206,16 @@ fn listen_anywhere() -> io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// Returns a command or URL with the address in place of `{address}` and `{port}`.
+/// Replaces `{address}` and `{port}` in a command or URL.
 fn filled_in(text: &str, address: SocketAddr) -> String {
     text.replace("{address}", &address.to_string())
         .replace("{port}", &address.port().to_string())
 }
 
-/// Returns the URL with a version's address: in place of the placeholders, or of the host and port where it has none.
+/// Returns the URL with a version's address in place of the placeholders or, if it has none, of its host and port.
 ///
 /// # Errors
-/// When it is not a URL with a host.
+/// When `url` is not a URL.
 fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
     let filled = filled_in(url, address);
     if filled != url {
@@ -230,19 +231,19 @@ fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
     Ok(format!("{scheme}://{address}{path}"))
 }
 
-/// Names of variables, flags and fields that hold secrets.
+/// Pattern of names of variables, flags and fields that may contain secrets.
 const SECRET_NAME: &str =
     r"[\w-]*(?:pass|pwd|secret|token|key|credential|auth|jwt|session|cookie|signature)[\w-]*";
-/// A word of a shell, with its quotes.
+/// Pattern of a shell word, including its quotes.
 const SHELL_WORD: &str = r#"(?:\\.|\$?'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+"#;
 
-/// Returns a command with stars for its secrets: values of variables, flags and fields with such names, and parts of
-/// URLs.
+/// Returns a command with its secrets replaced by stars: values of variables, flags and fields whose names match
+/// [`SECRET_NAME`], and secrets in URLs.
 pub(crate) fn redacted(command: &str) -> String {
     static SECRETS: LazyLock<Option<Vec<Regex>>> = LazyLock::new(|| {
         let patterns = [
             r#"(authorization\s*[:=]\s*)[^"']*"#.to_owned(),
-            // The quote is before the name: `-e "PASSWORD=a b"`.
+            // Matches quoted assignments, in which the quote is before the name: `-e "PASSWORD=a b"`.
             format!(r#"(["']{SECRET_NAME}\s*[:=]\s*)[^"']+"#),
             format!(r"((?:^|\s)--?{SECRET_NAME}\s+){SHELL_WORD}"),
             format!(r#"({SECRET_NAME}["']?\s*[:=]\s*){SHELL_WORD}"#),
@@ -253,7 +254,7 @@ pub(crate) fn redacted(command: &str) -> String {
         compiled.collect::<Result<_, _>>().ok()
     });
     let Some(secrets) = SECRETS.as_ref() else {
-        // The patterns are constants that compile; without them, nothing may be shown.
+        // The patterns are constant and compile. If they did not, show nothing.
         return "***".to_owned();
     };
     let masked = redaction::masked(command).into_owned();

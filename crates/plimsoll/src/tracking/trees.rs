@@ -1,4 +1,4 @@
-//! Builds commits, each once and in a work tree of its own, which is removed afterwards.
+//! Builds each commit once, in a separate work tree, which is removed afterwards.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,36 +24,38 @@ use crate::proxies::process::{describe_exit, quote, watchdog};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long processes of an interrupted build have to end.
+/// Time that processes of an interrupted build have to exit before they are killed.
 const BUILD_GRACE: Duration = Duration::from_millis(500);
 
 /// The work trees of the commits that have been built; dropping it removes them.
 pub(crate) struct BuiltTrees<'a> {
     repository: &'a GitRepository,
     process: &'a ProcessContext,
-    /// The shell command that builds a tree; `None`: nothing has to be built.
+    /// The shell command that builds a tree; `None` if no build is needed.
     build: Option<&'a str>,
-    /// The folder for the logs of builds.
+    /// The folder for build logs.
     logs: PathBuf,
-    /// The folder of all trees.
+    /// The temporary folder that contains the work trees.
     folder: TempDir,
     outcomes: BTreeMap<String, BuildResult>,
-    /// Trees that git has made.
+    /// Work trees that git has created.
     trees: Vec<PathBuf>,
 }
 
-/// What became of a build.
+/// The result of a build.
 #[derive(Clone, Debug)]
 pub(crate) enum BuildResult {
-    /// The folder in which to serve.
+    /// The folder to run the server in.
     Built(PathBuf),
-    /// Why it failed, with the end of its log.
+    /// Why the build failed, with the end of its log.
     Failed(String),
 }
 
 impl<'a> BuiltTrees<'a> {
+    /// Creates the temporary folder for work trees.
+    ///
     /// # Errors
-    /// When no temporary folder can be made.
+    /// When the folder can't be created.
     pub(crate) fn new(
         repository: &'a GitRepository,
         build: Option<&'a str>,
@@ -78,17 +80,17 @@ impl<'a> BuiltTrees<'a> {
         })
     }
 
-    /// Builds a commit, or returns what became of it before.
+    /// Builds a commit, or returns the result of an earlier build.
     ///
     /// # Errors
-    /// When the work tree can't be made, the build can't be started, or the user interrupts it.
+    /// When the work tree can't be created, the build can't be started, or the user interrupts the build.
     pub(crate) fn built(&mut self, commit: &GitCommit) -> Result<BuildResult, Failure> {
         let id = commit.built_id();
         if let Some(known) = self.outcomes.get(id) {
             return Ok(known.clone());
         }
         let tree = self.folder.path().join(commit.name());
-        // A failed attempt may leave a part of the tree.
+        // Record the tree before creating it, because a failed attempt may leave an incomplete tree to remove.
         self.trees.push(tree.clone());
         self.repository.add_work_tree(id, &tree)?;
         let folder = tree.join(&self.repository.prefix);
@@ -144,7 +146,7 @@ impl<'a> BuiltTrees<'a> {
         }
     }
 
-    /// Waits until the build ends; `None`: the user interrupted it.
+    /// Waits until the build ends; `None` if the user interrupts it.
     fn wait_for(&self, name: &str, group: &mut ProcessGroup) -> io::Result<Option<ExitStatus>> {
         let (mut waited, mut due) = (Duration::ZERO, PROGRESS_INTERVAL);
         loop {
@@ -177,7 +179,7 @@ impl Drop for BuiltTrees<'_> {
     }
 }
 
-/// A process with its children; dropping it ends all of them.
+/// A process group of a build; dropping it kills all its processes.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
@@ -185,7 +187,7 @@ impl Drop for ProcessGroup {
         let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) else {
             return;
         };
-        // Errors mean that nothing is left of the group.
+        // An error means that no process of the group is left.
         if kill_process_group(group, Signal::TERM).is_ok() {
             let mut waited = Duration::ZERO;
             while waited < BUILD_GRACE && matches!(self.0.try_wait(), Ok(None)) {

@@ -1,9 +1,9 @@
-//! The calls of an open loop that wait for a connection.
+//! The calls of an open loop that are waiting for a connection.
 
 use plimsoll_model::Time;
 use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
-/// Arrivals that were due when no connection had capacity, in order. The schedule itself is the queue: only
+/// Arrivals that were due when no connection had capacity, in order. The schedule itself serves as the queue: only
 /// positions in it are stored, however long the backlog grows.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
@@ -11,7 +11,7 @@ pub(crate) struct Backlog {
     pub(super) second: Option<Arrival>,
     pub(super) rest: ArrivalIter,
     pub(super) length: u64,
-    /// Upper bound of the delay that the generator itself added to one of these calls. Nanoseconds.
+    /// Upper bound of the delay, in nanoseconds, that the generator itself added to one of these calls.
     pub(super) late_ns: u64,
 }
 

@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-/// How the network treats traffic. Probabilities are in parts per million.
+/// The latency, segmentation and faults of a simulated network. Probabilities are in parts per million.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
-    /// Seed of the random numbers: the same seed gives the same run.
+    /// Seed of the random numbers; the same seed produces the same run.
     pub seed: u64,
-    /// One-way latency of each piece in microseconds.
+    /// One-way latency of each segment in microseconds.
     pub latency_us: RangeInclusive<u64>,
-    /// Size of a piece in bytes; longer writes arrive as several pieces.
+    /// Size of a segment in bytes; longer writes arrive as several segments.
     pub piece: RangeInclusive<usize>,
-    /// Probability for each piece that the connection is reset.
+    /// Probability of a connection reset, per segment.
     pub reset_ppm: u32,
-    /// Probability for each piece that its direction stalls for [`NetworkConditions::stall_ms`].
+    /// Probability, per segment, that its direction stalls for [`NetworkConditions::stall_ms`].
     pub stall_ppm: u32,
     /// Length of a stall in milliseconds.
     pub stall_ms: RangeInclusive<u64>,
-    /// Probability for each connect that it is refused at once.
+    /// Probability that a connect is refused at once.
     pub refuse_ppm: u32,
-    /// Probability for each connect that it is never answered.
+    /// Probability that a connect is never answered.
     pub ignore_ppm: u32,
-    /// Bytes that may be in transit to the server before writes block.
+    /// Maximum number of bytes in transit to the server before writes block.
     pub send_buffer: usize,
     /// The addresses that every lookup returns; all lead to the same simulated server.
     pub addresses: Vec<SocketAddr>,
@@ -33,14 +33,15 @@ pub struct NetworkConditions {
     pub silent_addresses: Vec<SocketAddr>,
     /// Addresses that refuse every connect.
     pub refusing_addresses: Vec<SocketAddr>,
-    /// When and for how long the worker is paused, as by a signal or a busy machine; network and server continue.
+    /// Times and lengths of pauses of the worker, like those caused by a signal or a busy machine; network and server
+    /// continue meanwhile.
     pub pauses: Vec<(Time, Duration)>,
-    /// Name lookups fail from this time on.
+    /// Time from which name lookups fail.
     pub lookups_fail_from: Time,
 }
 
 impl NetworkConditions {
-    /// Returns a network without faults: 50 µs one-way latency, nothing split, nothing lost.
+    /// Returns conditions without faults: 50 µs one-way latency, no segmentation, no loss.
     pub fn calm(seed: u64) -> NetworkConditions {
         NetworkConditions {
             seed,

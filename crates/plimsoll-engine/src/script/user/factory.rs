@@ -1,4 +1,4 @@
-//! Makes the users of a run, and holds what they share.
+//! The factory of a run's users, with the settings that they share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::script::scenario::Scenario;
 use crate::script::{LinkId, MAX_LINKS, ScriptFactory, ScriptOrigin};
 use crate::tls::TlsClient;
 
-/// All users of a run.
+/// A factory of the users of a run.
 pub struct UserScripts<C> {
     shared: Arc<UserSettings<C>>,
 }
@@ -31,8 +31,8 @@ pub(super) struct UserSettings<C> {
 }
 
 impl<C: Scenario> UserScripts<C> {
-    /// Makes the factory of users with one connection; without `tls` they use plaintext. `load` gives the deadline of
-    /// each call from when it is due, and whether unprocessed calls are retried.
+    /// Creates a factory of users with one connection each, in plaintext if `tls` is `None`. `load` determines the
+    /// deadline of each call, counted from when it is due, and whether unprocessed calls are retried.
     pub fn new(
         scenario: C,
         target: &Target,
@@ -43,7 +43,7 @@ impl<C: Scenario> UserScripts<C> {
         UserScripts::with_links(scenario, targets, [tls, None], load)
     }
 
-    /// Makes the factory of users with a connection to each of `targets`, as far as their calls need them.
+    /// Creates a factory of users with one connection to each of `targets`, established only if their calls need it.
     pub fn with_links(
         scenario: C,
         targets: [Target; MAX_LINKS],
@@ -99,7 +99,7 @@ where
     }
 
     fn calls(&self) -> u32 {
-        // Journeys differ in how many calls they make, and count as one.
+        // Journeys differ in their number of calls, so a journey counts as one.
         let scenario = &self.shared.scenario;
         if scenario.step_names().is_empty() {
             scenario.calls()

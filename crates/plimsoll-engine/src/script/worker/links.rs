@@ -1,4 +1,4 @@
-//! Reads, writes and closes the connections of scripts; called by [`super`].
+//! Reads, writes and closes the connections of scripts. [`super`] calls these functions.
 
 use std::io;
 
@@ -22,9 +22,9 @@ pub struct LinkOwner {
 }
 
 impl<S> Connection<LinkOwner, S> {
-    /// Sends `bytes` after the pending ones and empties the buffer; keeps what the socket does not accept. All unsent
-    /// bytes count as replies to what the peer sent, and so can pause reading, since a script sends little else. A
-    /// failed connection is noticed by the next read.
+    /// Sends `bytes` after the pending bytes and empties the buffer; bytes that the socket does not accept remain
+    /// pending. All unsent bytes count as replies to the peer, and can therefore pause reading, since a script sends
+    /// little else. The next read reports a failed connection.
     fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
         if self.state != ConnectionState::Open || self.write_failed {
             return bytes.clear();
@@ -41,7 +41,7 @@ impl<S> Connection<LinkOwner, S> {
         self.count_all_as_replies();
     }
 
-    /// Returns the loss of a connection whose last `read` returned end of stream or an error.
+    /// Returns the failure of a connection whose last `read` returned end of stream or an error.
     fn loss_after_read(&self, read: io::Result<usize>) -> ConnectionLoss {
         match (read, self.write_error()) {
             (Err(e), _) | (_, Some(e)) => ConnectionLoss::of_error("", &e),
@@ -109,7 +109,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = false;
         for _ in 0..MAX_READS_PER_EVENT {
-            // A script may close its connection, or end, on any bytes.
+            // A script may close its connection, or end, in response to any bytes.
             let connection = match self.find_live(ready.token) {
                 Some(index) => self.connections[index as usize].as_mut(),
                 None => None,
@@ -123,7 +123,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 None => false,
                 Some(Ok(got @ 1..)) => {
                     self.on_received(control, index, &mut buffer[..got], now);
-                    // A short read has emptied the socket; the next bytes make a new event.
+                    // A short read means that the socket is empty; further bytes cause a new event.
                     got == buffer.len() || ready.hangup
                 }
                 Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => true,
@@ -162,7 +162,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let mut opened = Ok(false);
         let is_secured = connection.tls.is_some();
         if let Some(session) = &mut connection.tls {
-            // The script is called after all records were opened.
+            // The script is called only after all records have been opened.
             opened = session.receive(bytes, &mut |bytes| plain.extend_from_slice(bytes));
             let is_over = !session.is_handshaking() && opened.is_ok();
             let came_up = connection.state == ConnectionState::Handshaking && is_over;

@@ -1,5 +1,5 @@
-//! A path between two ends that changes the segmentation: it decrypts each record with the secrets of the
-//! library's end and encrypts its content again in records of other sizes.
+//! A path between two ends that changes the segmentation: it decrypts each record with the secrets of the library's end
+//! and encrypts its content again in records of other sizes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,19 +18,19 @@ use super::{Conversation, ConversationEnd, Shape, client_text, server_text};
 
 /// Maximum size of a read in bytes.
 const MAX_READ: usize = 128 * 1024;
-/// The choice value that stands for the largest size.
+/// The remainder of a choice that selects the maximum size.
 const MAX_SIZE_CHOICE: u16 = 31;
 const FINISHED: u8 = 20;
 
-/// The source of choices for one direction: a sequence of numbers.
+/// A source of fuzzing choices for one direction: a sequence of numbers.
 pub struct ByteSource<'a> {
     next: Box<dyn FnMut() -> u16 + 'a>,
-    /// Fixed sizes of every record and read; nothing else is then chosen.
+    /// The fixed sizes of all records and reads, in bytes; if they are given, nothing else varies.
     fixed: Option<(usize, usize)>,
 }
 
 impl<'a> ByteSource<'a> {
-    /// Makes choices with the numbers that `next` returns.
+    /// Creates a source that uses the numbers that `next` returns.
     pub fn new(next: impl FnMut() -> u16 + 'a) -> ByteSource<'a> {
         ByteSource {
             next: Box::new(next),
@@ -38,7 +38,7 @@ impl<'a> ByteSource<'a> {
         }
     }
 
-    /// Uses fixed sizes for records and reads, in bytes.
+    /// Creates a source with fixed sizes of records and reads, in bytes.
     pub fn fixed(record: usize, read: usize) -> ByteSource<'a> {
         ByteSource {
             fixed: Some((record, read)),
@@ -46,7 +46,7 @@ impl<'a> ByteSource<'a> {
         }
     }
 
-    /// Uses two bytes per choice, and zeros when they are used up.
+    /// Creates a source that uses two of `bytes` per choice, and zeros after the last.
     pub fn of_bytes(bytes: &'a [u8]) -> ByteSource<'a> {
         let mut pairs = bytes.chunks_exact(2);
         ByteSource::new(move || {
@@ -116,7 +116,7 @@ impl KeyLog for KeyLogTap {
     }
 }
 
-/// Labels of the key log (RFC 9850).
+/// Labels of the client's secrets in the key log (RFC 9850), in the order of their use.
 const CLIENT_LABELS: [&str; 2] = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0"];
 const SERVER_LABELS: [&str; 2] = ["SERVER_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"];
 
@@ -198,7 +198,7 @@ impl<'a> PathDirection<'a> {
         self.opening.is_some()
     }
 
-    /// Returns the same messages in other records, as far as they can be decrypted yet.
+    /// Returns the same messages in records of other sizes, as far as they can be decrypted yet.
     fn resegment(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut cut = 0;
@@ -229,7 +229,7 @@ impl<'a> PathDirection<'a> {
         while !rest.is_empty() {
             let mut size = self.records.next(&mut self.choices);
             if self.labels.is_empty() {
-                // The handshake is under test, so data is cut into larger pieces.
+                // Only the handshake is under test, so application data is split into larger pieces.
                 size = (64 * size).min(MAX_PLAINTEXT);
             }
             let (piece, next) = rest.split_at(size.min(rest.len()));
@@ -293,7 +293,8 @@ impl<'a> PathDirection<'a> {
             return false;
         };
         match what {
-            // Unprotected records are not flipped: a `ClientHello` has its extensions in random order.
+            // Unprotected records are not changed: the order of extensions in a `ClientHello` is random, so the effect
+            // would not be reproducible.
             Tampering::Flip => {
                 self.has_tampered |= is_protected;
                 return is_protected;
@@ -336,7 +337,7 @@ impl<'a> TamperingPath<'a> {
         }
     }
 
-    /// Forwards what each end sends until both are silent.
+    /// Forwards the bytes that each end sends until neither sends any more.
     pub(super) fn carry(
         mut self,
         mut client: ConversationEnd<'_, UnbufferedClientConnection>,
@@ -377,7 +378,7 @@ fn deliver<E: TlsEnd>(
         let mut cut = path.resegment(&mut bytes);
         let mut rest = &mut cut[..];
         if rest.is_empty() {
-            // Data that cannot be decrypted, from an end that has failed, is dropped.
+            // Data from an end that has failed, which cannot be decrypted, is dropped.
             return;
         }
         while !rest.is_empty() && to.is_receiving() {

@@ -2,7 +2,7 @@
 
 use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
 
-/// Why received records are rejected.
+/// The reason why received records are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// `bad_record_mac` (RFC 8446 §5.2).
@@ -11,7 +11,7 @@ pub enum RecordError {
     /// `record_overflow` (§5.2).
     #[error("a record of {0} bytes, more than TLS allows")]
     TooLong(usize),
-    /// The record is too short for type and tag: 16 bytes or fewer.
+    /// The record is too short for a type and a tag: 16 bytes or fewer.
     #[error("a record too short to hold a type and a tag")]
     TooShort,
     /// The record is not encrypted (§5).
@@ -53,7 +53,7 @@ pub enum RecordError {
     /// The peer sent the alert of this number (§6.2).
     #[error("the peer's alert {0}")]
     AlertReceived(u8),
-    /// The sequence number would wrap (§5.3), or the cipher's limit is reached (§5.5).
+    /// The sequence number would wrap around (§5.3), or the cipher's limit is reached (§5.5).
     #[error("all of a key's sequence numbers are used up")]
     Sequence,
     /// The library rejected a message, such as a ticket or a key update.
@@ -62,13 +62,13 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Returns the alert for the peer (RFC 8446 §6.2); `None` if the peer sent one itself.
+    /// Returns the number of the alert for the peer (RFC 8446 §6.2); `None` if the peer sent an alert itself.
     pub(super) fn alert(&self) -> Option<u8> {
         Some(match self {
             // A record too short for a tag counts as failed decryption (§5.2).
             RecordError::BadTag | RecordError::TooShort => 20,
             RecordError::TooLong(_) => 22,
-            // §4.6.3.
+            // An undefined value is an illegal parameter (§4.6.3).
             RecordError::KeyUpdateValue(_) => 47,
             RecordError::Alert | RecordError::KeyUpdate(_) | RecordError::Library(_) => 50,
             RecordError::Unprotected(_)
@@ -76,7 +76,7 @@ impl RecordError {
             | RecordError::Unexpected(_)
             | RecordError::Handshake
             | RecordError::Interleaved
-            // A message before a key change must end its record (§5.1).
+            // The message before a key change must be the last of its record (§5.1).
             | RecordError::KeyUpdateNotLast
             | RecordError::KeyUpdates
             | RecordError::Empty
@@ -87,12 +87,12 @@ impl RecordError {
     }
 }
 
-/// An error of the records, or of the receiver of their content.
+/// An error of received records, or of the consumer of their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiveError<E> {
     /// The peer violated the protocol.
     Record(RecordError),
-    /// The receiver of the plaintext failed.
+    /// The consumer of the plaintext failed.
     Consumer(E),
 }
 

@@ -1,24 +1,24 @@
-//! The state of an idle connection's records: no keys and no buffers, only the secrets from which keys are
-//! rebuilt and the numbers of the next records.
+//! The record state of an idle connection: no keys and no buffers, only the secrets from which keys are rebuilt, and
+//! the numbers of the next records.
 
 use super::{IdleCounters, KeySchedule, RecordError, TlsRecords, TrafficKey};
 
 /// A key schedule that can rebuild the current keys.
 pub trait Rekey: KeySchedule {
-    /// Returns the current key for sending, at record `sequence`.
+    /// Returns the current key for sending, whose next record has the number `sequence`.
     ///
     /// # Errors
-    /// If the key cannot be derived.
+    /// Returns an error if the key cannot be derived.
     fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError>;
 
-    /// Returns the current key for receiving, at record `sequence`.
+    /// Returns the current key for receiving, whose next record has the number `sequence`.
     ///
     /// # Errors
-    /// If the key cannot be derived.
+    /// Returns an error if the key cannot be derived.
     fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError>;
 }
 
-/// The records of a resting connection, without keys and buffers.
+/// The record state of a resting connection, without keys and buffers.
 #[derive(Debug)]
 pub struct RestingRecords<R> {
     schedule: R,
@@ -30,7 +30,7 @@ pub struct RestingRecords<R> {
 }
 
 impl<K> TlsRecords<K> {
-    /// Returns whether the session is open and no data is pending, so that nothing is lost by resting.
+    /// Returns whether the session is open and no data is pending, so that resting loses nothing.
     pub fn can_rest(&self) -> bool {
         self.partial.is_empty()
             && self.handshake.is_empty()
@@ -39,8 +39,8 @@ impl<K> TlsRecords<K> {
             && self.failed.is_none()
     }
 
-    /// Drops the keys and keeps what `schedule` returns for rebuilding them; `None` if it returns nothing.
-    /// Pending data is lost: check [`TlsRecords::can_rest`] before.
+    /// Drops the keys, and stores the secrets that `schedule` returns for rebuilding them; `None` if it returns none.
+    /// Pending data is lost: check [`TlsRecords::can_rest`] first.
     pub fn rest<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<RestingRecords<R>> {
         Some(RestingRecords {
             schedule: schedule(self.schedule)?,
@@ -61,10 +61,10 @@ impl<R: Rekey> RestingRecords<R> {
         self.sending += sending;
     }
 
-    /// Restores the records after [`TlsRecords::rest`], with the schedule that `schedule` makes.
+    /// Restores the records after [`TlsRecords::rest`], with the key schedule that `schedule` creates.
     ///
     /// # Errors
-    /// If a key cannot be derived.
+    /// Returns an error if a key cannot be derived.
     pub fn wake<K: KeySchedule>(
         self,
         schedule: impl FnOnce(R) -> K,

@@ -14,7 +14,7 @@ use super::super::agreement::note_signature;
 use super::super::x509_version_1::{CertificateFields, check_held};
 use super::{CertificateObservations, DirectTrust, TrustAnchors};
 
-/// Verifies clients' certificates.
+/// A verifier of clients' certificates.
 #[derive(Debug)]
 pub struct ClientCheck {
     anchors: TrustAnchors,
@@ -24,10 +24,10 @@ pub struct ClientCheck {
 }
 
 impl ClientCheck {
-    /// Makes a verifier with `anchors` that records its observations in `observations`.
+    /// Creates a verifier with `anchors` that records its observations in `observations`.
     ///
     /// # Errors
-    /// If the library rejects the certificates.
+    /// Returns an error if the library rejects the certificates.
     pub fn new(
         anchors: TrustAnchors,
         provider: &Arc<CryptoProvider>,

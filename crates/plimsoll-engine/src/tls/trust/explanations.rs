@@ -1,4 +1,5 @@
-//! Messages for certificates that the TLS library rejects with identifiers of algorithms and purposes.
+//! Error messages for certificates that the TLS library rejects with messages that consist of identifiers of algorithms
+//! and purposes.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error, ExtendedKeyPurpose};
@@ -7,10 +8,10 @@ use super::super::agreement::KeyKind;
 use super::super::key_kinds::USABLE_KEYS;
 use super::super::x509_version_1::parse;
 
-/// Minimum bits of an RSA key whose signatures are accepted.
+/// Minimum length in bits of an RSA key whose signatures are accepted.
 const MIN_RSA_BITS: u32 = 2048;
 
-/// Returns the problem of a chain, if the library's `error` does not name it.
+/// Describes the problem of a chain, if the library's `error` does not name it.
 pub(super) fn chain_problem(
     error: &Error,
     end_entity: &CertificateDer<'_>,
@@ -39,7 +40,7 @@ pub(super) fn chain_problem(
     }
 }
 
-/// Returns the problem of a certificate's key whose handshake signature was rejected.
+/// Describes the problem of a certificate's key if it is too short, after its handshake signature was rejected.
 pub(super) fn key_problem(certificate: &CertificateDer<'_>) -> Option<String> {
     let bits = short_rsa_bits(certificate)?;
     Some(format!(
@@ -90,7 +91,7 @@ fn purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpos
     )
 }
 
-/// Returns the name and meaning of a purpose (RFC 5280 §4.2.1.12).
+/// Returns the name and meaning of an extended key purpose (RFC 5280 §4.2.1.12).
 fn purpose(purpose: &ExtendedKeyPurpose) -> String {
     let numbers = match purpose {
         ExtendedKeyPurpose::ServerAuth => {

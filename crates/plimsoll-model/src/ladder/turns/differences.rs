@@ -11,18 +11,19 @@ use crate::statistics::paired::{PairedDifference, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
-/// Maximum number of pairs: computing the signed-rank interval of more takes long. With far fewer pairs, each the
-/// median of several neighbours, the interval would be wider, because disturbances of single batches have long tails.
+/// Maximum number of pairs, because the signed-rank interval takes long to compute. Beyond this, neighbouring pairs are
+/// reduced to their medians. A far lower limit would widen the interval, because disturbances of single batches have
+/// long tails.
 const MAX_PAIRS: usize = 1_000;
 
-/// Minimum number of blocks; with fewer, simultaneous intervals are far wider.
+/// Minimum number of blocks of a bootstrap; with fewer, simultaneous intervals are far wider.
 const MIN_BOOTSTRAP_BLOCKS: usize = 20;
 
-/// Pairs for each lag of the estimated autocorrelation. With twelve, simulated equal rungs with disturbances of tens
-/// of rounds were reported as different more often.
+/// Minimum number of pairs per lag of the estimated autocorrelation. With only 12, more simulated ladders of equal
+/// rungs, disturbed for tens of rounds at a time, reported a difference.
 const PAIRS_PER_LAG: usize = 16;
 
-/// Number of resamples of a bootstrap: simultaneous intervals need the far tails.
+/// Number of resamples of a bootstrap, large because simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
 pub(super) fn p50(
@@ -44,13 +45,13 @@ fn by_replicate(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec
         .collect()
 }
 
-/// Estimates the difference of typical batches.
+/// Estimates the difference between typical batches, by rank statistics.
 fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let found = autocorrelated_difference(&differences.concat(), alpha)?;
     let most = MAX_PAIRS / differences.len().max(1);
     let value = |sitting: &Vec<f64>| Some(paired(&thin_out(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
-        // The interval is not widened for so few replicates.
+        // With fewer than [`MIN_REPLICATES`], the interval is not widened.
         ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
@@ -94,12 +95,12 @@ pub(super) fn cpu(
     // Bursts of work in few batches, such as garbage collection, are a cost that rank statistics miss.
     let bursts = typical.shift < average.low || typical.shift > average.high;
     let found = if bursts { average } else { typical };
-    // Batches that agree to the nanosecond show that the clock is too coarse.
+    // An interval of zero width means that the CPU clock is too coarse.
     (found.low < found.high).then_some(found)
 }
 
 /// Estimates the mean of differences, with an interval from the means of blocks (Law, *Simulation Modeling and
-/// Analysis*, 9.5.3). `None`: too few for blocks.
+/// Analysis*, 9.5.3). `None`: too few differences for blocks.
 fn average(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let all = differences.concat();
     let block = all.len() / MIN_BOOTSTRAP_BLOCKS;
@@ -136,13 +137,13 @@ impl PooledCalls {
         }
     }
 
-    /// Returns the p99 in µs of a resample that contains each block this many times.
+    /// Returns the p99, in µs, of a resample that contains block `i` `times[i]` times.
     fn p99(&self, times: &[u64]) -> f64 {
         let mut calls = 0;
         for (of_block, n) in self.calls_by_block.iter().zip(times) {
             calls += of_block * n;
         }
-        // Nearest rank: the number of longer calls.
+        // The p99 by nearest rank is the time that is exceeded by this many calls.
         let mut longer = calls - (calls * 99).div_ceil(100);
         for (ns, block) in &self.longest {
             match longer.checked_sub(times[*block]) {
@@ -176,7 +177,7 @@ pub(super) fn p99(
     );
     let blocks = divided.len();
     let supported = |pooled: &PooledCalls| is_supported(pooled.longest.len() as u64, 0.99);
-    // Resamples of fewer blocks hardly differ.
+    // Resamples of too few blocks hardly differ from each other.
     if blocks < MIN_BOOTSTRAP_BLOCKS || !supported(&upper) || !supported(&lower) {
         return None;
     }
@@ -198,7 +199,7 @@ pub(super) fn p99(
         low: resampled[beyond].min(shift),
         high: resampled[BOOTSTRAP_RESAMPLES - 1 - beyond].max(shift),
     };
-    // A single replicate has too few calls for a p99 of its own, so the jackknife uses all but one (Efron and
+    // A single replicate has too few calls for a p99, so the jackknife leaves out one replicate at a time (Efron and
     // Tibshirani, *An Introduction to the Bootstrap*, 11.5).
     let sittings = rounds.len();
     let mut first = 0;

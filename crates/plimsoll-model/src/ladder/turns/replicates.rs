@@ -3,11 +3,11 @@
 //! Two processes of one program differ for as long as they live: each has physical pages, a heap and a placement of its
 //! own. More batches only measure that particular difference more precisely. So the servers of a ladder are restarted
 //! several times, and each of these *replicates* gives one value of a difference. The spread of the values contains
-//! everything that differs between replicates, so an interval of their location holds for any processes: Wilcoxon's
+//! everything that differs between replicates, so an interval of their location is valid for any processes: Wilcoxon's
 //! interval, in which equal rungs differ no more often than alpha whatever the distribution, or Student's where there
 //! are too few values for Wilcoxon's. A few values can be alike by chance, while the batches give a lower bound of the
-//! uncertainty. Hence the wider of both intervals is reported: it misses the truth no more often than the interval of
-//! replicates alone, whatever the processes' share of the variance.
+//! uncertainty. Hence the wider of the two intervals is reported: it misses the true difference no more often than the
+//! interval of replicates alone, whatever the processes' share of the variance.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -38,7 +38,7 @@ pub(super) fn widen_by_replicates(
     })
 }
 
-/// Returns the mean of independent values with Student's interval. `None`: fewer than two.
+/// Returns the mean of independent values with Student's interval. `None`: fewer than two values.
 pub(super) fn student_interval(values: &[f64], alpha: f64) -> Option<PairedDifference> {
     let (n, shift) = (values.len() as f64, mean(values));
     let squares: f64 = values.iter().map(|value| (value - shift).powi(2)).sum();

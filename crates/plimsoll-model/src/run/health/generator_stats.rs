@@ -1,4 +1,4 @@
-//! Accumulates what a run's intervals show about the generator and its machine.
+//! Accumulates the statistics in a run's intervals about the generator and its machine.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::run::machine::{LatenessCause, MachineUse};
 pub struct GeneratorStats {
     /// Intervals with calls that are not warm-up.
     pub intervals: u64,
-    /// Intervals, the last one excepted, in which a worker was above [`BUSY_RATIO`].
+    /// Intervals, except for the last one, in which a worker was above [`BUSY_RATIO`].
     busy_intervals: u64,
     /// The largest share of a core that a worker used (0–1).
     pub busiest_ratio: f64,
@@ -31,11 +31,11 @@ pub struct GeneratorStats {
     pub gone_intervals: u64,
     /// How late arrivals were noticed, except in intervals in which the target disappeared, was gone or came back.
     pacing: TimeHistogram,
-    /// The last interval's data, held back because the target may have disappeared in it.
+    /// The last interval's data, not yet counted because the target may have disappeared in that interval.
     pending: Option<PendingInterval>,
 }
 
-/// Data of an interval that counts unless the next interval shows that the target is gone.
+/// Data of an interval, which is discarded if the next interval shows that the target is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct PendingInterval {
     pacing: TimeHistogram,
@@ -66,13 +66,13 @@ impl GeneratorStats {
         for record in records {
             now.pacing.merge(&record.pacing);
         }
-        // The last interval often has a few milliseconds, too short for a meaningful share.
+        // The last interval often lasts only a few milliseconds, which is too short for a meaningful share.
         if interval.length >= INTERVAL_LENGTH / 2 {
             self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
             now.is_busy = interval.busiest_worker_ratio >= BUSY_RATIO;
         }
         match self.pending.take() {
-            // The first interval, or one in which the target came back.
+            // This is the first interval, or one in which the target came back.
             None if self.gone_intervals > 0 => self.pending = Some(PendingInterval::default()),
             None => self.pending = Some(now),
             Some(before) => {
@@ -88,7 +88,7 @@ impl GeneratorStats {
         self.busy_intervals + u64::from(self.pending.as_ref().is_some_and(|last| last.is_busy))
     }
 
-    /// Returns how late arrivals were noticed while the target was up. `record`: the whole run's.
+    /// Returns how late arrivals were noticed while the target was up. `record`: the record of the whole run.
     pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, TimeHistogram> {
         if self.gone_intervals == 0 {
             return Cow::Borrowed(&record.pacing);
@@ -113,8 +113,7 @@ impl GeneratorStats {
     }
 }
 
-/// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times to
-/// show.
+/// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times.
 fn is_gone(records: &[&StageRecord]) -> bool {
     let is_link = |outcome: crate::Outcome| outcome.blame() == Some(FailureSource::Link);
     let failed = |record: &&StageRecord| {

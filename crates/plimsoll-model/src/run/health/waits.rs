@@ -1,4 +1,4 @@
-//! Describes what calls of an open loop waited for before they could be sent.
+//! Describes why calls of an open loop had to wait before they could be sent.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::record::StageRecord;
 use crate::run::header::RunHeader;
 use crate::statistics::quantile::quantile;
 
-/// Describes the waits for connections or streams. `None` where so few calls waited, or so briefly, that the
-/// percentiles up to p99 hardly show it.
+/// Describes the waits for connections or streams. `None`: so few calls waited, or so briefly, that the percentiles up
+/// to p99 are hardly affected.
 pub(super) fn waited(
     record: &StageRecord,
     header: &RunHeader,
@@ -21,7 +21,7 @@ pub(super) fn waited(
         return None;
     }
     let due = record.due;
-    // A connection that carries one call at a time is itself what calls wait for.
+    // If a connection carries one call at a time, calls wait for a connection; otherwise, for a stream.
     let channel = if header.calls_at_once == Some(1) {
         "connection"
     } else {
@@ -48,7 +48,7 @@ pub(super) fn waited(
     ))
 }
 
-/// A client whose calls waited because it has too few connections, and the number that it needs at least.
+/// The number of connections that a client needs whose calls waited because it has too few.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionsNeeded {
     /// The plan's connections.
@@ -59,16 +59,16 @@ pub struct ConnectionsNeeded {
 }
 
 impl ConnectionsNeeded {
-    /// Connections that carry one call at a time are busy for more than this share of the time (0–1) if calls wait for
-    /// each other; if they are less busy, a stall of the target is the cause.
+    /// If calls waited because there are too few connections, each connection was busy for more than this share of the
+    /// time (0–1). If connections were less busy, a stall of the target is the cause.
     const BUSY_SHARE: f64 = 0.5;
 
-    /// A target that queues calls takes longer the more calls it has. If its median service time is within this factor
-    /// of the shortest, it does not queue and could have taken more calls.
+    /// A target that queues calls takes longer with more concurrent calls. If the median service time is within this
+    /// factor of the shortest, the target does not queue calls and could have served more of them.
     const QUEUE_FACTOR: f64 = 1.25;
 
-    /// Returns the connections that are needed; `None` where connections carry several calls at once, where there were
-    /// enough of them, or where the need is not known.
+    /// Computes the number of connections that are needed. `None`: connections carry several calls at once, there were
+    /// enough connections, or the number is not known.
     pub fn of(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
         let connections = header.connections?;
         if !header.is_open() || header.calls_at_once != Some(1) || record.waited_for_stream == 0 {
@@ -80,7 +80,7 @@ impl ConnectionsNeeded {
         let service = record.service.histogram()?;
         let service_p99_ns = quantile(service, 0.99)?;
         let median = service.value_at_quantile(0.5) as f64;
-        // With a single connection a target never gets a second call to queue.
+        // With a single connection, the target has only one call at a time, so it can't queue any.
         let is_unqueued = connections == 1 || median <= Self::QUEUE_FACTOR * service.min() as f64;
         let busy = |ns: f64| rate_per_s * ns / 1e9;
         let needed = busy(service_p99_ns as f64).ceil() as u64;

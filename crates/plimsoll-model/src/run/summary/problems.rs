@@ -5,15 +5,15 @@ use crate::record::StageRecord;
 use crate::run::health::{HealthProblem, health};
 use crate::run::{DeliverySummary, RunHeader, RunOrigin};
 
-/// Returns the problems and other notable facts of a run, except those of its counts. `measured`: its stages without
-/// the warm-up.
+/// Returns the problems and other notable facts of a run, except those of its counts. `measured`: the merged record of
+/// the stages that are not warm-up.
 pub(super) fn problems(
     header: &RunHeader,
     totals: &RunTotals,
     measured: &StageRecord,
     delivery: Option<&DeliverySummary>,
 ) -> Vec<HealthProblem> {
-    // Connections that the warm-up failed to make are missing in the stages after it.
+    // Count the warm-up's failed connections as well, because these connections are missing in the later stages.
     let mut judged = measured.clone();
     for (stage, t) in &totals.stages {
         if header.is_warmup(*stage) {
@@ -30,7 +30,7 @@ pub(super) fn problems(
     }
     let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
     if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
-        // The measurement is of idle connections; calls only show whether the peer is still there.
+        // Where the memory of idle connections is measured, calls only serve to check that the peer is alive.
         problems
             .iter_mut()
             .for_each(HealthProblem::keep_memory_valid);
@@ -38,9 +38,10 @@ pub(super) fn problems(
     let wanted = u64::from(header.connections.unwrap_or(0));
     let every = totals.stages.values();
     let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
-    // A run shorter than an interval has closed all its connections when they are counted.
+    // In a run shorter than an interval, all connections are closed before they are counted.
     let has_open_connections = is_measured && !header.cold && open > 0;
-    // If the target also closes connections, all planned ones may have been made, though never open at once.
+    // If the target closes connections, all planned connections may have been made without ever being open at the same
+    // time.
     let made: u64 = totals
         .stages()
         .map(|r| r.connections_full + r.connections_resumed)
@@ -54,7 +55,7 @@ pub(super) fn problems(
         && header.connection_lifetime_us.is_none();
     if is_measured && are_connections_kept {
         let made = judged.connections_full + judged.connections_resumed;
-        // No call waits for the replacement of a connection that was idle.
+        // Replacing an idle connection makes no call wait, so it does not count.
         let made = made.saturating_sub(judged.connections_idle_closed);
         problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
     }

@@ -1,4 +1,4 @@
-//! The slowest calls of a run, as reports show them.
+//! Summaries of the slowest calls of a run, for reports.
 
 use serde::Serialize;
 

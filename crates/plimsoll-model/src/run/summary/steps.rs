@@ -1,4 +1,4 @@
-//! The steps of a run's journeys, as reports show them.
+//! Summaries of the steps of a run's journeys, for reports.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::run::times::TimesSummary;
 pub struct StepSummary {
     /// The step's name in the plan.
     pub name: String,
-    /// Calls that were due; a retried or repeated step makes several.
+    /// Calls that were due; a retried or repeated step makes several calls.
     pub due: u64,
     /// Calls that ended ok.
     pub ok: u64,

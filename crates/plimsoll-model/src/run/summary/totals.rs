@@ -28,7 +28,8 @@ impl ResourcesSummary {
         }
     }
 
-    /// Adds the CPU times, and takes the maxima of the others; the system time is known only if both are.
+    /// Adds the CPU times, and takes the maxima of the other figures. The system time is known only if both system
+    /// times are.
     fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
         let system_us = self.cpu_system_us.zip(other.cpu_system_us);
         ResourcesSummary {
@@ -41,7 +42,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// Returns the figures for this many calls, rounded.
+    /// Rounds the figures, and divides the CPU time by `calls`.
     pub(super) fn rounded(self, calls: u64) -> ResourcesSummary {
         let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
         let cpu_us = cpu_us.filter(|_| calls > 0);
@@ -69,11 +70,11 @@ pub(super) struct StageTotals {
     /// Calls, of this stage or an earlier one, that ended in intervals that started between the planned end of the
     /// earlier stages and that of this stage.
     pub(super) ended_in_window: u64,
-    /// End of the last interval in which one of its calls ended.
+    /// End of the last interval in which a call of the stage ended.
     pub(super) last_end: Duration,
-    /// The time base of rates; filled in when the run is summarised.
+    /// The time base of rates; set when the run is summarised.
     pub(super) window: Duration,
-    /// Time from the stage's start to the end of its last call, at least the window; filled in together with it.
+    /// Time from the stage's start to the end of its last call, at least `window`; set together with `window`.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
     /// Lower bound of the number of calls that were due but not yet noticed by the generator at one time.
@@ -83,9 +84,9 @@ pub(super) struct StageTotals {
 }
 
 impl StageTotals {
-    /// Adds the window: from the stage's start to its planned end, or to the end of the run if that is earlier.
-    /// Without a planned end, an open loop's window is the time that its arrivals cover; a closed loop's ends with its
-    /// last call.
+    /// Sets the window, which extends from the stage's start to its planned end, or to the end of the run if that is
+    /// earlier. Without a planned end, an open loop's window extends to the end of the run, and a closed loop's to the
+    /// end of its last call.
     pub(super) fn with_window(
         &self,
         header: &RunHeader,
@@ -94,7 +95,7 @@ impl StageTotals {
     ) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
         let end = match planned_end {
-            // A pause between calls counts as time of the run, except where memory is measured in it.
+            // A stage without calls counts as time of the run, unless memory is measured in it.
             Some(_) if header.is_silent(stage) && !run.memory.is_empty() => begin,
             Some(end) => end.min(run.end),
             None if header.is_open() => run.end,
@@ -111,7 +112,7 @@ impl StageTotals {
         self.record.merge(&other.record);
         self.ended_in_window += other.ended_in_window;
         self.last_end = self.last_end.max(other.last_end);
-        // Stages follow each other, and the last calls of one end during the next.
+        // Stages follow each other, and the last calls of a stage may end during the next stage.
         self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
@@ -137,7 +138,7 @@ pub struct RunTotals {
     pub(super) rotations: RotationTotals,
     /// Resources of client and server in intervals in which no call started or ended.
     unattributed: (Option<ResourceUsage>, Option<ResourceUsage>),
-    /// Resident memory of both before the first connection.
+    /// Resident memory of client and server before the first connection.
     pub(super) rss_before: [Option<u64>; 2],
 }
 
@@ -174,14 +175,15 @@ impl RunTotals {
             add_detail(&mut self.details, detail.code, &detail.text);
         }
         self.memory.extend(&interval.memory);
-        // An interval that spans two stages is divided by the calls that ended in each.
+        // The resources of an interval that spans two stages are divided in proportion to the calls that ended in each
+        // stage.
         let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
         let client = with(self.unattributed.0.take(), interval.client);
         let server = with(self.unattributed.1.take(), interval.server);
         if all == 0.0 {
-            // Calls are longer than an interval: resources used meanwhile are attributed to the interval in which the
-            // calls end.
+            // No call started or ended, because calls take longer than an interval. The resources are attributed to the
+            // next interval in which calls start or end.
             self.unattributed = (client, server);
         }
         let before = |of: Option<ResourceUsage>| of.and_then(|r| r.rss_bytes_before);
@@ -220,7 +222,7 @@ impl RunTotals {
         self.count_in_windows(&ends, interval);
     }
 
-    /// Adds each pause that the run has reached: it is a stage, although no call starts in it.
+    /// Adds totals for each stage without planned calls that the run has reached, although it has no records.
     fn add_pauses(
         &mut self,
         header: &RunHeader,
@@ -242,7 +244,7 @@ impl RunTotals {
         }
     }
 
-    /// Counts calls in the window in which they end, even if they started in an earlier stage.
+    /// Counts calls in the stage in whose window they end, even if they started in an earlier stage.
     fn count_in_windows(&mut self, ends: &[Option<Duration>], interval: &IntervalRecord) {
         let is_over = |stage: u8| {
             let end = ends.get(usize::from(stage)).copied().flatten();

@@ -1,4 +1,4 @@
-//! What distinguishes a rung from others besides keys of the plan: its security, its network and its TLS library.
+//! Settings of a rung that are not keys of the plan: its security, its network and its TLS library.
 
 use super::{LadderSpec, RungSpec, files, made_by_server};
 use crate::named::named;
@@ -11,13 +11,13 @@ named! {
         Off "off",
         /// TLS with a server certificate.
         Server "server",
-        /// TLS with certificates of both ends.
+        /// TLS with certificates of server and client.
         Mutual "mutual",
     }
 }
 
 named! {
-    /// The network between the load and a server of this program.
+    /// The network between the load and Plimsoll's own server.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum RungNetwork by name {
         /// The loopback device.
@@ -31,16 +31,17 @@ named! {
     /// The TLS implementation of a rung's server, where the ladder starts it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub enum TlsLibrary by name {
-        /// The one of this program's own server.
+        /// Rustls, in Plimsoll's own server.
         #[default]
         Rustls "rustls",
-        /// The `openssl` on PATH: its `s_server`, in place of this program's server.
+        /// OpenSSL: the `s_server` of the `openssl` on PATH replaces Plimsoll's server.
         OpenSsl "openssl",
     }
 }
 
 impl RungSpec {
-    /// Checks the limits of `s_server`: it sends files, one connection after another, one file on each.
+    /// Checks that `s_server` can serve the rung: it only sends files, serves one connection after another, and sends
+    /// one file per connection.
     pub(super) fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());

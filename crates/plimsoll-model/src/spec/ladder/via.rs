@@ -18,7 +18,7 @@ pub enum RungRoute {
     /// Directly to the server.
     #[default]
     Direct,
-    /// One sidecar on this machine, without encryption of its own.
+    /// One sidecar on this machine, which adds no encryption.
     OneSidecar,
     /// Two sidecars, with mutual TLS between them.
     TwoSidecars,
@@ -46,11 +46,11 @@ named! {
     pub enum UpstreamTls by name {
         /// Plaintext: the proxy terminates the load's TLS.
         Off "off",
-        /// The server has a certificate, which the proxy verifies.
+        /// TLS with a server certificate, which the proxy verifies.
         Server "server",
-        /// The proxy has a certificate as well.
+        /// Mutual TLS, in which the proxy has a certificate as well.
         Mutual "mutual",
-        /// The load's TLS ends at the server: the proxy relays bytes.
+        /// The load's TLS ends at the server, and the proxy relays the encrypted bytes.
         Passed "passed",
     }
 }
@@ -70,7 +70,7 @@ pub(super) const MAX_PROXY_WORKERS: u32 = 64;
 /// Parses a value of the axis `via`. Names of proxies are checked by [`check_names`].
 ///
 /// # Errors
-/// Where a table is not one of a command and two addresses, or a chain is too long.
+/// When a table does not contain a command and two addresses, or a chain is too long.
 pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
         let own = CustomProxy::deserialize(table.clone()).map_err(|e| {
@@ -113,7 +113,7 @@ pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
 /// Checks that the proxies of all rungs are registered or defined by a file in `folder`.
 ///
 /// # Errors
-/// The first name that is not; lists those that are.
+/// Returns the first unknown name, and lists the known names.
 pub(super) fn check_names<'a>(
     rungs: impl Iterator<Item = &'a RungSpec>,
     folder: Option<&Path>,
@@ -146,7 +146,7 @@ pub(super) fn check_names<'a>(
     Ok(())
 }
 
-/// Returns the name of a custom proxy: its program.
+/// Returns the name of a custom proxy, which is that of its program.
 pub(super) fn command_name(own: &Table) -> String {
     let command = own.get("command").and_then(Value::as_array);
     let program = command.and_then(|words| words.first()?.as_str());
@@ -154,7 +154,7 @@ pub(super) fn command_name(own: &Table) -> String {
 }
 
 impl RungSpec {
-    /// Returns whether there is a proxy with connections of its own to the server.
+    /// Returns whether there is a proxy, which makes the connections to the server.
     pub fn has_proxy(&self) -> bool {
         matches!(self.route, RungRoute::Proxies(_) | RungRoute::Custom(_))
     }

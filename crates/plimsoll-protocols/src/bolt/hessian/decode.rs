@@ -17,7 +17,7 @@ const MAX_REPEATED: usize = 1 << 20;
 pub struct HessianError {
     /// The offset in the bytes.
     pub at: usize,
-    /// What is wrong there.
+    /// The problem at this offset.
     pub problem: HessianProblem,
 }
 
@@ -58,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<HessianValue, HessianError> {
     }
 }
 
-/// Decodes a sequence of values that share classes and references.
+/// A decoder of a sequence of values that share classes and references.
 #[derive(Debug)]
 pub struct HessianDecoder<'a> {
     bytes: &'a [u8],
@@ -73,7 +73,7 @@ pub struct HessianDecoder<'a> {
 }
 
 impl<'a> HessianDecoder<'a> {
-    /// Creates a decoder of one stream: classes and references are numbered within it.
+    /// Creates a decoder of one stream. Classes and references are numbered per stream.
     pub fn new(bytes: &'a [u8]) -> HessianDecoder<'a> {
         HessianDecoder {
             bytes,
@@ -98,7 +98,7 @@ impl<'a> HessianDecoder<'a> {
         }
     }
 
-    /// Returns the error for the byte that was read last.
+    /// Returns the error for the type code that was read last, and steps back to its offset.
     fn unexpected(&mut self, tag: u8) -> HessianError {
         self.at -= 1;
         self.error(HessianProblem::Tag(tag))
@@ -107,7 +107,7 @@ impl<'a> HessianDecoder<'a> {
     /// Decodes the next value.
     ///
     /// # Errors
-    /// Returns an error if there is none, or if it is invalid.
+    /// Returns an error if no value is left, or if the value is invalid.
     pub fn value(&mut self) -> Result<HessianValue, HessianError> {
         if self.depth == MAX_DEPTH {
             return Err(self.error(HessianProblem::TooDeep));

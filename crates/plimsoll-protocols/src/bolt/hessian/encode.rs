@@ -14,7 +14,7 @@ pub fn encode(value: &HessianValue) -> Vec<u8> {
     encoder.finish()
 }
 
-/// Encodes a sequence of values that share class definitions.
+/// An encoder of a sequence of values that share class definitions.
 #[derive(Debug, Default)]
 pub struct HessianEncoder {
     out: Vec<u8>,
@@ -206,8 +206,8 @@ fn units(text: &str) -> usize {
     text.bytes().map(begun).sum()
 }
 
-/// Returns the longest prefix of at most `most` UTF-16 units, and its number of units. A surrogate pair is
-/// never split, as in Java.
+/// Returns the longest prefix of at most `most` UTF-16 units, and the prefix's number of units. Never splits a
+/// surrogate pair, and neither does Java.
 fn first_units(text: &str, most: usize) -> (&str, usize) {
     let mut taken = 0;
     for (at, character) in text.char_indices() {

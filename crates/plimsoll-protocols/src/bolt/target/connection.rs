@@ -13,7 +13,7 @@ use super::{BoltServer, answers};
 
 /// The limit of requests in progress on one connection. At the limit, reading pauses.
 const MAX_IN_PROGRESS: usize = 65_536;
-/// The limit of the bytes of the requests in progress, each of which is kept until it is answered.
+/// The limit of the total size of requests in progress, which are kept until they are answered. Bytes.
 const MAX_IN_PROGRESS_BYTES: usize = 8 << 20;
 const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Empty buffers are shrunk to this capacity. Bytes.
@@ -161,7 +161,7 @@ fn request(
                         answers::status_only(&frame, Status::ServerThreadpoolBusy, &mut out);
                     }
                 }
-                // The connection may be closed by now.
+                // Fails if the connection is already closed.
                 let _ = sender.send(BoltAnswer {
                     request: bytes.len(),
                     bytes: out,
@@ -171,7 +171,7 @@ fn request(
         (BoltFrameKind::Oneway { .. }, _) => {
             server.counters.oneway.fetch_add(1, Ordering::Relaxed);
         }
-        // A response needs no response.
+        // Ignores responses: this server sends no requests.
         (BoltFrameKind::Response { .. }, _) => {}
     }
 }
@@ -180,9 +180,9 @@ fn is_call(frame: &BoltFrame<'_>) -> bool {
     matches!(frame.kind, BoltFrameKind::Request { .. }) && frame.command != BoltCommand::Heartbeat
 }
 
-/// The last request and its response. Most clients repeat one request that differs only in its id, so a copy
-/// of the last response replaces reading and writing Hessian, which would make this server the bottleneck
-/// when clients are measured.
+/// The last request and its response. Most clients repeat one request that differs only in its id, so copying
+/// the last response avoids decoding and encoding Hessian, which would make this server the bottleneck when
+/// clients are measured.
 #[derive(Default)]
 struct AnswerCache {
     request: Vec<u8>,

@@ -1,9 +1,9 @@
 //! The Bolt reference server, with known behaviour: SOFARPC's `HelloService` and `TestService`, and an echo
 //! of plain strings.
 //!
-//! Heartbeats are answered at once. A request that waits for its delay or for a worker of the pool does so in
-//! a task of its own; any other is answered where it is read. A connection whose bytes are not Bolt is
-//! closed, as by the Java server.
+//! Heartbeats are answered at once. A request that has to wait for its delay or for a worker of the pool waits
+//! in a task of its own; any other request is answered by the task that reads it. A connection whose bytes are
+//! not Bolt is closed, as by the Java server.
 
 mod answers;
 mod connection;
@@ -220,7 +220,7 @@ impl ConnectionHandler for Arc<BoltServer> {
     }
 }
 
-/// Prints the status's name, as a run shows it.
+/// Prints the status's name, as in the report of a run.
 impl std::fmt::Display for FailureShare {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.status.map_or(SOFA_ERROR.code(), Status::name))

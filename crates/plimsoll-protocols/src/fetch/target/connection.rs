@@ -15,16 +15,17 @@ use super::content::{ContentBody, ServedFolder};
 
 /// The largest head of a request. Bytes.
 const MAX_HEAD: usize = 32 * 1024;
-/// Head and body are written together up to this size, that of one TLS record (RFC 8446 §5.1). Bytes.
+/// The maximum size of a response whose head and body are written together: that of one TLS record (RFC 8446 §5.1).
+/// Bytes.
 const MAX_RECORD_BYTES: usize = 16 * 1024;
 /// How long a client may take to close its side.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct FileRequest {
     path: String,
-    /// The method is neither GET nor HEAD.
+    /// Whether the method is neither GET nor HEAD.
     has_wrong_method: bool,
-    /// The request is early data that may be a replay, and its method is not GET (RFC 8470 §5.2).
+    /// Whether the request is early data that may be a replay, and its method is not GET (RFC 8470 §5.2).
     is_too_early: bool,
     is_head: bool,
     keeps_alive: bool,
@@ -67,7 +68,7 @@ where
                 }
             };
             match read {
-                // Clients that are done often close without further notice.
+                // A client that closes between requests has finished: this is no error.
                 Ok(0) if input.is_empty() => {
                     let _ = io.shutdown().await;
                     return Ok(());
@@ -107,7 +108,7 @@ fn parse(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
     let Some(head) = head else {
         return Ok(None);
     };
-    // This server takes no requests with bodies.
+    // This server accepts no requests with bodies.
     if head.body != BodyFraming::Length(0) {
         return Err(());
     }

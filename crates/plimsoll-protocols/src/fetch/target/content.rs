@@ -15,13 +15,13 @@ use crate::serving::ServeError;
 /// The size of the blocks that are read and written. Bytes.
 pub(super) const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Generated bodies repeat this block.
+/// The block that generated bodies repeat.
 static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES]);
 
 /// A body of known length, read in blocks.
 pub(super) struct ContentBody {
     remaining: u64,
-    /// The file and a buffer for its block; `None` if the body is generated.
+    /// The file and the buffer for its current block; `None` if the body is generated.
     file: Option<(File, Vec<u8>)>,
 }
 
@@ -37,7 +37,7 @@ impl ContentBody {
         self.remaining
     }
 
-    /// Returns the next bytes, at most `most`; empty at the end of the body.
+    /// Returns the next bytes, at most `most`. The slice is empty at the end of the body.
     ///
     /// # Errors
     /// When the file can't be read, or has become shorter than it was.
@@ -49,7 +49,7 @@ impl ContentBody {
             return Ok(&FILLER_BLOCK[..n]);
         };
         block.resize(n, 0);
-        // Reads without leaving the runtime's thread: files are in the page cache after the first request.
+        // Reads on the runtime's thread: files are in the page cache after the first request, so this hardly blocks.
         file.read_exact(block)?;
         Ok(block)
     }
@@ -79,7 +79,7 @@ impl ServedFolder {
         Ok(ServedFolder { root })
     }
 
-    /// Returns the body for `path`; `None` if there is none.
+    /// Returns the body for `path`; `None` if the path does not exist.
     pub(super) fn find(&self, path: &str) -> Option<ContentBody> {
         let path = path.split(['?', '#']).next().unwrap_or(path);
         if let Some(size) = path.strip_prefix("/bytes/") {
@@ -93,13 +93,13 @@ impl ServedFolder {
         let inside = Path::new(&name)
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
-        // Links that lead out of the folder are not followed, either.
+        // Does not follow links that lead out of the folder.
         let root = self.root.as_ref()?;
         let whole = root.join(&name).canonicalize().ok()?;
         if !inside || !whole.starts_with(root) {
             return None;
         }
-        // Opening a FIFO must not block other requests.
+        // `open_file` does not block on a FIFO, which would delay other requests.
         let file = input::open_file(&whole).ok()?;
         Some(ContentBody {
             remaining: file.metadata().ok()?.len(),

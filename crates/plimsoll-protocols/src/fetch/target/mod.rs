@@ -1,7 +1,7 @@
 //! `serve files`: a folder, and generated bodies of any size, over HTTP/1.1.
 //!
-//! `/bytes/SIZE` answers with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`) without holding them in memory. Over
-//! TLS, tickets need no state on the server, so that any number of clients can resume; early data needs a session
+//! `/bytes/SIZE` is answered with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`), which are not held in memory.
+//! Over TLS, tickets need no state on the server, so any number of clients can resume; early data needs a session
 //! store, and is off by default. Full and resumed handshakes are counted.
 
 mod connection;
@@ -39,7 +39,7 @@ pub struct FilesOptions {
     #[command(flatten)]
     identity: ServerIdentity,
 
-    // Only GET is answered among the requests in early data.
+    // In early data only GET requests are answered.
     /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
     #[arg(long, value_name = "BYTES", help_heading = "TLS")]

@@ -1,8 +1,8 @@
-//! Decides which tool a line without the name of a tool belongs to.
+//! Decides which tool a line without a tool's name belongs to.
 
 use super::LineTool;
 
-/// Long flags of ours that other tools have, too: a line without a tool's name that has one of them is ours.
+/// Our long flags that other tools have, too: a line with one of them and without a tool's name is one of ours.
 const OUR_FLAGS: [&str; 6] = [
     "clients",
     "calls",
@@ -12,11 +12,11 @@ const OUR_FLAGS: [&str; 6] = [
     "header",
 ];
 
-/// Long flags that no line of ours has.
+/// Long flags of other tools that none of our commands has.
 const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
 
 impl LineTool {
-    /// Returns whether the tool has all flags of a line, with values of the right form.
+    /// Returns whether the tool has all flags of a line, and accepts their values.
     pub fn reads(&self, words: &[String]) -> bool {
         self.read(words).is_ok()
     }

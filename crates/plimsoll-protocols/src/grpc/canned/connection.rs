@@ -1,6 +1,6 @@
 //! The server's side of one connection: receives requests and sends the prepared response.
 //!
-//! Long because it is one state machine, whose parts share every field.
+//! The file is long because it is one state machine whose parts share all fields.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::grpc::message::{MessageError, MessageReader, MessageSink};
 /// The limit of open streams if the options set none. A refused request may be retried (RFC 9113, 8.7).
 const MAX_STREAMS: usize = 65_536;
 
-/// A sink that accepts any message, also compressed ones.
+/// A sink that accepts any message, including compressed ones.
 struct AnyMessage;
 
 impl MessageSink for AnyMessage {
@@ -36,7 +36,7 @@ struct CannedStream {
     /// Bytes of the response's messages that wait for a window.
     unsent: usize,
     phase: StreamPhase,
-    /// Whether the client has reset the stream and the response is sent nevertheless.
+    /// Whether the client has reset the stream; the response is sent nevertheless.
     reset: bool,
 }
 
@@ -52,7 +52,7 @@ enum StreamPhase {
 struct CannedStreams(Vec<CannedStream>);
 
 impl CannedStreams {
-    /// Returns the index of a stream, which is mostly the one opened last.
+    /// Returns the index of a stream. Tries the one opened last first, because it usually is the one.
     #[inline]
     fn find(&self, id: u32) -> Option<usize> {
         match self.0.last() {
@@ -156,7 +156,7 @@ impl CannedConnection {
         }
     }
 
-    /// Returns true if responses wait only until the output is sent.
+    /// Returns true if responses wait because of the output limit, until the output is sent.
     pub fn is_held_back(&self) -> bool {
         self.held_back
     }
@@ -172,13 +172,13 @@ impl CannedConnection {
         self.http2.goaway(code, b"", out);
     }
 
-    /// Announces a GOAWAY, as a server does that shuts down without losing requests (RFC 9113, 6.8).
+    /// Announces a GOAWAY, like a server that shuts down without losing requests (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         self.http2.announce_goaway(out);
     }
 
-    /// Sends further SETTINGS on the open connection. They do not change the options, against which stream
-    /// windows and limits are still checked, so the caller must not contradict what the options announced.
+    /// Sends further SETTINGS on the open connection. Stream windows and limits are still checked against the options,
+    /// so these settings must not contradict them.
     pub fn send_settings(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         write::settings(out, settings);
     }
@@ -220,7 +220,7 @@ impl CannedConnection {
         Ok(())
     }
 
-    /// Handles a frame that arrived in several pieces. It is a separate function so that
+    /// Handles a frame that arrived in several pieces. This is a separate function, because then
     /// [`CannedConnection::receive_frame`] is inlined into the loop over complete frames.
     #[inline(never)]
     fn reassembled_frame(
@@ -276,8 +276,8 @@ impl CannedConnection {
                 let place = self.streams.find(stream).filter(|_| ignores);
                 let held = place.map(|place| &mut self.streams.0[place]);
                 match held.filter(|stream| stream.phase == StreamPhase::Held) {
-                    // The stream is closed as far as limits are concerned (RFC 9113, 5.1.2), but the response
-                    // is still sent.
+                    // The stream no longer counts towards the limit (RFC 9113, 5.1.2), but the response is still
+                    // sent.
                     Some(stream) => stream.reset = true,
                     None => self.forget(stream),
                 }
@@ -316,7 +316,7 @@ impl CannedConnection {
         }
     }
 
-    /// Handles a complete header block: a request's, or the trailers that end a request (RFC 9113, 8.1).
+    /// Handles a complete header block: that of a request, or the trailers that end it (RFC 9113, 8.1).
     fn receive_block(
         &mut self,
         block: StreamPayload<'_>,
@@ -361,7 +361,7 @@ impl CannedConnection {
             id,
             message: MessageReader::NEW,
             receive_window: ReceiveWindow::new(window),
-            // The window is at most 2³¹−1.
+            // The cast is lossless, because a window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
             unsent: 0,
             phase: StreamPhase::Receiving,
@@ -469,8 +469,8 @@ impl CannedConnection {
         self.streams.0.remove(place);
     }
 
-    /// Sends a response that can't be a copy of the prepared bytes. Blocks that may be interleaved with
-    /// others are plain: only a complete response may add entries to the client's table.
+    /// Sends a response when the prepared bytes can't be copied. Header blocks that may be interleaved with those of
+    /// other responses don't use the dynamic table: only a complete response may add entries to the client's table.
     #[inline(never)]
     fn answer_slow_path(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
@@ -541,8 +541,8 @@ fn window(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
     http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
-/// Sends as much of a response's messages as the windows and the output limit allow. Returns true once
-/// everything is sent.
+/// Sends as much of a response's messages as the windows and the output limit allow. Returns true once all
+/// messages are sent.
 fn send_message(
     prepared: &PreparedAnswer,
     stream: &mut CannedStream,

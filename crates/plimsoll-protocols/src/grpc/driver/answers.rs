@@ -73,7 +73,7 @@ impl GrpcDriver {
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        // The block must be decoded in any case, since it may change the table that later ones refer to.
+        // Every block must be decoded, since it may change the table that later blocks refer to.
         let heads = &mut self.calls.heads;
         let read = match &mut self.calls.step {
             None => heads.read(piece.bytes),
@@ -108,7 +108,7 @@ impl GrpcDriver {
         }
     }
 
-    /// Carries out the action that a piece of an open stream's response leads to.
+    /// Carries out the action that follows from a piece of an open stream's response.
     #[inline]
     pub(super) fn step(
         &mut self,

@@ -1,8 +1,7 @@
 //! A fast path for complete responses in one read: header, one message, trailers, and nothing in between.
 //!
-//! Most responses of unary calls are like this and are handled in one step. Everything else, even a response
-//! that differs in one byte of its header blocks, is left to `answers`, which handles it frame by frame with
-//! the same result.
+//! Most responses of unary calls have this form and are handled in one step. All others, even those that differ in
+//! one byte of a header block, are left to `answers`, which handles them frame by frame with the same result.
 
 use plimsoll_engine::driver::{CompletedCall, Event};
 use plimsoll_model::Outcome;

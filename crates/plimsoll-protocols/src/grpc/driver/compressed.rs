@@ -12,7 +12,7 @@ use crate::grpc::head::{FailureTexts, GrpcHeaders, MessageEncoding};
 use crate::grpc::unary::ResponseAction;
 use crate::grpc::{MessageCompression, MessageShapes};
 
-/// Notes the encoding that the header of an open stream's response declares.
+/// Stores the encoding that the header of an open stream's response declares.
 #[cold]
 pub(super) fn note_encoding(
     unpackers: &mut Option<Box<StreamUnpackers>>,

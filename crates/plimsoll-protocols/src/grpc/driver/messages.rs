@@ -1,5 +1,5 @@
 //! Streaming calls: sends and counts their messages, and decides whether the exchange is complete.
-//! [`crate::grpc::exchange`] holds the state of each stream; unary calls never get here.
+//! [`crate::grpc::exchange`] holds the state of each stream. Unary calls don't use this module.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl GrpcDriver {
                 .send_window()
                 .min(stream.send_window.max(0) as u32);
             if out.len() >= MAX_UNSENT {
-                // END_STREAM may still be sent, but no message.
+                // END_STREAM may still be sent, but no more messages.
                 window = 0;
             }
             let Some(piece) = exchange.next_piece(script, renderer.as_ref(), window) else {
@@ -83,7 +83,7 @@ impl GrpcDriver {
         }
     }
 
-    /// Sends the messages of blocked streams: `Connection::send_blocked` for streaming calls.
+    /// Sends the messages of blocked streams: implements `Connection::send_blocked` for streaming calls.
     pub(super) fn send_blocked_messages(&mut self, out: &mut Vec<u8>) {
         for id in std::mem::take(&mut self.blocked) {
             if let Some(stream) = self.streams.find_open(id)
@@ -197,7 +197,7 @@ impl GrpcDriver {
         while let Some(exchanges) = &mut self.calls.exchanges
             && let Some(id) = exchanges.expired(now)
         {
-            // The stream of a journey's earlier step may have ended before its timer.
+            // The stream may be that of a journey's earlier step, which ended before its timer expired.
             let (Some(stream), Some(script)) = (self.streams.find_open(id), &prepared.script)
             else {
                 continue;

@@ -1,4 +1,4 @@
-//! Calls that are the steps of a journey: each sends a request of its own, and values are taken from its answer.
+//! Calls that are the steps of a journey: each step sends its own request, and values are captured from its response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::journey::{AnswerCapture, CapturedResponse, CookieJar, StepProtocol, T
 use crate::prepare_error::RequestError;
 use crate::unpacking::{ContentCoding, Unpacker};
 
-/// The largest message, as received, that values are taken from. Bytes.
+/// The largest message, as received, from which values are captured. Bytes.
 const MAX_CAPTURED: usize = 1 << 20;
 
 /// The state of a journey's current step.
 #[derive(Debug, Default)]
 pub(super) struct CurrentStep {
     pub(super) taken: Arc<TakenValues>,
-    /// Whether the last message of the answer is kept.
+    /// Whether the last message of the response is kept.
     keeps_message: bool,
-    /// The last message that has arrived completely, and what has arrived of the next one, with their prefixes.
+    /// The last complete message and the partial next one, with their prefixes.
     data: Vec<u8>,
-    /// A message was too large to be kept.
+    /// Whether a message was too large to be kept.
     is_too_large: bool,
     /// The metadata before and after the messages.
     fields: Vec<MetadataEntry>,
-    /// Those of the block that was read last, which may be of another call's answer.
+    /// The metadata of the block that was read last, which may belong to another call's response.
     read: Vec<MetadataEntry>,
 }
 
@@ -62,12 +62,12 @@ impl CurrentStep {
         })
     }
 
-    /// Adds the metadata of the block that was read last, which is one of the answer.
+    /// Adds the metadata of the block that was read last: the block belongs to the step's response.
     pub(super) fn keep_fields(&mut self) {
         self.fields.append(&mut self.read);
     }
 
-    /// Adds DATA of the answer.
+    /// Adds DATA of the step's response.
     pub(super) fn add_data(&mut self, data: &[u8]) {
         if !self.keeps_message || self.is_too_large {
             return;
@@ -86,7 +86,7 @@ impl CurrentStep {
         }
     }
 
-    /// Returns the last message of an answer that has ended, decompressed. `limit`: its largest size. Bytes.
+    /// Returns the last message of a response that has ended, decompressed. `limit` is its maximum size in bytes.
     fn message(&self, limit: u32) -> Result<Cow<'_, [u8]>, String> {
         if self.is_too_large {
             return Err(
@@ -116,7 +116,7 @@ impl CurrentStep {
     }
 }
 
-/// Returns where the first message ends, with its prefix; `None`: it is not complete.
+/// Returns the length of the first message including its prefix; `None`: the message is not complete.
 fn message_end(data: &[u8]) -> Option<usize> {
     let [_, a, b, c, d, ..] = data else {
         return None;
@@ -126,10 +126,10 @@ fn message_end(data: &[u8]) -> Option<usize> {
 }
 
 impl GrpcProtocol {
-    /// Checks and encodes the call of a journey's step. `capture`: what is kept of its answers.
+    /// Checks and encodes the call of a journey's step. `capture` says which parts of its responses are kept.
     ///
     /// # Errors
-    /// What part of the call can't be sent, by name.
+    /// Returns an error that names the part of the call that can't be sent.
     pub fn of_step(
         request: &GrpcRequest<'_>,
         capture: AnswerCapture,
@@ -159,7 +159,7 @@ impl StepProtocol for GrpcProtocol {
         let calls = &mut driver.calls;
         if !Arc::ptr_eq(&calls.prepared, &self.prepared) {
             calls.prepared = Arc::clone(&self.prepared);
-            // The same bytes may be no message of another method.
+            // Resets the cache: a valid message of one method may be invalid for another.
             calls.validator = AnswerValidator::default();
         }
         let capture = self.prepared.capture.as_ref();

@@ -164,7 +164,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// Fields of ghz's templates, each with the field of ours that replaces it.
+/// Fields of ghz's templates, each with our equivalent.
 const FIELDS: [(&str, &str); 4] = [
     ("{{.RequestNumber}}", "{{seq}}"),
     ("{{ .RequestNumber }}", "{{seq}}"),

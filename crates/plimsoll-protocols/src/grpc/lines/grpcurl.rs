@@ -68,7 +68,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("no descriptions are written"),
         ),
-        // Flags of our own, for the load that the call becomes.
+        // Our own flags for the load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
         value(&["rate"], Text, OurFlag("--rate", "/s")),
@@ -116,7 +116,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let symbol = symbols.first().map(|symbol| (*symbol).clone());
     let asked = ["list", "describe"].into_iter().find(|name| question(name));
     if let Some(name) = asked {
-        // A service that is listed shows its methods, as one that is described does.
+        // Listing a service shows its methods, which our `describe` does.
         let name = if symbol.is_some() { "describe" } else { name };
         line.subcommand = Some([name.to_owned()].into_iter().chain(symbol).collect());
     } else {

@@ -37,7 +37,7 @@ impl StepSection for GrpcSpec {
         metadata.chain(messages).map(usize::from).collect()
     }
 
-    /// Checks the paths into the answer, and writes its fields as the answer's JSON has them.
+    /// Checks the paths into the response, and converts their field names to those in the response's JSON.
     fn fit_take(call: &GrpcCall, take: &mut Take) -> Result<(), String> {
         match &mut take.source {
             TakeSource::Pointer(tokens) => {

@@ -9,14 +9,14 @@ use crate::grpc::delimited::binary;
 use crate::grpc::section::GrpcSpec;
 use crate::http2::max_head;
 
-/// The default limit of gRPC clients.
+/// The default limit of messages, the same as in other gRPC clients.
 const MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
-/// What limits messages and metadata, and how messages are compressed.
+/// The limits of messages and metadata, and the compression of messages.
 pub(super) struct MessageLimits {
-    /// Bytes.
+    /// The maximum size of a message. Bytes.
     pub(super) max_message: usize,
-    /// Bytes.
+    /// The maximum size of metadata. Bytes.
     pub(super) max_head: u32,
     pub(super) compression: Option<MessageCompression>,
 }
@@ -33,7 +33,7 @@ fn check_one_description(problems: &mut Problems, call: &GrpcSpec) {
     }
 }
 
-/// Checks that streams that the plan ends do not reach their deadline before.
+/// Checks that the planned duration of streams is shorter than their deadline.
 pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &GrpcSpec) {
     let lasts = call.stream_duration.map(|period| period.0);
     if let (Some(lasts), Some(deadline)) = (lasts, spec.deadline())
@@ -50,7 +50,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
     }
 }
 
-/// Checks the keys of a call that need neither its method nor rows.
+/// Checks the keys of a call that depend neither on its method nor on rows.
 pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLimits {
     check_one_description(problems, call);
     let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;

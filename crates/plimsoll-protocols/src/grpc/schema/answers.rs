@@ -14,7 +14,7 @@ struct MethodAnswers {
 }
 
 impl Schema {
-    /// Returns what reads values from the responses of `method`.
+    /// Returns the reader of values in the responses of `method`.
     pub fn answer_reader(&self, method: &GrpcMethod) -> impl AnswerReader + use<> {
         MethodAnswers {
             message: method.descriptor.output(),
@@ -42,7 +42,7 @@ impl AnswerReader for MethodAnswers {
 
     fn path(&self, tokens: &[String]) -> Result<Vec<String>, String> {
         let mut message = Some(self.message.clone());
-        // The list or map that the next token leads into.
+        // The list or map that the next token is an index or key of.
         let mut container: Option<FieldDescriptor> = None;
         let mut path = Vec::with_capacity(tokens.len());
         for token in tokens {
@@ -77,7 +77,8 @@ impl AnswerReader for MethodAnswers {
     }
 }
 
-/// Returns the message that a field's value, its elements or the values of its map are; `None`: they are none.
+/// Returns the message type of a field's value, of its elements or of the values of its map; `None`: they are no
+/// messages.
 fn value_message(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {

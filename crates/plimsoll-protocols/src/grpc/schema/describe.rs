@@ -71,7 +71,7 @@ impl Schema {
 }
 
 impl GrpcMethod {
-    /// Returns a request as JSON in which every field has its default, for somebody to fill in.
+    /// Returns a request as JSON in which every field has its default, for the user to fill in.
     pub(crate) fn blank_request(&self) -> String {
         let options = SerializeOptions::new().skip_default_fields(false);
         let blank = DynamicMessage::new(self.descriptor.input());
@@ -96,7 +96,7 @@ fn write_method(text: &mut String, method: &GrpcMethod) {
     );
 }
 
-/// Writes every type in the queue and every type that those refer to, each once.
+/// Writes every type in the queue, and every type that these refer to, once.
 fn write_types(text: &mut String, mut queue: VecDeque<Kind>) {
     let mut seen = BTreeSet::new();
     while let Some(kind) = queue.pop_front() {

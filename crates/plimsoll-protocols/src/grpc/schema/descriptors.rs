@@ -1,10 +1,9 @@
-//! Builds a descriptor pool from file descriptors that a server or another compiler has made. Each file is
-//! checked before the library sees it, translated to proto3 if it is of an edition, and added after its
-//! imports.
+//! Builds a descriptor pool from file descriptors of a server or another compiler. Each file is checked before the
+//! library receives it, translated to proto3 if it is of an edition, and added after its imports.
 //!
-//! The library expects descriptors from a compiler, and panics on some that no compiler makes. Input must not
-//! cause a panic, so whatever might cause one is rejected, and whatever does not affect messages is removed:
-//! source positions, defaults, and all options but three.
+//! The library expects descriptors from a compiler, and panics on some that no compiler produces. Input must not
+//! cause a panic, so descriptors that might cause one are rejected, and parts that do not affect messages are
+//! removed: source positions, defaults, and all options but three.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +17,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessa
 
 use super::editions::{UnsupportedFeatures, check_edition, is_map_entry, qualified, translate};
 
-/// A `FileDescriptorProto` with everything that affects messages.
+/// A `FileDescriptorProto`, with its features if it is of an edition.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct ProtoFile {
     file: FileDescriptorProto,
@@ -61,7 +60,7 @@ impl ProtoFile {
     /// Decodes the files of a `FileDescriptorSet`.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not one.
+    /// Returns an error if the bytes are not a `FileDescriptorSet`.
     pub(super) fn decode_set(bytes: &[u8]) -> Result<Vec<ProtoFile>, DecodeError> {
         let files = EncodedFileSet::decode(bytes)?.files;
         files.iter().map(|file| ProtoFile::decode(file)).collect()
@@ -109,8 +108,8 @@ impl ProtoFile {
     }
 }
 
-/// Assembles files, in any order. A file that can't be read is left out, and so is one that needs it; a
-/// missing import that is not needed is ignored. `absent` gives reasons why files are not among `files`, by
+/// Assembles files, in any order. A file that can't be used is left out, and so are the files that need it; a
+/// missing import that is not needed is ignored. `absent` gives the reasons why files are missing in `files`, by
 /// name.
 pub(in crate::grpc) fn assemble(
     files: Vec<ProtoFile>,
@@ -187,7 +186,7 @@ fn add_known(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
 }
 
 fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
-    // The long form of the error names the problem and its location, the short form neither.
+    // The `Debug` form of the error contains the problem and its location; the `Display` form lacks both.
     pool.add_file_descriptor_proto(file)
         .map_err(|e| format!("{e:?}"))
 }
@@ -270,11 +269,11 @@ fn prepare_file(
     }
 }
 
-/// Rejects what the library might panic on, and removes what does not affect messages. `known` has messages
-/// that the file must not redefine with other fields.
+/// Rejects a file on which the library might panic, and removes parts that do not affect messages. `known` contains
+/// messages that the file must not redefine with other fields.
 ///
 /// # Errors
-/// Returns why the file can't be used.
+/// Returns the reason why the file can't be used.
 pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
     file.options = None;
     let package = file.package().to_owned();
@@ -346,7 +345,7 @@ fn prepare_message(
     message.enum_type.iter_mut().try_for_each(ready_enum)
 }
 
-/// Returns the properties of a field that its encoding depends on.
+/// Returns the properties of a field that determine its encoding.
 fn shape(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) {
     (
         field.name(),

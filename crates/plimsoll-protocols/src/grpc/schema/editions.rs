@@ -1,7 +1,7 @@
 //! Translation of files of protobuf editions (2023 and 2024) to proto3.
 //!
-//! A file of an edition uses features for what proto2 and proto3 define by their syntax. Every feature that
-//! affects the wire format or JSON has an equivalent that the library supports:
+//! A file of an edition uses features for properties that proto2 and proto3 express by their syntax. Every feature
+//! that affects the wire format or JSON has an equivalent that the library supports:
 //!
 //! | feature | becomes |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `enum_type = CLOSED` | a name in [`UnsupportedFeatures`], since the library accepts any number |
 //! | `utf8_validation = NONE` | a name in [`UnsupportedFeatures`] |
 //!
-//! Features are inherited as the language defines: what is not set on a field, enum or oneof comes from the
-//! enclosing element, and finally from the edition (protobuf.dev, "Feature Settings for Editions"). They are
+//! Features are inherited as the language defines: a feature that is not set on a field, enum or oneof comes from
+//! the enclosing element, and finally from the edition (protobuf.dev, "Feature Settings for Editions"). Features are
 //! read from the `FileDescriptorProto` as a dynamic message of the library's pool, because the library's own
 //! type of that name has no features.
 
@@ -26,7 +26,7 @@ use prost_reflect::prost_types::{
 };
 use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as _, Value};
 
-/// Properties that the library can't represent, by full names.
+/// The full names of elements with features that the library can't represent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnsupportedFeatures {
     /// Closed enums, which accept only the numbers that they define.
@@ -38,8 +38,8 @@ pub(super) struct UnsupportedFeatures {
 /// Numbers of `google.protobuf.Edition`.
 const EDITION_2023: i32 = 1000;
 const EDITION_2024: i32 = 1001;
-/// The suffix of the placeholder value 0 in an enum without one: in proto3 the first value has to be 0, in a
-/// closed enum of an edition it need not.
+/// The suffix of the placeholder value that is added to an enum without 0: proto3 requires that the first value is 0,
+/// but a closed enum of an edition need not have it.
 const MISSING_ZERO_SUFFIX: &str = "__has_no_zero";
 
 /// Numbers of `FeatureSet.FieldPresence`.
@@ -78,7 +78,7 @@ impl ResolvedFeatures {
         messages: LENGTH_PREFIXED,
     };
 
-    /// Returns the features after replacing those that an element of the file sets.
+    /// Returns these features, overridden by the features that an element of the file sets.
     fn with(self, part: &DynamicMessage) -> ResolvedFeatures {
         let Some(set) = set(part) else { return self };
         let known = |name: &str, last: i32, inherited: i32| {
@@ -97,8 +97,8 @@ impl ResolvedFeatures {
     }
 }
 
-/// Returns the features that an element sets, encoded or as in a source file: `features.NAME = VALUE`, or
-/// several in `features = { NAME: VALUE … }`.
+/// Returns the features that an element sets, in encoded form or in source form (`features.NAME = VALUE`, or several
+/// in `features = { NAME: VALUE … }`).
 fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
     let options = part.get_field_by_name("options")?;
     let options = options.as_message()?;
@@ -156,7 +156,7 @@ fn repeated_messages<'a>(
 /// Checks that the edition that a `.proto` file names is known.
 ///
 /// # Errors
-/// Returns an error if it is not.
+/// Returns an error if the edition is unknown.
 pub(super) fn check_named(edition: &str) -> Result<(), String> {
     match edition {
         "2023" | "2024" => Ok(()),
@@ -167,7 +167,7 @@ pub(super) fn check_named(edition: &str) -> Result<(), String> {
 /// Checks that the edition of a compiled file is known.
 ///
 /// # Errors
-/// Returns an error if it is not, or if there is none.
+/// Returns an error if the edition is unknown or missing.
 pub(super) fn check_edition(declared: &DynamicMessage) -> Result<(), String> {
     let edition = declared.get_field_by_name("edition");
     let edition = edition.and_then(|edition| edition.as_enum_number());
@@ -298,7 +298,7 @@ fn translate_field(
                 ..FieldOptions::default()
             });
         }
-        // Keys and values of maps are always written, as by protobuf's own runtimes.
+        // Keys and values of maps are always written, as in protobuf's own runtimes.
         _ if place == FieldContext::Entry => field.proto3_optional = Some(true),
         _ if place == FieldContext::Message && field.oneof_index.is_none() => {
             match features.presence {
@@ -312,8 +312,8 @@ fn translate_field(
         }
         _ => {}
     }
-    // A type that a source file refers to by name may turn out to be an enum; the library then treats the field
-    // as an enum although its type says group.
+    // A source file refers to a type only by its name, which may be that of an enum. The library then treats the
+    // field as an enum, although its type is set to group.
     let is_group = features.messages == DELIMITED_ENCODING
         && !matches!(place, FieldContext::Map | FieldContext::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();
@@ -345,7 +345,7 @@ fn translate_enum(
     found.value.insert(0, zero);
 }
 
-/// Returns true if an enum's value is the placeholder for a missing 0.
+/// Returns true if an enum's value is the placeholder that was added for a missing 0.
 pub(super) fn is_missing_zero(value: &EnumValueDescriptor) -> bool {
     let (name, of) = (value.name(), value.parent_enum());
     value.number() == 0 && name.strip_suffix(MISSING_ZERO_SUFFIX) == Some(of.name())

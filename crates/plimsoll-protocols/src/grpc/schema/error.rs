@@ -6,8 +6,7 @@ pub enum SchemaError {
     /// A value in the file of rows does not fit its field.
     #[error("{0}")]
     Row(String),
-    /// Any other problem. Those of `.proto` files are in the compiler's words, which begin with file, line
-    /// and column.
+    /// Any other problem. For `.proto` files this is the compiler's message, which begins with file, line and column.
     #[error("{0}")]
     Other(String),
 }
@@ -17,7 +16,7 @@ impl SchemaError {
         SchemaError::Other(what.to_string())
     }
 
-    /// Returns the error for a field's value. `right` describes a valid value; empty if that is not known.
+    /// Returns the error for a field's value. `right` describes a valid value, and is empty if that is not known.
     pub(super) fn value(message: &str, path: &str, problem: &str, right: &str) -> SchemaError {
         let (at, instead) = (at(path), instead(right));
         SchemaError::new(format_args!("message of {message}: {at}{problem}{instead}"))

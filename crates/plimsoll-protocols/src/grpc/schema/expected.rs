@@ -1,4 +1,4 @@
-//! What a method's answers must contain, as JSON: the fields that it names, with these values.
+//! The check that a method's responses contain the fields of a JSON object with their values.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::describe::field_named;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::ExpectedAnswer;
 
-/// The most characters of a value that an error shows.
+/// The maximum number of characters of a value in an error.
 const MAX_SHOWN_CHARS: usize = 60;
 
 impl Schema {
-    /// Returns the check that responses of `method` contain the fields of `json` with their values.
+    /// Makes the check that responses of `method` contain the fields of `json` with their values.
     ///
     /// # Errors
     /// Returns an error if the text is not JSON, or does not fit the response.
@@ -47,8 +47,8 @@ fn json_of(message: &DynamicMessage) -> Result<Value, String> {
     json.map_err(|e| e.to_string())
 }
 
-/// Returns the fields of `whole` that `typed` names: `whole` is the same message, with every field, and with names and
-/// values in the form in which answers are shown.
+/// Returns the fields of `whole` that are in `typed`. `whole` is the same message with all its fields, whose names and
+/// values are in the form in which responses are converted to JSON.
 fn named_fields(message: &MessageDescriptor, typed: &Value, whole: &Value) -> Value {
     let (Value::Object(typed), Value::Object(all)) = (typed, whole) else {
         return whole.clone();
@@ -92,7 +92,7 @@ fn named_fields(message: &MessageDescriptor, typed: &Value, whole: &Value) -> Va
     Value::Object(named)
 }
 
-/// Returns the first difference, in words; `None`: `answer` contains `expected`. Lists have to be of one length.
+/// Describes the first difference; `None`: `answer` contains `expected`. Lists must have the same length.
 fn difference(expected: &Value, answer: &Value, path: &str) -> Option<String> {
     match (expected, answer) {
         (Value::Object(expected), Value::Object(answer)) => {

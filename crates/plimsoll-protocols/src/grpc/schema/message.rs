@@ -20,8 +20,8 @@ impl Schema {
     /// Encodes a request of `method` from JSON, without the gRPC prefix.
     ///
     /// # Errors
-    /// Returns an error if the text is not JSON or does not fit the message. It names the field by its path,
-    /// and suggests a similar name for an unknown one.
+    /// Returns an error if the text is not JSON or does not fit the message. The error names the field by
+    /// its path, and suggests a similar name for an unknown field.
     pub fn encode(&self, method: &GrpcMethod, json: &str) -> Result<Vec<u8>, SchemaError> {
         let message = method.descriptor.input();
         let value: Value = serde_json::from_str(json).map_err(|e| {
@@ -50,7 +50,7 @@ impl Schema {
         let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
         DynamicMessage::deserialize(message.clone(), deserializer).map_err(|e| {
             let path = track.path();
-            // Problems of an object as a whole are described by the decoder alone.
+            // The decoder's error needs no hint if it concerns a whole object.
             let is_known = path.iter().len() > 0 || !value.is_object();
             let right = if is_known {
                 expected_type_hint(message, &path)
@@ -65,7 +65,7 @@ impl Schema {
     /// Checks that bytes are a request of `method`.
     ///
     /// # Errors
-    /// Returns an error if they are not, or if a required field is missing.
+    /// Returns an error if the bytes are not a request, or if a required field is missing.
     pub fn check(&self, method: &GrpcMethod, given: &BinaryMessage) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
         let bad = |problem: String| {
@@ -105,8 +105,8 @@ impl Schema {
 }
 
 impl Schema {
-    /// Checks all object keys, and the values of closed enums. Other values are left to the decoder, whose
-    /// errors are clear.
+    /// Checks all object keys, and the values of closed enums. The decoder checks all other values, with clear
+    /// errors.
     pub(super) fn check_names(
         &self,
         top: &MessageDescriptor,
@@ -120,7 +120,7 @@ impl Schema {
     }
 }
 
-/// A check of names in JSON before it is decoded.
+/// A check of the names in JSON, before the JSON is decoded.
 struct NameCheck<'a> {
     top: &'a MessageDescriptor,
     closed: &'a BTreeSet<String>,
@@ -195,7 +195,7 @@ impl NameCheck<'_> {
                         .and_then(|number| i32::try_from(number).ok())
                         .and_then(|number| found.get_value(number)),
                     Value::String(name) => found.get_value_by_name(name),
-                    // The decoder rejects it.
+                    // The decoder rejects any other value.
                     _ => return Ok(()),
                 };
                 if named.is_some_and(|value| !is_missing_zero(&value)) {

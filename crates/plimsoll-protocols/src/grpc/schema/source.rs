@@ -1,8 +1,8 @@
 //! Compilation of `.proto` files to descriptors, including those of editions.
 //!
 //! The compiler supports proto2 and proto3. Source files of editions differ from proto3 in a few statements
-//! only. These are overwritten, each with the same number of characters, so that errors keep their line and
-//! column; [`super::editions`] then adds the meaning of the edition's features.
+//! only. These statements are overwritten with the same number of characters, so that errors keep their line and
+//! column. [`super::editions`] then translates the edition's features.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ struct FolderResolver {
 type OpenedFiles = BTreeMap<PathBuf, String>;
 
 /// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf.
-/// Properties of editions that the library can't represent are added to `apart`.
+/// Features of editions that the library can't represent are added to `apart`.
 pub(super) fn resolver(
     folders: &[PathBuf],
     apart: &Rc<RefCell<UnsupportedFeatures>>,
@@ -55,7 +55,7 @@ pub(super) fn resolver(
     chain
 }
 
-/// The maximum nesting depth of braces and brackets. The compiler recurses for each, and descriptors nested
+/// The maximum nesting depth of braces and brackets. The compiler recurses for each level, and descriptors nested
 /// deeper than 100 can't be decoded again ([protobuf's
 /// limit](https://protobuf.dev/programming-guides/proto-limits/)).
 const MAX_NESTED: usize = 100;
@@ -71,7 +71,7 @@ struct SourceError {
 }
 
 impl fmt::Debug for SourceError {
-    /// Prints the same as `Display`: errors of the compiler are shown in their long form.
+    /// Prints the same as `Display`, because errors of the compiler are shown in their `Debug` form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -99,7 +99,7 @@ impl FileResolver for FolderResolver {
         }
         let text = match input::file_to_string(&path) {
             Ok(text) => text,
-            // The library would open the file itself, and would block on a pipe without a writer.
+            // The library must not open this file itself: it would block on a pipe without a writer.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 return Err(refused(e.to_string()));
             }
@@ -116,7 +116,7 @@ impl FileResolver for FolderResolver {
         }
         let Some(source) = EditionSource::from_edition(&text, &tokens) else {
             let length = fs::metadata(&path).map_or(0, |found| found.len());
-            // A byte-order mark was removed, which the library does not accept.
+            // The library can open the file itself unless it begins with a byte-order mark, which `text` lacks.
             return if length == text.len() as u64 {
                 self.resolver.open_file(name)
             } else {
@@ -127,7 +127,7 @@ impl FileResolver for FolderResolver {
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
         let declared = DynamicMessage::decode(file.descriptor(), &file.encode_to_vec()[..]);
         let declared = declared.map_err(|e| refused(e.to_string()))?;
-        // Files that come with protobuf may also be read from this folder.
+        // The check has no known messages, since this folder may contain the files that come with protobuf.
         check(&mut file, &DescriptorPool::new()).map_err(refused)?;
         translate(&mut file, &declared, &mut self.unsupported.borrow_mut());
         Ok(file.into())
@@ -135,8 +135,8 @@ impl FileResolver for FolderResolver {
 }
 
 impl FolderResolver {
-    /// Returns the name by which the file at `path` was opened before, if it is not `name`. With overlapping
-    /// import paths a file has two names, and its messages must not be defined twice.
+    /// Returns the name under which the file at `path` was opened before, if that is not `name`. With overlapping
+    /// import paths a file has two names, but its messages must not be defined twice.
     fn first_name(&self, path: &Path, name: &str) -> Option<String> {
         let place = path.canonicalize().ok()?;
         let mut opened = self.opened.borrow_mut();
@@ -145,7 +145,7 @@ impl FolderResolver {
     }
 }
 
-/// Returns a file called `name` that publicly imports `file`.
+/// Returns a file with this name that publicly imports `file`.
 fn alias(name: &str, file: String) -> File {
     let alias = FileDescriptorProto {
         name: Some(name.to_owned()),
@@ -199,32 +199,32 @@ impl EditionSource {
                 rest[i + 1..].iter().take(2).map(|(t, _)| *t).collect();
             let begins = matches!(before, ProtoToken::Sign(';' | '{' | '}'));
             match (*token, &after[..]) {
-                // Visibility does not affect the wire format.
+                // Blanks visibility, which does not affect the wire format.
                 (
                     ProtoToken::Word("export" | "local"),
                     [ProtoToken::Word("message" | "enum"), ProtoToken::Word(_)],
                 ) if begins => {
                     source.write(range, "");
                 }
-                // Option imports do not affect encoding.
+                // Blanks option imports, which do not affect the encoding.
                 (ProtoToken::Word("import"), [ProtoToken::Word("option"), ProtoToken::Text(_)])
                     if begins =>
                 {
                     source.blank_statement(range.start, &rest[i..]);
                 }
-                // Reserved names without quotes are not valid in proto3.
+                // Blanks reserved names without quotes, which are not valid in proto3.
                 (
                     ProtoToken::Word("reserved"),
                     [ProtoToken::Word(name), ProtoToken::Sign(',' | ';')],
                 ) if begins && !name.starts_with(|c: char| c.is_ascii_digit()) => {
                     source.blank_statement(range.start, &rest[i..]);
                 }
-                // Defaults of fields are not valid in proto3, and are never sent.
+                // Replaces defaults of fields, which are not valid in proto3, and are never sent.
                 (ProtoToken::Word("default"), [ProtoToken::Sign('='), _])
                     if matches!(before, ProtoToken::Sign('[' | ',')) =>
                 {
                     source.write(range, "dropped");
-                    // The replaced option must not be negative: only numbers may be, and `-inf` is a name.
+                    // Removes a minus sign: `-inf` is not a valid value of the option that replaces the default.
                     if let Some((ProtoToken::Sign('-'), sign)) = rest.get(i + 2) {
                         source.write(sign, "");
                     }
@@ -233,7 +233,7 @@ impl EditionSource {
             }
             before = *token;
         }
-        // This comes last because it shifts the offsets of all other tokens.
+        // Replaced last, because this shifts the offsets of all other tokens.
         source.text.replace_range(value.clone(), "\"proto3\"");
         Some(source)
     }
@@ -275,8 +275,8 @@ fn find_too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
     None
 }
 
-/// Splits a source file into tokens, without its comments. Malformed tokens end where the compiler, which
-/// continues after them, ends them.
+/// Splits a source file into tokens, without its comments. A malformed token ends where it ends for the compiler,
+/// which continues after it.
 fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -302,7 +302,7 @@ fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
                     };
                 }
                 at = (at + 1).min(bytes.len());
-                // An escape at the end of a malformed file may end within a character.
+                // `None` if an escape at the end of a malformed file ends within a character.
                 if let Some(quoted) = text.get(start..at) {
                     found.push((ProtoToken::Text(quoted), start..at));
                 }
@@ -323,8 +323,8 @@ fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
     found
 }
 
-/// Returns the length of the block comment at the beginning of `source`. Nested comments belong to it; an
-/// unterminated one ends at the last `*/` within it.
+/// Returns the length of the block comment at the beginning of `source`, including nested comments. An unterminated
+/// comment ends at the last `*/` within it.
 fn length_of_comment(source: &[u8]) -> usize {
     let (mut depth, mut at, mut last) = (0, 0, source.len());
     while at < source.len() {

@@ -6,10 +6,10 @@ use serde_path_to_error::{Path, Segment};
 use super::describe::{field_named, type_name};
 use super::editions::is_missing_zero;
 
-/// The limit of fields or values that are listed.
+/// The maximum number of listed fields or values.
 const MAX_LISTED_NAMES: usize = 12;
 
-/// Describes a valid value at `path` of a message; empty if that is not known.
+/// Describes a valid value at `path` of a message. The text is empty if that is not known.
 pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String {
     let mut place = PathTarget::Value(Kind::Message(top.clone()));
     for segment in path.iter() {

@@ -33,9 +33,9 @@ use well_known::is_now;
 /// The requests of a call.
 #[derive(Clone, Debug)]
 pub struct EncodedRequests {
-    /// The encoded messages; if they vary: those of the first call.
+    /// The encoded messages. If they vary: the messages of the first call.
     pub messages: Vec<Vec<u8>>,
-    /// The renderers of varying messages; empty: every call sends the same.
+    /// The renderers of varying messages; empty: every call sends the same messages.
     pub varying: Vec<Arc<dyn Render>>,
 }
 
@@ -123,8 +123,8 @@ impl Schema {
         Ok(EncodedRequests { messages, varying })
     }
 
-    /// Encodes one message: returns that of the first call, and the renderer for every call. One with values of earlier
-    /// answers is empty before there are any.
+    /// Encodes one message. Returns the message of the first call, and the renderer for every call. The first message
+    /// is empty if it needs values of earlier responses.
     fn encode_one(
         &self,
         method: &GrpcMethod,
@@ -140,7 +140,7 @@ impl Schema {
         }
         let message = TemplateMessage::parse(self, method, json, slots, scope)?;
         let sample = message.fill(&first.moment(0, 0, 0));
-        // Field names are checked first, then the templates, and values last.
+        // The order determines which error is reported first: field names, then templates, then values.
         self.check_names(&message.message, &sample)?;
         let patched = message.to_patched()?;
         if !patched.needs().is_empty() {
@@ -211,7 +211,7 @@ impl<'a> TemplateMessage<'a> {
         let scope = scope.into();
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
-            // The plain encoder reports the problem.
+            // The encoder of constant messages reports the problem of invalid JSON.
             schema.encode(method, json)?;
             return Err(value_error(&message, "", "not valid JSON"));
         };
@@ -393,7 +393,7 @@ impl<'a> TemplateMessage<'a> {
         }
     }
 
-    /// Returns the node of a field that is a column's value; `encode` encodes it for each row.
+    /// Returns the node of a field whose value is a column; `encode` encodes it for each row.
     fn encode_rows(
         &self,
         column: &RowColumn,

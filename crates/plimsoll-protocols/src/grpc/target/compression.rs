@@ -1,5 +1,5 @@
-//! Compresses a response only if its request was compressed, so that clients without compression cost the
-//! server no time for it.
+//! Compresses a response only if its request announced compression, so the server spends no time on compression for
+//! other clients.
 
 use tonic::Response;
 use tonic::metadata::MetadataMap;
@@ -19,7 +19,7 @@ impl ResponseCompression {
         }
     }
 
-    /// Returns the response with this message.
+    /// Makes a response with this message, compressed if the request was.
     pub(super) fn answer<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
         if self == ResponseCompression::Plain {

@@ -1,7 +1,7 @@
 //! The reference server `echo`: `grpc.examples.echo.Echo`, with a call of each kind and metadata at both
 //! ends.
 //!
-//! The headers of every response contain `location` and `timestamp` (when the call was read), its trailers
+//! The headers of every response contain `location` and `timestamp` (when the call was read), and its trailers
 //! `timestamp` (when the call ended), in the format of Go's `StampNano`, as in gRPC's own metadata example.
 
 use std::convert::Infallible;
@@ -48,7 +48,7 @@ pub struct EchoOptions {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub messages: u32,
 
-    // Each answer is due this long after the due time of the one before, however late that one was sent.
+    // Counted from when the previous response was due, even if it was sent late.
     /// Time between two answers.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub pace: Period,
@@ -102,8 +102,8 @@ struct EchoCounts {
     sent: AtomicU64,
 }
 
-/// The service. On the wire a unary call is a stream of one message, and only streams may have trailers of
-/// their own, so every kind of call is served as a stream.
+/// The service. It serves every kind of call as a stream: on the wire a unary call is a stream of one message, and
+/// tonic lets only streams set trailers.
 #[derive(Clone)]
 struct EchoService {
     options: Arc<EchoOptions>,
@@ -210,7 +210,7 @@ struct EchoAnswers {
     pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The text that the client sent last.
     text: Option<String>,
-    /// The number of remaining responses to it.
+    /// The number of remaining responses to `text`.
     left: u32,
     stage: EchoStage,
 }

@@ -112,7 +112,7 @@ impl LoopService for FastService {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
-        // No request is held back, because the connection answers all of them itself.
+        // No ids are appended to `held`: the connection answers all requests itself.
         let received = connection.receive(bytes, out, &mut Vec::new());
         received.map_err(|e| e.to_string())
     }

@@ -1,11 +1,11 @@
 //! The reference server `known`, whose delay of each request is known, so that measurements can be checked against
 //! it.
 //!
-//! Delays are drawn from a law ([`plimsoll_model::law`]) with a seed that is committed to in an envelope file
-//! ([`crate::serving::envelope`]) before the first request and revealed at the end. A delay counts from the
-//! kernel's receive timestamp of the request, and the interval in which its response was written is recorded,
-//! so that the times that an ideal client would have measured can be separated from this server's own
-//! lateness. Each thread runs one event loop, whose waits are exact to some microseconds.
+//! Delays are drawn from a law ([`plimsoll_model::law`]: a distribution) with a seed. An envelope file
+//! ([`crate::serving::envelope`]) contains a commitment to the seed before the first request, and the seed itself at
+//! the end. A delay counts from the kernel's receive timestamp of the request, and the interval in which its response
+//! was written is recorded, so this server's own lateness can be separated from the times that an ideal client would
+//! have measured. Each thread runs one event loop, whose waits are exact to a few microseconds.
 
 mod connection;
 
@@ -33,7 +33,7 @@ use crate::serving::event_loop::{
 };
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
-/// The limit of `--spin`: polling longer before every response is a mistake.
+/// The limit of `--spin`; a longer busy-wait is taken for a typing mistake.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, committed to beforehand, to check what clients
@@ -119,7 +119,7 @@ impl ReferenceServer for KnownOptions {
         let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(bound, workers, service, context.stopped).await;
-            // No worker is left, so all requests were passed to the writer.
+            // All workers have ended, so the writer has received all requests.
             let written = tokio::task::spawn_blocking(|| writer.end()).await;
             let connections = served?;
             written

@@ -1,4 +1,4 @@
-//! The gRPC reference servers: servers with known behaviour, to try out and test loads with.
+//! The gRPC reference servers: servers with known behaviour for trying out and testing loads.
 //!
 //! Each server is bound ([`crate::serving::ListenOptions::bind`]) and then runs until a future completes; it
 //! returns its counters.

@@ -1,9 +1,9 @@
 //! The reference server `orders`: `orders.OrderService/Submit`, in which a pool of workers takes orders from
 //! a bounded queue.
 //!
-//! The pool is a fair semaphore: a permit is a worker, and waiting for one is a place in the FIFO queue. At
-//! most [`OrdersOptions::pool`] orders are in progress at any moment; an order whose client disconnected
-//! frees its place.
+//! The pool is a fair semaphore: a permit is a worker, and the tasks that wait for a permit are the FIFO queue. At
+//! most [`OrdersOptions::pool`] orders are in progress at any moment. An order whose client disconnects leaves the
+//! queue or the pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +79,7 @@ impl ReferenceServer for OrdersOptions {
                 read(&orders.processed),
                 read(&orders.refused),
             );
-            // Orders that the client cancelled, or that ended with their connection.
+            // Orders that the client cancelled, or whose connection ended.
             let abandoned = received.saturating_sub(processed + refused);
             Ok(ServerCounts {
                 connections,
@@ -111,7 +111,7 @@ struct OrderHandler {
 }
 
 impl OrderHandler {
-    /// Returns a worker, at once or after waiting in the queue.
+    /// Waits in the queue for a worker, if none is free, and returns it.
     async fn worker(&self) -> Result<SemaphorePermit<'_>, Status> {
         match self.workers.try_acquire() {
             Ok(worker) => return Ok(worker),

@@ -1,6 +1,6 @@
 //! Adds server reflection (grpc.reflection.v1) to a reference server's own service.
 //!
-//! A call of the server's own service takes one comparison of the path's beginning more.
+//! The cost for a call of the server's own service is one comparison of the path's beginning.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 /// Adds server reflection to `service`; `name` is its full name.
 ///
 /// # Errors
-/// Never in practice: the services' descriptors are part of this program.
+/// Never fails in practice, because the services' descriptors are part of this program.
 pub(super) fn reflecting<S>(
     service: S,
     name: &str,
@@ -81,7 +81,7 @@ where
     type Error = Infallible;
     type Future = ResponseFuture;
 
-    /// Returns ready: both services always are, which [`crate::serving::http2`] relies on.
+    /// Returns ready, because both services are always ready. [`crate::serving::http2`] relies on this.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

@@ -63,7 +63,7 @@ impl ReferenceServer for ScoreOptions {
         Ok(Box::pin(async move {
             let connections = http2::serve(context.bound, service, context.stopped).await?;
             let (scored, invalid) = (read(&score.scored), read(&score.invalid));
-            // Calls that the client cancelled, or that ended with their connection.
+            // Calls that the client cancelled, or whose connection ended.
             let abandoned = read(&score.received).saturating_sub(scored + invalid);
             Ok(ServerCounts {
                 connections,
@@ -77,10 +77,10 @@ impl ReferenceServer for ScoreOptions {
     }
 }
 
-/// The limit of `--busy`: a longer computation blocks all other responses of the thread.
+/// The limit of `--busy`: during the computation all other responses of the thread wait.
 const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
 
-/// Spins for this long, as a computation would.
+/// Keeps the CPU busy for this long, like a computation.
 fn work(busy: Duration) {
     if busy.is_zero() {
         return;

@@ -24,7 +24,7 @@ pub struct HoldOptions {
     identity: ServerIdentity,
 }
 
-/// An echo server with its counters.
+/// The echo service; clones share its counters.
 #[derive(Clone, Debug, Default)]
 struct Echo(Arc<EchoCounters>);
 

@@ -8,7 +8,7 @@ use crate::foreign::lines::ValueForm::{Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const OWN_BUFFERS: &str = "the system sizes the buffers of sockets";
-/// The requests that `-t` implies.
+/// The limit of requests that `-t` implies.
 const MOST_OF_A_TIME: u64 = 50_000;
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -65,8 +65,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without `-k`, ab opens a connection for each request. `-t` limits the run to a number of seconds, and to 50,000
-/// requests unless `-n` stands behind it. ab calls a body plain text.
+/// Adds the flags that depend on several flags of ab. Without `-k`, ab opens a connection for each request. `-t` limits
+/// the run to a number of seconds, and to 50,000 requests unless `-n` follows it. ab sends bodies as plain text.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("--clients", line.number("c", 1));
     if let Some(seconds) = line.value("t").map(str::to_owned) {

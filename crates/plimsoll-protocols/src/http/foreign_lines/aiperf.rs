@@ -1,5 +1,5 @@
 //! Translates command lines of [AIPerf](https://github.com/ai-dynamo/aiperf): `aiperf profile --model NAME --url
-//! HOST:PORT …`; GenAI-Perf, which came before it, has the same flags.
+//! HOST:PORT …`; its predecessor GenAI-Perf has the same flags.
 
 use super::NO_FILE;
 use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
@@ -8,7 +8,7 @@ use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, wit
 
 pub(super) const LENGTH_SPREAD_HINT: &str =
     "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
-/// What a line that ranks documents lacks.
+/// The hint for a line that ranks documents, since the translation can't supply them.
 pub(super) const DOCUMENTS: &str =
     "write a document that is ranked in place of TEXT, and --document for each further one";
 const TEXTS: &str = "write the documents that are ranked in place of TEXT";
@@ -130,8 +130,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without a concurrency AIPerf sends one request at a time, and without a count at least ten; with a rate, arrivals
-/// are random.
+/// Adds the flags that depend on several flags of AIPerf. Without a concurrency it sends one request at a time, and
+/// without a count at least ten; with a rate, arrivals are random.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("request-rate").map(str::to_owned) {
         Some(rate) => {
@@ -180,7 +180,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns the path of an endpoint that is not the one of our API.
+/// Returns the path of an endpoint whose default path differs from ours.
 fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
     match endpoint? {
         "cohere_rankings" => Some("v2/rerank"),
@@ -254,7 +254,8 @@ fn add_request(line: &mut LineBuilder) {
     }
 }
 
-/// Converts a pair such as `ignore_eos:true` to a member of a JSON object, and an object to its members.
+/// Converts a pair such as `ignore_eos:true` to a member of a JSON object. The text of an object is converted to its
+/// members.
 fn to_json_member(pair: &str) -> String {
     let object = pair.trim().strip_prefix('{');
     if let Some(members) = object.and_then(|rest| rest.strip_suffix('}')) {
@@ -270,7 +271,7 @@ fn to_json_member(pair: &str) -> String {
     format!("{}: {value}", serde_json::Value::from(name))
 }
 
-/// Adds `--goodput` for limits such as `time_to_first_token:300 inter_token_latency:20`, which are in milliseconds.
+/// Adds `--goodput` for limits in milliseconds, such as `time_to_first_token:300 inter_token_latency:20`.
 pub(super) fn add_goodput(line: &mut LineBuilder, pairs: &str) {
     for pair in pairs.split([' ', ',']).filter(|pair| !pair.is_empty()) {
         let (name, limit) = pair.split_once(':').unwrap_or((pair, ""));

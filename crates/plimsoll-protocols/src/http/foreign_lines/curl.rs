@@ -1,5 +1,5 @@
-//! Translates command lines of [curl](https://curl.se): the request is made once, unless flags of a load stand among
-//! curl's own.
+//! Translates command lines of [curl](https://curl.se): the request is sent once, unless the line contains Plimsoll's
+//! load flags.
 
 use super::{ANY_ADDRESS, NO_FILE, add_alpn, add_basic, add_proxy, add_redirects};
 use crate::foreign::lines::FlagMeaning::{
@@ -138,7 +138,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-progress-meter"], Nothing),
         switch(&["q", "disable"], Nothing),
         switch(&["Z", "parallel"], Nothing),
-        // These flags are ours, and define a load.
+        // These flags are Plimsoll's, and define a load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
         value(&["rate"], Text, OurFlag("--rate", "/s")),
@@ -169,7 +169,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !line.has("key")
         && let Some(cert) = line.value("E").map(str::to_owned)
     {
-        // The file of a certificate may hold its key, too.
+        // A certificate file may also contain the key.
         line.add("--key", cert);
     }
     for (name, flag) in [("tls13-ciphers", "--suite"), ("curves", "--group")] {
@@ -201,10 +201,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     Ok(())
 }
 
-/// The flags whose values are data. Data are put together in this order, not in that of the line.
+/// The flags whose values are data. Data are joined in this order, not in the order of the line.
 const DATA: [&str; 3] = ["d", "data-raw", "data-binary"];
 
-/// Returns the data of all flags, as they are joined to a body.
+/// Returns the data of all flags, which are joined to a body.
 fn data(line: &LineBuilder) -> Vec<String> {
     let plain = DATA.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
@@ -275,7 +275,7 @@ fn add_method_and_body(line: &mut LineBuilder) {
     }
 }
 
-/// Content types that curl gives files by the ends of their names.
+/// The content types that curl chooses by file name extension.
 const FILE_TYPES: [(&str, &str); 10] = [
     (".gif", "image/gif"),
     (".jpg", "image/jpeg"),
@@ -289,7 +289,7 @@ const FILE_TYPES: [(&str, &str); 10] = [
     (".xml", "application/xml"),
 ];
 
-/// Adds the parts of a form.
+/// Adds the parts of a multipart form.
 fn add_form(line: &mut LineBuilder) {
     for part in line.values("F") {
         let (_, value) = part.split_once('=').unwrap_or_default();
@@ -323,7 +323,7 @@ fn add_form(line: &mut LineBuilder) {
     }
 }
 
-/// Reports data that curl reads from a file but we don't, or the other way round.
+/// Reports data that are a file's name to curl but text to Plimsoll, or vice versa.
 fn refuse_files(line: &mut LineBuilder) {
     let has_at = |text: &String| text.starts_with('@');
     if line.values("data-raw").iter().any(has_at) {
@@ -364,7 +364,7 @@ fn add_fields(line: &mut LineBuilder) {
     }
 }
 
-/// Adds `--url-query` to the query of the target, and with `-G` the data.
+/// Adds the values of `--url-query`, and with `-G` the data, to the query of the target.
 fn add_query(line: &mut LineBuilder) {
     let queries = line.values("url-query");
     let queries = queries.iter().map(|pair| match pair.strip_prefix('+') {

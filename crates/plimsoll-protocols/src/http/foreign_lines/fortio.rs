@@ -5,7 +5,7 @@ use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Nothing, Our
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-/// The calls a second of all connections, without `-qps`.
+/// The rate of all connections together without `-qps`, in calls per second.
 const DEFAULT_RATE: f64 = 8.0;
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -52,7 +52,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// A rate of 0 or less is as fast as the connections allow; `-n` wins over `-t`.
+/// Adds the flags that depend on several flags of fortio. A rate of 0 or less means as fast as the connections allow;
+/// `-n` overrides `-t`.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.number("c", 4);
     let rate = line.value("qps").and_then(|rate| rate.parse().ok());

@@ -92,7 +92,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Each of h2load's clients is a connection with up to `-m` streams; `--rps` is the rate of each.
+/// Adds the flags that depend on several flags of h2load. Each of its clients is a connection with up to `-m` streams;
+/// `--rps` is the rate of each client.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.number("c", 1);
     let streams = match line.value("m") {

@@ -39,8 +39,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// `-q` is the rate of each worker, and `-z` wins over `-n`. By itself hey asks for compressed answers, follows
-/// redirects, and calls a body HTML.
+/// Adds the flags that depend on several flags of hey. `-q` is the rate of each worker, and `-z` overrides `-n`. By
+/// default, hey asks for compressed responses, follows redirects, and sends bodies as HTML.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
     refuse_at_sign(line, "d");

@@ -19,7 +19,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], OurFlag("--insecure", "")),
         switch(&["no-connection-reuse"], OurFlag("--cold", "")),
-        // An iteration is a call here.
+        // k6's iterations are translated to calls.
         switch(&["no-vu-connection-reuse"], OurFlag("--cold", "")),
         value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, OurFlag("--source", "")),
@@ -50,8 +50,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Translates the flags: virtual users become clients. Of stages, whose number of users changes during the run, the
-/// largest determines the number of clients and the duration.
+/// Adds the flags that depend on several flags of k6. Virtual users become clients. Plimsoll has no stages with varying
+/// numbers of users, so the largest stage determines the number of clients and the duration.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let stages = line.values("s");
     let mut clients = line.number("u", 1);

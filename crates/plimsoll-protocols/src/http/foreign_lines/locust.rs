@@ -1,4 +1,5 @@
-//! Answers command lines of [Locust](https://docs.locust.io/), whose users are written in Python.
+//! Recognises command lines of [Locust](https://docs.locust.io/), and explains why they can't be translated: users are
+//! Python code.
 
 use super::NO_FILE;
 use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};

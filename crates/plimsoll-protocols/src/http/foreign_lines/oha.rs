@@ -84,11 +84,11 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// What oha accepts as the coding of an answer, which it does not decode.
+/// The value of oha's `accept-encoding` field; oha does not decode responses.
 const ACCEPTED_CODINGS: &str = "gzip, compress, deflate, br";
 
-/// `-p` is the number of streams of each connection, and `-z` wins over `-n`. By itself oha asks for compressed answers,
-/// and follows redirects over HTTP/1.1.
+/// Adds the flags that depend on several flags of oha. `-p` is the number of streams of each connection, and `-z`
+/// overrides `-n`. By default, oha asks for compressed responses, and follows redirects over HTTP/1.1.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
     refuse_at_sign(line, "d");

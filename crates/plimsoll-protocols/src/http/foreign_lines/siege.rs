@@ -7,7 +7,7 @@ use crate::foreign::lines::FlagMeaning::{
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-/// Users without `-c`, as its configuration file has it.
+/// The number of users without `-c`, as in siege's default configuration file.
 const DEFAULT_USERS: u64 = 25;
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -50,15 +50,15 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Repetitions are those of each user, and `-t` has a unit in capitals. siege follows redirects. A word `URL POST body`
-/// is a request with a body.
+/// Adds the flags that depend on several flags of siege. Repetitions are per user, and the unit of `-t` is a capital
+/// letter. siege follows redirects. A word `URL POST body` is a request with a body.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let users = line.number("c", DEFAULT_USERS);
     if !line.has("g") {
         line.add("--clients", users);
         let repetitions = line.value("r").and_then(|text| text.parse::<u64>().ok());
         match (line.value("t").map(str::to_lowercase), repetitions) {
-            // A number without a unit is minutes.
+            // A number without a unit is in minutes.
             (Some(time), _) if time.parse::<u64>().is_ok() => {
                 line.add("--duration", format_args!("{time}m"));
             }

@@ -79,7 +79,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = connections.into_iter().filter(|&n| n > 0).min();
     let rate = line.value("rate").unwrap_or("50/1s").to_owned();
     let rate = if rate == "0" || rate == "infinity" {
-        // Without a rate each worker sends again after its answer: a closed loop.
+        // Without a rate, each worker sends its next request after its response: a closed loop.
         line.add("--clients", connections.unwrap_or(OPEN_LOOP_CONNECTIONS));
         None
     } else {
@@ -116,7 +116,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     {
         line.add("--ca", file);
     }
-    // By itself vegeta follows 10 redirects, and asks for compressed answers.
+    // By default, vegeta follows 10 redirects and asks for compressed responses.
     line.add_switch("--compressed");
     match line.value("redirects").unwrap_or("10") {
         "-1" => line.add("--expect", "2xx,3xx"),
@@ -154,8 +154,8 @@ fn convert_rate(text: &str) -> Option<String> {
         .then(|| format!("{}/{unit}", count / number))
 }
 
-/// Takes the target from stdin: `GET http://HOST/`, with lines of header fields and `@FILE`. Without stdin the target
-/// is a word of the command line.
+/// Reads the target from stdin: `GET http://HOST/`, followed by lines with header fields and `@FILE`. Without stdin,
+/// the target is a word of the command line.
 fn take_target(line: &mut LineBuilder) -> Result<(), String> {
     let input = line.input.take().unwrap_or_default();
     let mut lines = input
@@ -169,7 +169,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
         });
     };
     let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
-    // Without `-X` a request with a body would become a POST.
+    // `plimsoll http` sends a request with a body as POST unless `-X` is given.
     if method != "GET" || line.has("body") || input.contains("\n@") {
         line.add("-X", method);
     }

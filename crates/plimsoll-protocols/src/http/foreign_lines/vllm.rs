@@ -8,14 +8,14 @@ use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
-/// Backends that compute numbers of their inputs, with the API of each.
+/// Backends for embeddings and rankings, with their APIs.
 const POOLING_BACKENDS: [(&str, &str); 3] = [
     ("openai-embeddings", "embeddings"),
     ("infinity-embeddings", "embeddings"),
     ("vllm-rerank", "rerank"),
 ];
 
-/// Backends that are called by OpenAI's API.
+/// Backends with OpenAI's API.
 const OPENAI_BACKENDS: [&str; 7] = [
     "vllm",
     "openai",
@@ -77,7 +77,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Requests come at random times unless their rate is `inf`, when all come at once.
+/// Adds the flags that depend on several flags of vLLM's benchmark. Requests arrive at random times; with the rate
+/// `inf`, all arrive at once.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let prompts = line.number("num-prompts", 1000);
     let most = line.value("max-concurrency").map(str::to_owned);
@@ -117,7 +118,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         });
     let endpoint = line.value("endpoint").unwrap_or_default();
     line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
-    // `--goodput ttft:200 tpot:50` takes several words.
+    // The value of `--goodput ttft:200 tpot:50` is several words.
     for word in std::mem::take(&mut line.words) {
         if !line.has("goodput") || !word.contains(':') {
             return Err(format!("unexpected argument `{word}`"));
@@ -132,7 +133,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns the API that the backend and the endpoint stand for; `None`: one that we don't have.
+/// Returns the API for the backend and endpoint of the line; `None` if Plimsoll does not have it.
 fn api_of(line: &LineBuilder) -> Option<&'static str> {
     let backend = line.value("backend").unwrap_or(OPENAI_BACKENDS[0]);
     let mut pooling = POOLING_BACKENDS.into_iter();
@@ -172,7 +173,7 @@ fn add_request(line: &mut LineBuilder) {
     let is_random = |name: &str| name.starts_with("random");
     if line.value("dataset-name").is_none_or(is_random) {
         line.add("--prompt-tokens", line.number("random-input-len", 1024));
-        // The answers of the others have no tokens.
+        // Responses of the other APIs have no tokens.
         if matches!(api, Some("chat" | "completions") | None) {
             line.add("--max-tokens", line.number("random-output-len", 128));
         }

@@ -26,7 +26,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Each connection has a client, and waits for its answer; with `-R` the rate is given.
+/// Adds the flags that depend on several flags of wrk. Each connection is a closed-loop client; with `-R` of wrk2, the
+/// load is an open loop with this rate.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.metric("c", 10);
     let rate = line.has("R").then(|| line.metric("R", 0) as f64);

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions (`POST /v1/chat/completions`), which most services speak.
+//! OpenAI's chat completions (`POST /v1/chat/completions`), which most services implement.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! Reads answers with `choices`, which chat completions and completions share: as events, and as a whole.
+//! Reads responses with `choices`, which chat completions and completions have in common, streamed or not.
 //!
-//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`. Reasoning models put their
-//! reasoning beside the content, or into parts of it. Everything else in an event is skipped, whatever its shape.
+//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`. Reasoning models write their
+//! reasoning next to the content, or into parts of it. Everything else in an event is skipped, whatever its type.
 
 use std::borrow::Cow;
 
@@ -16,25 +16,25 @@ use crate::http::tokens::{
     AnswerChunk, CallBytes, Choice, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
 };
 
-/// Parses an event, or a whole answer.
+/// Parses an event, or a response that is not streamed.
 ///
 /// # Errors
-/// When it is not JSON, or its choices are not a list; the message says where.
+/// When the data are not JSON, or `choices` is not a list; the message gives the position.
 pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
     read_json::<RawChunk<'_>>(data).map(RawChunk::into_chunk)
 }
 
-/// The keys of an event. Some forms of errors can only be told by several keys.
+/// The keys of an event. Some forms of errors are recognised by a combination of keys.
 #[derive(Default)]
 struct RawChunk<'a> {
     choices: Option<Vec<Choice<'a>>>,
     usage: TokenCounts,
-    /// The count in Groq's own key.
+    /// The token counts in Groq's own key, `x_groq`.
     nested_usage: TokenCounts,
     error: bool,
-    /// The event has `"object": "error"` or `"type": "error"`.
+    /// Whether the event has `"object": "error"` or `"type": "error"`.
     is_named_error: bool,
-    /// Explains an error if there is also a code.
+    /// Whether there is a message, which together with a code means an error.
     has_message: bool,
     has_code: bool,
 }
@@ -58,7 +58,7 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
                 "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
                 "usage" => self.usage = value(&mut object)?,
                 "x_groq" => self.nested_usage = value::<NestedUsage, _>(&mut object)?.0,
-                // FastChat writes `error_code`, a number, beside a message.
+                // FastChat writes `error_code`, a number, next to a message.
                 "error" | "error_code" | "error_message" | "error_msg" => {
                     self.error |= value::<TruthyValue, _>(&mut object)?.0;
                 }
@@ -74,7 +74,7 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
     }
 }
 
-/// Whether a code stands for an error: it is neither 0 nor the status of a success.
+/// Whether a code means an error: it is neither 0 nor the status of a success.
 #[derive(Default)]
 struct ErrorCode(bool);
 
@@ -88,7 +88,7 @@ impl<'de> FromAnyShape<'de> for ErrorCode {
     }
 }
 
-/// A list of choices, which accepts no other type; `None` for null.
+/// A field that must be a list of choices; `None` for null.
 struct ChoicesField<'a>(Option<Vec<Choice<'a>>>);
 
 impl<'de> Deserialize<'de> for ChoicesField<'de> {
@@ -131,7 +131,7 @@ impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
     }
 }
 
-/// The `usage` within another object.
+/// The `usage` inside another object.
 #[derive(Default)]
 struct NestedUsage(TokenCounts);
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiKeyField, LlmApi, ModelPrompt, choices};
 
-/// The plainest API: the others state how they differ from it.
+/// The simplest API; the other APIs are defined by their differences from it.
 pub(super) const API: LlmApi = LlmApi {
     name: "completions",
     path: "/completions",

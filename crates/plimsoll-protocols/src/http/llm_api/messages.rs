@@ -1,5 +1,5 @@
-//! Anthropic's Messages API (`POST /v1/messages`). An answer is a list of blocks, which are streamed one after another;
-//! the prompt's tokens are counted in the first event, and those of the answer in the last but one.
+//! Anthropic's Messages API (`POST /v1/messages`). A response is a list of blocks, which are streamed one after
+//! another. The first event has the prompt's token count, and the last but one has the answer's.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) static API: LlmApi = LlmApi {
     headers: &[("anthropic-version", "2023-06-01")],
     messages_key: Some("messages"),
     has_system: true,
-    // The API refuses requests without a limit.
+    // The API rejects requests without a limit.
     default_limit: Some(1024),
     counts_on_request: false,
     put_prompt,
@@ -53,7 +53,7 @@ fn read_answer(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
 #[derive(Default)]
 struct MessageEvent<'a> {
     kind: Cow<'a, str>,
-    /// A piece of a block, or a change of the message.
+    /// A delta of a block, or a change of the message.
     delta: AnswerItem<'a>,
     /// The beginning of a block.
     block: AnswerItem<'a>,
@@ -88,7 +88,7 @@ impl<'a> MessageEvent<'a> {
                 ..AnswerChunk::default()
             },
             "message_start" => AnswerChunk {
-                // What this event counts of the answer is not its number of tokens yet.
+                // The answer's count in this event is not final, so only the prompt's is used.
                 usage: self.message.usage.counts(None).if_reported(),
                 ..AnswerChunk::default()
             },
@@ -105,13 +105,13 @@ impl<'a> MessageEvent<'a> {
                 is_last: true,
                 ..AnswerChunk::default()
             },
-            // Pings, ends of blocks, and events that came later to the API.
+            // Ignores pings, ends of blocks, and events added to the API later.
             _ => AnswerChunk::default(),
         }
     }
 }
 
-/// A message: an answer as a whole, or what a stream begins with.
+/// A message: a response that is not streamed, or the message in the first event of a stream.
 #[derive(Default)]
 struct MessageObject<'a> {
     kind: Cow<'a, str>,
@@ -148,18 +148,18 @@ impl<'de> FromAnyShape<'de> for MessageObject<'de> {
     }
 }
 
-/// The tokens of a message. Those of the prompt that a cache had, or keeps, are counted apart from the others.
+/// The token counts of a message. The prompt's tokens that are read from or written to a cache are counted separately.
 #[derive(Clone, Copy, Default)]
 struct MessageUsage {
     uncached: Option<u64>,
     cached: Option<u64>,
     answer: Option<u64>,
-    /// Tokens of the answer that are reasoning.
+    /// The tokens of the answer that are reasoning.
     thinking: Option<u64>,
 }
 
 impl MessageUsage {
-    /// Returns the counts with all of the prompt, and these tokens of the answer.
+    /// Returns the counts, with cached and uncached tokens of the prompt added up. `answer`: the tokens of the answer.
     fn counts(self, answer: Option<u64>) -> TokenCounts {
         TokenCounts {
             prompt: self.uncached,

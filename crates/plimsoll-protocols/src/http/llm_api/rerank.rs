@@ -1,5 +1,5 @@
-//! Ranking documents by how well they answer a query (`POST /v1/rerank`), as vLLM, Jina and Cohere have it, and TEI
-//! under `/rerank`.
+//! The API that ranks documents by how well they answer a query (`POST /v1/rerank`), as in vLLM, Jina and Cohere, and
+//! in TEI under `/rerank`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! OpenAI's Responses API (`POST /v1/responses`). Events have a type; those whose type ends in `.delta` hold text, and
-//! the last one holds the whole response with its status and the count of tokens. There is no `[DONE]`.
+//! OpenAI's Responses API (`POST /v1/responses`). Each event has a type. Events whose type ends in `.delta` contain
+//! text, and the last event contains the whole response with its status and token counts. There is no `[DONE]`.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ struct ResponseEvent<'a> {
     delta: ContentParts<'a>,
     item: AnswerItem<'a>,
     response: ResponseObject<'a>,
-    /// What the event itself says of an error.
+    /// The error in the event's own keys, outside of a response.
     error: ErrorFields<'a>,
     has_error: bool,
 }
@@ -84,7 +84,7 @@ impl<'a> ResponseEvent<'a> {
             return AnswerChunk::of_choice(delta_of(what, self.delta), None);
         }
         match kind {
-            // The name of a tool is the first part of a call that the model writes.
+            // The name of a tool is the first part of a tool call that the model generates.
             "output_item.added" if self.item.kind.ends_with("_call") => {
                 let call = Delta {
                     call_bytes: self.item.call_bytes,
@@ -93,7 +93,7 @@ impl<'a> ResponseEvent<'a> {
                 };
                 AnswerChunk::of_choice(call, None)
             }
-            // Its text has been streamed before.
+            // The item's text has been streamed before, so only its kind counts.
             "output_item.done" if self.item.calls_tools => {
                 let call = Delta {
                     calls_tools: true,
@@ -107,19 +107,19 @@ impl<'a> ResponseEvent<'a> {
     }
 }
 
-/// Returns what a piece of text is part of, by the type of its event.
+/// Returns the piece of text as content, reasoning or tool call, by the type of its event.
 fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
     let mut delta = Delta::default();
     match what {
         "output_text" | "text" | "audio.transcript" | "audio_transcript" => delta.content = text,
         "refusal" => delta.refusal = text.all(),
-        // Sound is not text, although its bytes are.
+        // Audio is not text, although it is encoded as text.
         "audio" => {}
         what if is_reasoning(what) => {
             delta.thought = text.all();
             delta.is_summary = what.starts_with("reasoning_summary");
         }
-        // Arguments and inputs of calls, code to run.
+        // Arguments and inputs of tool calls, and code to run.
         what => {
             delta.call_bytes = text.all().len();
             delta.calls_tools =
@@ -129,15 +129,15 @@ fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
     delta
 }
 
-/// A response, whose status says how it ended.
+/// A response with the status in which it ended.
 #[derive(Default)]
 struct ResponseObject<'a> {
     status: Cow<'a, str>,
-    /// The object is an error in place of a response.
+    /// Whether the object is an error in place of a response.
     is_error: bool,
     usage: TokenCounts,
     error: ErrorFields<'a>,
-    /// What an error says that is not in a key of its own.
+    /// The error in the object's top-level keys, if the object itself is an error.
     outer_error: ErrorFields<'a>,
     incomplete: IncompleteDetails,
     output: AnswerItem<'a>,
@@ -167,7 +167,8 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
 }
 
 impl<'a> ResponseObject<'a> {
-    /// Returns the last chunk of a stream; `status` is that of its event. The text has been streamed before.
+    /// Returns the last chunk of a stream, without the text, which has been streamed before. `status`: the status in
+    /// the event's type.
     fn into_last(self, status: &str) -> AnswerChunk<'a> {
         let reason = self.finish_reason(status);
         AnswerChunk {
@@ -178,7 +179,7 @@ impl<'a> ResponseObject<'a> {
         }
     }
 
-    /// Returns a response that was not streamed.
+    /// Returns the chunk for a response that was not streamed.
     fn into_whole(self) -> AnswerChunk<'a> {
         let explanation = match self.error.text() {
             text if text.is_empty() && self.is_error => self.outer_error.text(),
@@ -204,7 +205,7 @@ impl<'a> ResponseObject<'a> {
     }
 }
 
-/// Why a response is incomplete.
+/// The reason why a response is incomplete.
 #[derive(Default)]
 struct IncompleteDetails(Option<FinishReason>);
 

@@ -1,6 +1,6 @@
-//! Reads answers with a list of numbers computed from inputs: embeddings, and the scores of ranked documents.
+//! Reads responses with numbers computed from inputs: embeddings, and the scores of ranked documents.
 //!
-//! OpenAI's embeddings are in `data`, scores in `results`; TEI writes the bare list. The numbers themselves are skipped.
+//! OpenAI's embeddings are in `data`, scores in `results`; TEI's response is the list itself. The numbers are skipped.
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
@@ -9,20 +9,20 @@ use crate::http::lenient_json::{
 };
 use crate::http::tokens::{AnswerChunk, TokenCounts, read_json};
 
-/// Parses an answer.
+/// Parses a response.
 ///
 /// # Errors
-/// When it is not JSON; the message says where.
+/// When the data are not JSON; the message gives the position.
 pub(super) fn read(data: &[u8]) -> Result<AnswerChunk<'_>, serde_json::Error> {
     read_json::<NumbersAnswer>(data).map(NumbersAnswer::into_chunk)
 }
 
-/// An answer, or its list.
+/// A response, or the list in it.
 #[derive(Default)]
 struct NumbersAnswer {
-    /// Items of the list: inputs that were computed.
+    /// The number of items in the list: one for each input.
     inputs: u64,
-    /// Tokens of the inputs.
+    /// The number of tokens of the inputs.
     tokens: Option<u64>,
     has_error: bool,
 }
@@ -71,7 +71,7 @@ impl<'de> FromAnyShape<'de> for NumbersAnswer {
     }
 }
 
-/// The service's count of the inputs' tokens, under several names.
+/// The service's count of the inputs' tokens, under the names that services use.
 #[derive(Default)]
 struct InputTokens {
     prompt: Option<u64>,
@@ -80,7 +80,7 @@ struct InputTokens {
 
 impl InputTokens {
     fn any(self) -> Option<u64> {
-        // Rankings of some services have only a total, or a prompt of 0 beside it.
+        // Some services report only a total for rankings, or a total and 0 prompt tokens.
         self.prompt.filter(|tokens| *tokens > 0).or(self.total)
     }
 }
@@ -93,7 +93,7 @@ impl<'de> FromAnyShape<'de> for InputTokens {
                     self.prompt = value::<LenientCount, _>(&mut object)?.0;
                 }
                 "total_tokens" => self.total = value::<LenientCount, _>(&mut object)?.0,
-                // Cohere's `meta` has the tokens one level deeper.
+                // Cohere nests the counts in `tokens` within `meta`.
                 "tokens" => *self = value(&mut object)?,
                 _ => skip(&mut object)?,
             }

@@ -1,4 +1,4 @@
-//! The values of an answer that later requests may send back, each with what takes it from the answer.
+//! Finds the values of a response that later requests may send back, each with its source in the response.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,27 +11,27 @@ use super::json_leaves::json_leaves;
 use super::values::{entity_words, is_distinctive, is_random, is_telling, owner_words};
 use crate::journey::{TakeSpec, TakeTable};
 
-/// The largest body that values are looked for in: a journey looks in no more. Bytes.
+/// The largest body that is searched for values, in bytes: journeys keep no larger ones.
 pub(super) const MAX_SEARCHED_BODY: usize = 1 << 20;
 
-/// A value that an answer gives.
+/// A value of a response.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerValue {
     pub(super) value: String,
     pub(super) take: TakeSpec,
-    /// The name that the value suggests.
+    /// The name under which the value would be bound.
     pub(super) name: String,
-    /// Words of what the value identifies, which later requests' names may share.
+    /// Words of the thing that the value identifies; the name of a value in a later request must share one of them.
     pub(super) words: BTreeSet<String>,
-    /// Words of the thing that the value is the id of: without one of them, a common value is not recognised.
+    /// Words of the thing whose id the value is; a common value is recognised only under a name with one of them.
     pub(super) owner: BTreeSet<String>,
-    /// Whether it is recognised wherever it is sent.
+    /// Whether the value is recognised under any name.
     pub(super) is_distinctive: bool,
-    /// Whether it is one item of a list.
+    /// Whether the value is in an item of a list.
     pub(super) is_in_list: bool,
 }
 
-/// Header fields of answers whose values never come back, or only in what the journey does itself.
+/// Header fields of responses whose values are never sent back, or are handled by the journey itself.
 const IGNORED_HEADERS: [&str; 24] = [
     "accept-ranges",
     "access-control-allow-headers",
@@ -59,7 +59,7 @@ const IGNORED_HEADERS: [&str; 24] = [
     "via",
 ];
 
-/// Returns the values of the exchange's answer.
+/// Returns the values of the response that later requests may send back.
 pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     let Some(answer) = &exchange.answer else {
         return Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
             }),
         }
     }
-    // Without words and without being distinctive, a value could be any.
+    // A value that is not distinctive and has no words could not be told from others.
     values.retain(|found| {
         let is_identified = !found.words.is_empty() || !found.owner.is_empty();
         (found.is_distinctive || is_identified) && (1..=MAX_TAKEN).contains(&found.value.len())
@@ -118,7 +118,8 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     values
 }
 
-/// Returns the words of the thing that a leaf is the id of: those of its key, of what holds it, or of the path.
+/// Returns the words of the thing whose id a leaf is: from its key, from its nearest parent with words, or from the
+/// path.
 fn owner_of_leaf(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
     let own = owner_words(key);
     if own.is_empty() || !entity_words(key).is_empty() {
@@ -133,7 +134,7 @@ fn is_index(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the source of a header field's value, or of what a regular expression finds in it.
+/// Returns the source for a header field's value, or for a match of a regular expression in it.
 pub(super) fn from_header(name: &str, regex: Option<String>) -> TakeSpec {
     TakeSpec::From(TakeTable {
         header: Some(name.to_owned()),
@@ -142,7 +143,7 @@ pub(super) fn from_header(name: &str, regex: Option<String>) -> TakeSpec {
     })
 }
 
-/// Returns the source of what a regular expression finds in the body.
+/// Returns the source for a match of a regular expression in the body.
 pub(super) fn from_body(regex: String) -> TakeSpec {
     TakeSpec::From(TakeTable {
         regex: Some(regex),
@@ -150,7 +151,7 @@ pub(super) fn from_body(regex: String) -> TakeSpec {
     })
 }
 
-/// Returns a name for the value of a JSON leaf: `item_id` for `/items/0/id`, and for `/id` of an answer to `/items`.
+/// Returns a name for the value of a JSON leaf: `item_id` for `/items/0/id`, and for `/id` in a response to `/items`.
 fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
     if !matches!(key, "id" | "uuid" | "key" | "code" | "number" | "name" | "") {
         return as_name(key);
@@ -165,7 +166,7 @@ fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
     as_name(&format!("{parent}_{key}"))
 }
 
-/// Returns a text as a name: words of small letters and digits, joined by `_`.
+/// Converts a text to a name: words of lower-case letters and digits, joined by `_`.
 pub(super) fn as_name(text: &str) -> String {
     let mut name = String::new();
     let mut last = ' ';
@@ -205,7 +206,7 @@ fn value_of_cookie(field: &str) -> Option<AnswerValue> {
     })
 }
 
-/// Returns the segments and parameters of a `Location` that are sent as they are written there.
+/// Returns the segments and parameters of a `Location` that are sent without any decoding.
 fn values_of_location(location: &str) -> Vec<AnswerValue> {
     let is_plain = |text: &str| {
         text.bytes()
@@ -274,7 +275,7 @@ static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a valid expression")
 });
 
-/// Returns the values of a page's inputs and its `meta` elements.
+/// Returns the values of an HTML page's inputs and `meta` elements.
 fn values_of_page(page: &str) -> Vec<AnswerValue> {
     let mut values = Vec::new();
     for tag in TAG_PATTERN.find_iter(page).take(MAX_TAGS) {
@@ -296,7 +297,7 @@ fn values_of_page(page: &str) -> Vec<AnswerValue> {
         let (Some((name, named)), Some((value, valued))) = (name, value) else {
             continue;
         };
-        // Escaped characters would have to be decoded before they are sent.
+        // A value with escaped characters would have to be decoded before it is sent.
         if value.contains('&') || value.is_empty() {
             continue;
         }
@@ -325,7 +326,7 @@ fn values_of_page(page: &str) -> Vec<AnswerValue> {
     values
 }
 
-/// Returns whether the first match of an expression is this value.
+/// Returns whether `value` is the first match of the regular expression in `text`.
 fn finds(pattern: &str, text: &str, value: &str) -> bool {
     let Ok(expression) = Regex::new(pattern) else {
         return false;
@@ -334,14 +335,14 @@ fn finds(pattern: &str, text: &str, value: &str) -> bool {
     found.is_some_and(|group| group.as_str() == value)
 }
 
-/// The most text before a value that an expression for it contains. Bytes.
+/// The longest text before a value that its regular expression contains, in bytes.
 const MAX_CONTEXT_BYTES: usize = 32;
-/// The least such text. Bytes.
+/// The shortest text before a value that its regular expression contains, in bytes.
 const MIN_CONTEXT_BYTES: usize = 3;
-/// The most tags of a page whose values are looked at: each of them is searched for in the whole page.
+/// The most tags of a page whose values are examined; for each one the whole page is searched.
 const MAX_TAGS: usize = 100;
 
-/// Returns an expression that finds a value in a page by the text before it.
+/// Returns a regular expression that finds a value in a page by the text before it.
 pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
     for (at, _) in page.match_indices(value).take(8) {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -354,7 +355,8 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
             from += 1;
         }
         let context = &page[from..at];
-        // The shortest text that is not found earlier in the page: what is further away is more likely to change.
+        // Uses the shortest text that does not occur earlier in the page, since text further away is more likely to
+        // change.
         let is_edge = |c: char| c.is_whitespace() || "<>\"'&?,;=:{}()[]".contains(c);
         let edges = context.char_indices().filter(|(_, c)| is_edge(*c));
         let mut starts: Vec<usize> = edges.map(|(at, c)| at + c.len_utf8()).collect();
@@ -382,7 +384,7 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
     None
 }
 
-/// Returns the cookies that an answer sets, by name and value; an empty value deletes one.
+/// Returns the names and values of the cookies that a response sets; an empty value deletes the cookie.
 pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
     let fields = headers.iter().filter(|(name, _)| name == "set-cookie");
     fields.filter_map(|(_, field)| {
@@ -394,7 +396,8 @@ pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = 
     })
 }
 
-/// Returns the path to which an answer sends the client, and what takes it: `None` where it leads to another origin.
+/// Returns the path to which a response redirects, and its source in the response; `None` if it leads to another
+/// origin.
 pub(super) fn location(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
     let answer = exchange.answer.as_ref()?;
     let location = header(&answer.headers, "location")?;

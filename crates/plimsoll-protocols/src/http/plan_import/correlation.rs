@@ -1,7 +1,7 @@
-//! Finds values of earlier answers in later requests, and makes fields of them.
+//! Finds values of earlier responses in later requests, and replaces them by fields.
 //!
-//! Answers' values are kept by their text, so that each value of a request is looked up once. What a request has sent
-//! before any answer had it is not an answer's, though an answer may repeat it.
+//! Values of responses are stored by their text, so that each value of a request needs one lookup. A value that a
+//! request sent before any response contained it does not come from a response, even if one repeats it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -20,14 +20,14 @@ use super::secrets::{SecretNames, is_password, is_secret_value};
 use super::values::{entity_words, is_common, is_random, is_telling, owner_words};
 use crate::journey::TakeSpec;
 
-/// Answers' values of one text that are kept: those of several answers differ in what takes them.
+/// The most responses that are stored as sources of the same value.
 const MAX_SOURCES: usize = 8;
-/// The most text of pages that is searched for values in all. Bytes.
+/// The most text of pages that is searched for values in total, in bytes.
 const MAX_SEARCHED: usize = 512 << 20;
-/// Names that fields have without answers.
+/// Names of built-in template fields, to which values can't be bound.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
-/// A value of an answer, and the name that its step binds it to once it is used.
+/// A value of a response, and the name to which its step binds it once a request uses it.
 #[derive(Debug)]
 struct KnownValue {
     step: usize,
@@ -35,38 +35,38 @@ struct KnownValue {
     name: Option<String>,
 }
 
-/// What takes the place of a value.
+/// The replacement of a value in a request.
 enum ValueReplacement {
     Field(String),
     /// An environment variable.
     Variable(String),
 }
 
-/// A place in a request's text, and what takes it.
+/// A place in a request's text, and the replacement for it.
 type FoundValue = (Range<usize>, ValueReplacement);
 
-/// What each step takes, the steps and names of values that are items of lists, and the plan's secrets.
+/// The values that each step takes, the steps and names of values in list items, and the plan's secrets.
 type CollectedTakes = (
     Vec<BTreeMap<String, TakeSpec>>,
     Vec<(usize, String)>,
     SecretNames,
 );
 
-/// What is known of a journey up to the request that is looked at.
+/// The values and pages of all exchanges before the current request.
 #[derive(Debug)]
 pub(super) struct ValueCorrelator {
     known: HashMap<String, Vec<KnownValue>>,
-    /// Values that were sent without being known.
+    /// Values that requests sent before any response contained them.
     sent: HashSet<String>,
-    /// Paths that answers led to, the last one last.
+    /// Paths to which responses redirected, most recent last.
     places: Vec<(String, KnownValue)>,
-    /// Texts of answers that are not JSON, with their steps.
+    /// The steps and bodies of all responses so far, for searching by regular expressions.
     pages: Vec<(usize, String)>,
     searched: usize,
-    /// What each step takes, by name.
+    /// The sources of the values that each step takes, by name.
     takes: Vec<BTreeMap<String, TakeSpec>>,
     names: HashSet<String>,
-    /// Steps and names of values that are items of lists.
+    /// The steps and names of values in list items.
     list_items: Vec<(usize, String)>,
     pub(super) secrets: SecretNames,
 }
@@ -86,12 +86,12 @@ impl ValueCorrelator {
         }
     }
 
-    /// Adds the answer of the next step, whose request has been looked at.
+    /// Adds the response of the current step, after its request has been processed.
     pub(super) fn add_answer(&mut self, exchange: &RecordedExchange) {
         let step = self.takes.len();
         self.takes.push(BTreeMap::new());
         for value in answer_values(exchange) {
-            // A common value may have been sent as something else.
+            // A common value may have been sent earlier with another meaning.
             if self.sent.contains(&value.value) && !is_common(&value.value) {
                 continue;
             }
@@ -131,12 +131,12 @@ impl ValueCorrelator {
         );
     }
 
-    /// Returns what each step takes from its answer.
+    /// Returns the values that each step takes from its response, and the rest of the state that the plan needs.
     pub(super) fn into_takes(self) -> CollectedTakes {
         (self.takes, self.list_items, self.secrets)
     }
 
-    /// Returns the field for a path that an earlier answer led to.
+    /// Returns the field for a path to which an earlier response redirected.
     pub(super) fn place(&mut self, path: &str) -> Option<FieldText> {
         let at = self.places.iter().rposition(|(known, _)| known == path)?;
         let (_, mut known) = self.places.remove(at);
@@ -147,8 +147,8 @@ impl ValueCorrelator {
         Some(text)
     }
 
-    /// Returns the text with fields in place of the values that are secret, or that earlier answers had. `values` are
-    /// in the order of the text.
+    /// Returns the text with fields in place of secret values and values of earlier responses. `values`: in the order
+    /// of the text.
     pub(super) fn fill(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
         let found = values.iter();
         let found = found
@@ -157,7 +157,8 @@ impl ValueCorrelator {
         replace_values(text, found)
     }
 
-    /// Returns the value of a header field with fields in place of what earlier answers had. Secrets are left in it.
+    /// Returns the value of a header field with fields in place of values of earlier responses. Secrets are not
+    /// replaced.
     pub(super) fn header(&mut self, name: &str, text: &str) -> FieldText {
         let credentials = text.find(' ').map_or(0, |blank| blank + 1);
         let mut wholes = vec![0, credentials];
@@ -192,7 +193,7 @@ impl ValueCorrelator {
         replace_values(text, found)
     }
 
-    /// Returns the name of the value of the cookie that an answer has set to `value`.
+    /// Returns the name bound to the cookie `name`, if an earlier response set it to `value`.
     pub(super) fn cookie(&mut self, name: &str, value: &str) -> Option<String> {
         let is_it = |known: &KnownValue| match &known.value.take {
             TakeSpec::From(table) => table.cookie.as_deref() == Some(name),
@@ -204,14 +205,15 @@ impl ValueCorrelator {
     fn replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         let is_one_segment = !is_segment(value) || !value.value.contains('/');
-        // What a field is filled with is not encoded for the syntax within a value.
+        // A field's value is not encoded for the syntax inside another value, so only plain values can be replaced
+        // there.
         let is_plain = value.place != ValueSyntax::Embedded || held == value.value;
         let takes_field = is_one_segment && is_plain;
         if let Some(name) = self.name_of(value).filter(|_| takes_field) {
             return vec![(value.span.clone(), ValueReplacement::Field(name))];
         }
         if is_secret_value(value) {
-            // Pages give tokens, too, but nobody's password.
+            // A token may come from a page; a password never does.
             let is_given = takes_field && !is_password(&value.name);
             if let Some(name) = is_given.then(|| self.search(value)).flatten() {
                 return vec![(value.span.clone(), ValueReplacement::Field(name))];
@@ -242,12 +244,12 @@ impl ValueCorrelator {
         found
     }
 
-    /// Returns the placeholder of a secret. `held`: its text as it is in the request.
+    /// Returns the placeholder of a secret. `held`: the secret as encoded in the request.
     fn secret(&mut self, value: &RequestValue, held: &str) -> ValueReplacement {
         self.sent.insert(value.value.clone());
         let is_variable =
             value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
-        // A value in a form or a URL is encoded there.
+        // A variable replaces the encoded text of a query parameter, so it contains the encoded value.
         if is_variable {
             ValueReplacement::Variable(self.secrets.variable(&value.name, held))
         } else {
@@ -255,7 +257,7 @@ impl ValueCorrelator {
         }
     }
 
-    /// Returns the pieces of a value that are values of answers.
+    /// Returns the pieces of a value that are distinctive values of responses.
     fn pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
@@ -273,7 +275,7 @@ impl ValueCorrelator {
             let is_distinctive = |known: &KnownValue| known.value.is_distinctive;
             match self.use_known(&held[piece.clone()], &is_distinctive) {
                 Some(name) => found.push((span, ValueReplacement::Field(name))),
-                // The whole value may still be found in a page.
+                // The whole value is not marked as sent yet, since a page may contain it.
                 None if piece.len() == held.len() => {}
                 None => drop(self.sent.insert(held[piece].to_owned())),
             }
@@ -281,9 +283,9 @@ impl ValueCorrelator {
         found
     }
 
-    /// Returns the name of the answer's value that this one is.
+    /// Returns the name bound to the response value that equals this value and identifies the same thing.
     fn name_of(&mut self, value: &RequestValue) -> Option<String> {
-        // A value that is not distinctive is only that of an answer if both are the id of the same thing.
+        // A value that is not distinctive is matched only if the names in request and response share a word.
         let is_common = is_common(&value.value);
         let is_segment = is_segment(value);
         let words = if is_common && !is_segment {
@@ -291,7 +293,7 @@ impl ValueCorrelator {
         } else {
             entity_words(&value.name)
         };
-        // Words of a common value's name are only those of an owner.
+        // For a common value, `words` are already limited to those of an id's owner.
         let is_identified = is_segment || is_common || is_telling(&value.name);
         let shares = |known: &KnownValue| {
             let its_words = if is_common {
@@ -314,12 +316,12 @@ impl ValueCorrelator {
         let name = self.bind(&mut found);
         let known = self.known.entry(value.to_owned()).or_default();
         known.push(found);
-        // The order is that of the answers.
+        // Restores the order of the responses.
         known.sort_by_key(|known| known.step);
         Some(name)
     }
 
-    /// Has the value's step take it, and returns its name.
+    /// Makes the value's step take it, and returns the name to which it is bound.
     fn bind(&mut self, known: &mut KnownValue) -> String {
         if let Some(name) = &known.name {
             return name.clone();
@@ -343,7 +345,7 @@ impl ValueCorrelator {
         name
     }
 
-    /// Looks for a random value in the text of earlier pages.
+    /// Searches earlier pages for a random value. Returns the name to which the found value is bound.
     fn search(&mut self, value: &RequestValue) -> Option<String> {
         if !is_random(&value.value) || self.sent.contains(&value.value) {
             return None;
@@ -383,7 +385,7 @@ impl ValueCorrelator {
     }
 }
 
-/// Returns the text with the replacements, which are in its order.
+/// Returns the text with the replacements. `found`: in the order of the text.
 fn replace_values(text: &str, found: Vec<FoundValue>) -> FieldText {
     let mut made = FieldText::default();
     let mut at = 0;
@@ -409,7 +411,7 @@ fn is_segment(value: &RequestValue) -> bool {
     )
 }
 
-/// Returns whether a path that an answer led to may be another one for another user.
+/// Returns whether the path of a redirect may differ between users.
 fn varies(path: &str) -> bool {
     path.contains('?') || path.bytes().any(|byte| byte.is_ascii_digit())
 }

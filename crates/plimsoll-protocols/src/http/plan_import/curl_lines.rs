@@ -1,4 +1,4 @@
-//! Reads files of curl lines, as browsers copy all requests. Each line is translated as one that is typed
+//! Reads files of curl command lines, as browsers export requests. Each line is translated like a typed command
 //! ([`crate::http::foreign_lines`]).
 
 use base64::Engine as _;
@@ -11,17 +11,17 @@ use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
 use super::shell_words::{CommandWords, commands};
 use crate::http::foreign_lines::CURL;
 
-/// Returns whether a file begins with a line of curl.
+/// Returns whether a file begins with a curl command.
 pub(super) fn is_curl(text: &str) -> bool {
     let is_comment = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let first = text.lines().map(str::trim).find(is_comment);
     first.is_some_and(|line| line.split_whitespace().next() == Some("curl"))
 }
 
-/// Reads the lines.
+/// Reads the commands of a file.
 ///
 /// # Errors
-/// The line that can't be read, and why.
+/// Returns the number of the first line that can't be read, and the reason.
 pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
     if text.lines().any(|line| line.ends_with(" ^")) {
         return Err(
@@ -42,7 +42,7 @@ pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<Record
 }
 
 impl RecordedTraffic {
-    /// Returns the request of a line.
+    /// Returns the request of a curl command.
     fn exchange_of(&mut self, command: &CommandWords) -> Result<RecordedExchange, String> {
         let (tool, words) = command.words.split_first().ok_or("no command")?;
         if tool != "curl" {
@@ -88,14 +88,14 @@ impl RecordedTraffic {
                 "--http-version" => {
                     exchange.is_multiplexed = rest.next().is_some_and(|version| version == "2");
                 }
-                // Those of the one call that a line makes.
+                // The translation of a command is one call; these flags say so, and are skipped.
                 "--clients" | "--calls" => drop(rest.next()),
                 "--compressed" => {}
                 "-L" => self.notes.push(format!(
                     "line {}: redirects are steps of their own, so -L is left out",
                     command.line
                 )),
-                // A value may be secret, and is not shown.
+                // A value may be secret, so the message does not show it.
                 other => {
                     let is_flag = other.starts_with('-');
                     if is_flag && !SWITCHES.contains(&other) {
@@ -116,7 +116,7 @@ impl RecordedTraffic {
     }
 }
 
-/// Flags of ours without a value.
+/// Plimsoll's flags without a value.
 const SWITCHES: [&str; 3] = ["-k", "--insecure", "--no-retry"];
 
 /// Returns the decoded user and password of a URL.
@@ -127,7 +127,7 @@ fn user_information(url: &str) -> Option<String> {
     percent_decode(credentials, PlusSign::Plus)
 }
 
-/// Splits a header field of our flag, in whose value `$$` at the beginning is a plain `$`.
+/// Splits the value of `--header` into name and value; `$$` at the beginning of the value becomes `$`.
 fn field_of(field: &str) -> Option<(String, String)> {
     let (name, value) = field.split_once(':')?;
     let value = value.trim();
@@ -149,7 +149,7 @@ fn body(text: Option<&String>) -> Result<RequestBody, String> {
 }
 
 impl RecordedExchange {
-    /// Adds a part of a form, NAME=VALUE or NAME=@FILE.
+    /// Adds a form part written as NAME=VALUE or NAME=@FILE.
     fn add_part(&mut self, typed: &str) {
         let (name, value) = typed.split_once('=').unwrap_or((typed, ""));
         let file = value.strip_prefix('@');

@@ -1,4 +1,4 @@
-//! A plan that is being made from what another tool recorded or described, and its text.
+//! Drafts of plans that are imported from other tools' files, and their conversion to TOML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use toml::Value;
 use super::field_text::{FieldText, toml_key, toml_string};
 use crate::journey::TakeSpec;
 
-/// A plan.
+/// A plan that is being built.
 #[derive(Debug, Default)]
 pub(super) struct PlanDraft {
     pub(super) name: String,
-    /// Lines above the plan, without `#`.
+    /// The comment lines above the plan, without `#`.
     pub(super) comments: Vec<String>,
     pub(super) target: String,
     /// Whether requests go over HTTP/2.
@@ -24,18 +24,18 @@ pub(super) struct PlanDraft {
     pub(super) steps: Vec<StepDraft>,
 }
 
-/// A step.
+/// A step that is being built.
 #[derive(Debug, Default)]
 pub(super) struct StepDraft {
     pub(super) name: String,
-    /// Lines above the step, without `#`.
+    /// The comment lines above the step, without `#`.
     pub(super) comments: Vec<String>,
     pub(super) method: String,
     pub(super) path: FieldText,
     pub(super) headers: BTreeMap<String, Vec<HeaderText>>,
     pub(super) body: Option<FieldText>,
     pub(super) parts: Vec<PartDraft>,
-    /// The status of the answer, where it is not a success.
+    /// The expected status, if the response was not a success.
     pub(super) expect: Option<u16>,
     pub(super) pause: Option<Duration>,
     pub(super) weight: Option<u32>,
@@ -59,7 +59,7 @@ impl HeaderText {
     }
 }
 
-/// The name of the file of rows for the plan of this name.
+/// Returns the name of the file of rows for the plan with this name.
 pub(super) fn rows_file(plan: &str) -> String {
     format!("{plan}-users.csv")
 }
@@ -108,7 +108,7 @@ impl PlanDraft {
         text
     }
 
-    /// Returns the header fields that all steps have with the same values.
+    /// Returns the header fields that have the same values in all steps.
     fn shared_headers(&self) -> BTreeMap<String, Vec<HeaderText>> {
         let Some((first, others)) = self.steps.split_first() else {
             return BTreeMap::new();
@@ -178,7 +178,7 @@ impl StepDraft {
     }
 }
 
-/// A part of a form.
+/// A part of a multipart form.
 #[derive(Clone, Debug)]
 pub(super) struct PartDraft {
     pub(super) name: String,
@@ -208,7 +208,7 @@ fn push_line(text: &mut String, line: &str) {
     let _infallible = writeln!(text, "{line}");
 }
 
-/// Appends a comment. What was recorded may contain line breaks, which would end it.
+/// Appends a comment. Line breaks in recorded text would end the comment, so they become spaces.
 fn push_comment(text: &mut String, line: &str) {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let line: String = line.chars().map(plain).collect();

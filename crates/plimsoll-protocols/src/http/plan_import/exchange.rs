@@ -1,37 +1,37 @@
-//! Requests that other tools recorded or described, in the form that all sources of plans share.
+//! Requests and responses from other tools' files, in the form that all plan sources have in common.
 
 use jiff::Timestamp;
 
-/// A request, and its answer where it is known.
+/// A request, and its response if it is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedExchange {
     /// The method, in capitals.
     pub(super) method: String,
-    /// Scheme, host and port where it is not the scheme's own: `https://shop.example`.
+    /// Scheme, host and non-default port: `https://shop.example`.
     pub(super) origin: String,
-    /// Path and query, as they are sent.
+    /// Path and query as sent.
     pub(super) path: String,
     /// Header fields in order, names in lower case.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: RequestBody,
     pub(super) answer: Option<RecordedAnswer>,
-    /// When the request was sent, and when its answer had ended.
+    /// The time when the request was sent, and the time when its response ended.
     pub(super) times: Option<(Timestamp, Timestamp)>,
-    /// Whether it went over HTTP/2 or HTTP/3.
+    /// Whether the exchange used HTTP/2 or HTTP/3.
     pub(super) is_multiplexed: bool,
 }
 
-/// The content of a request.
+/// The body of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RequestBody {
     #[default]
     Empty,
     Text(String),
-    /// Parts of a form (`multipart/form-data`), whose encoded text is not known.
+    /// The parts of a form (`multipart/form-data`) whose encoded text is unknown.
     Parts(Vec<RecordedPart>),
 }
 
-/// A part of a form.
+/// A part of a multipart form.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedPart {
     pub(super) name: String,
@@ -40,13 +40,13 @@ pub(super) struct RecordedPart {
     pub(super) file: Option<String>,
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedAnswer {
     pub(super) status: u16,
     /// Header fields in order, names in lower case.
     pub(super) headers: Vec<(String, String)>,
-    /// The decoded body; `None`: it is not text, or was not recorded.
+    /// The decoded body; `None` if it is not text, or was not recorded.
     pub(super) body: Option<String>,
 }
 
@@ -56,11 +56,11 @@ pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<
     found.map(|(_, value)| value.as_str())
 }
 
-/// Splits a URL of HTTP into its origin, and its path and query with everything that a request line can't carry
-/// percent-encoded. User information and the fragment are left out.
+/// Splits an HTTP URL into the origin, and path and query, in which characters that a request line can't contain are
+/// percent-encoded. User information and fragment are dropped.
 ///
 /// # Errors
-/// What is wrong with the URL.
+/// Returns a message if the URL is invalid.
 pub(super) fn split_url(url: &str) -> Result<(String, String), String> {
     let shown: String = url.chars().take(80).collect();
     let wrong = || format!("`{shown}` is not a URL such as http://shop.example/items");
@@ -91,7 +91,7 @@ pub(super) fn split_url(url: &str) -> Result<(String, String), String> {
     Ok((format!("{scheme}://{host}"), sent))
 }
 
-/// Decodes percent-encoding; with `+` as a space in queries and forms. `None`: the result is not UTF-8.
+/// Decodes percent-encoding. `plus`: the meaning of `+`. Returns `None` if the result is not UTF-8.
 pub(super) fn percent_decode(text: &str, plus: PlusSign) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

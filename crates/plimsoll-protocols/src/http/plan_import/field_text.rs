@@ -1,29 +1,29 @@
-//! Text of a plan that may contain fields, and strings as TOML writes them.
+//! Texts of plans that may contain fields, and TOML syntax for strings and keys.
 
 use std::fmt;
 
-/// Text that is sent as it is, but for the fields in it.
+/// A text of literal parts and template fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldText(Vec<TextPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TextPart {
     Literal(String),
-    /// What stands between the braces.
+    /// The text between the braces.
     Field(String),
-    /// The name of an environment variable, which a query has as `$NAME`.
+    /// The name of an environment variable, written as `$NAME` in a query.
     Variable(String),
 }
 
 impl FieldText {
-    /// Makes a text without fields.
+    /// Creates a text without fields.
     pub(super) fn literal(text: &str) -> FieldText {
         let mut made = FieldText::default();
         made.push(text);
         made
     }
 
-    /// Appends text that is sent as it is.
+    /// Appends literal text.
     pub(super) fn push(&mut self, text: &str) {
         match self.0.last_mut() {
             Some(TextPart::Literal(before)) => before.push_str(text),
@@ -47,12 +47,12 @@ impl FieldText {
         self.0.push(TextPart::Field(field.to_owned()));
     }
 
-    /// Appends the value of an environment variable, which is the whole value of a query's parameter.
+    /// Appends an environment variable, which must be the whole value of a query parameter.
     pub(super) fn push_variable(&mut self, name: &str) {
         self.0.push(TextPart::Variable(name.to_owned()));
     }
 
-    /// Returns whether a field can follow: a single brace before it would be read as a part of the field.
+    /// Returns whether a field can follow: a brace right before the field would be parsed as part of it.
     pub(super) fn takes_field(&self) -> bool {
         let Some(TextPart::Literal(text)) = self.0.last() else {
             return true;
@@ -70,7 +70,7 @@ impl FieldText {
         }
     }
 
-    /// Returns the text for a step's name: fields in single braces.
+    /// Returns the text for a step's name, with fields in single braces.
     pub(super) fn to_label(&self) -> String {
         let parts = self.0.iter().map(|part| match part {
             TextPart::Literal(text) => text.clone(),
@@ -91,12 +91,12 @@ impl fmt::Display for FieldText {
     }
 }
 
-/// Returns a string as TOML writes it.
+/// Returns a string in TOML syntax.
 pub(super) fn toml_string(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// Returns a key as TOML writes it: bare where it can be.
+/// Returns a key in TOML syntax, without quotes if possible.
 pub(super) fn toml_key(key: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !key.is_empty() && key.chars().all(is_bare) {

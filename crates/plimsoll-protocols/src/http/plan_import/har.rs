@@ -39,13 +39,13 @@ struct HarCreator {
 struct HarEntry {
     #[serde(default)]
     started_date_time: String,
-    /// Milliseconds; negative where it is not known.
+    /// The duration in milliseconds; negative if unknown.
     #[serde(default)]
     time: Option<f64>,
     request: HarRequest,
     #[serde(default)]
     response: HarResponse,
-    /// Chromium's kind of what was loaded.
+    /// The kind of resource, as Chromium writes it.
     #[serde(default, rename = "_resourceType")]
     resource_type: Option<String>,
 }
@@ -111,10 +111,10 @@ struct HarContent {
     encoding: Option<String>,
 }
 
-/// Reads a recording.
+/// Reads a HAR file.
 ///
 /// # Errors
-/// Where the text is not a recording, by entry and key; if no request of it can be made.
+/// When the text is not a HAR file, with entry and key, or when no usable request is left.
 pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<RecordedTraffic, String> {
     let archive: HarArchive<'_> =
         serde_json::from_str(text).map_err(file_error("HAR 1.2", text))?;
@@ -157,7 +157,7 @@ fn parse_entry(text: &str) -> Result<HarEntry, String> {
     })
 }
 
-/// Returns why a request of this kind is left out, whatever its origin.
+/// Returns why a request is left out for a reason other than its origin; `None` if it is kept.
 fn find_omission(entry: &HarEntry) -> Option<OmissionReason> {
     let url = entry.request.url.trim_start();
     let scheme = url
@@ -202,7 +202,7 @@ fn find_omission(entry: &HarEntry) -> Option<OmissionReason> {
     }
 }
 
-/// Returns whether a request loads an image, a font, a style sheet, a script or the like.
+/// Returns whether a request loads an asset such as an image, font, style sheet or script.
 fn is_asset(entry: &HarEntry) -> bool {
     if entry.request.method != "GET" {
         return false;
@@ -304,7 +304,8 @@ impl RecordedTraffic {
     }
 }
 
-/// Returns fields with names in lower case, without those of HTTP/2's own. Some writers join values by line breaks.
+/// Returns header fields with names in lower case, without pseudo-header fields. Values that some tools join by line
+/// breaks are split.
 fn fields(fields: Vec<HarField>) -> Vec<(String, String)> {
     let ordinary = fields
         .into_iter()
@@ -332,7 +333,7 @@ fn body_of(data: PostData) -> RequestBody {
         let parts = params.into_iter().map(|param| RecordedPart {
             name: param.name,
             value: param.value.unwrap_or_default(),
-            // A path in a recording of somebody else's must not choose which file is sent.
+            // A path in someone else's recording must not choose which local file is sent.
             file: param.file_name.map(|path| {
                 let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
                 name.to_owned()
@@ -348,7 +349,7 @@ fn body_of(data: PostData) -> RequestBody {
     RequestBody::Text(pairs.collect::<Vec<_>>().join("&"))
 }
 
-/// Returns a name or value of a form as it is sent. Some writers have them so, and others decoded.
+/// Returns a form's name or value in encoded form. Some tools write them encoded, others decoded.
 fn form_text(text: &str) -> String {
     let is_encoded = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*+%".contains(&byte);
     if text.bytes().all(is_encoded) {

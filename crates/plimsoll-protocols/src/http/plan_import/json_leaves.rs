@@ -1,32 +1,32 @@
-//! Finds the strings and numbers of a JSON document with their places in its text, which other parsers don't keep.
+//! Finds the strings and numbers of a JSON document with their positions in the text, which JSON parsers don't report.
 
 use std::ops::Range;
 
 /// A string or number in a JSON document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JsonLeaf {
-    /// The JSON Pointer to it (RFC 6901).
+    /// The JSON Pointer to the leaf (RFC 6901).
     pub(super) pointer: String,
-    /// The name of the member that holds it, directly or in a list; empty at the top.
+    /// The name of the member that contains the leaf, directly or in a list; empty at the top level.
     pub(super) key: String,
-    /// The place in the text: that of a string without its quotes.
+    /// The position in the text, without the quotes of a string.
     pub(super) span: Range<usize>,
-    /// The value; a number as it is written.
+    /// The decoded string, or the text of the number.
     pub(super) value: String,
     pub(super) is_string: bool,
 }
 
-/// An object or list that the scan is inside of.
+/// An object or list around the scanner's position.
 enum JsonContainer {
-    /// The key of the member that is read.
+    /// An object, with the key of the current member.
     Object(String),
-    /// The index of the item that is read.
+    /// A list, with the index of the current item.
     List(usize),
 }
 
-/// Returns the strings and numbers of `text` in order; `None`: it is not JSON.
+/// Returns the strings and numbers of `text` in order; `None` if `text` is not JSON.
 pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
-    // Everything below may rely on the syntax.
+    // Checks the syntax first; the scan below relies on it.
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     let bytes = text.as_bytes();
     let mut leaves = Vec::new();
@@ -79,10 +79,10 @@ enum JsonKind {
     Number,
 }
 
-/// The longest path of a leaf: each leaf has a copy of it. Bytes.
+/// The longest pointer of a leaf, in bytes; limits memory, as each leaf has its own copy.
 const MAX_POINTER_BYTES: usize = 512;
 
-/// Returns a leaf; `None`: its path is too long.
+/// Returns a leaf; `None` if its pointer is too long.
 fn leaf(
     inside: &[JsonContainer],
     span: Range<usize>,
@@ -113,7 +113,7 @@ fn leaf(
     })
 }
 
-/// Returns the place of the quote that ends the string whose content begins at `from`.
+/// Returns the position of the closing quote of the string whose content begins at `from`.
 fn end_of_string(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(byte) = bytes.get(at) {

@@ -1,9 +1,9 @@
-//! Makes plans of what people have: recordings of browsers and proxies (HAR), descriptions of services (OpenAPI), and
-//! lines of curl.
+//! Imports plans from recordings of browsers and proxies (HAR), descriptions of services (OpenAPI), and curl command
+//! lines.
 //!
-//! Each source is read into [`exchange::RecordedExchange`]s, of which those of one target are kept (`selection`). `steps` makes a step of
-//! each, for which `correlation` finds the values that earlier answers had, and `secrets` what must not be in a plan.
-//! `draft` writes the plan.
+//! Each source is read into [`exchange::RecordedExchange`]s, and `selection` keeps those of one target. `steps` builds
+//! a step from each; `correlation` finds values of earlier responses in it, and `secrets` finds values that must not be
+//! in a plan. `draft` writes the plan.
 
 mod answer_values;
 mod correlation;
@@ -34,7 +34,7 @@ use selection::{RecordedTraffic, RequestSelection};
 
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource};
 
-/// The files that plans are made of.
+/// The kinds of files from which plans can be imported.
 pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
     PlanSource {
         name: "a recording (HAR 1.2)",
@@ -45,7 +45,8 @@ pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
         name: "a description of a service (OpenAPI)",
         recognises: |text| {
             let keys = ["\"openapi\"", "\"swagger\""];
-            // Sorted keys begin with that of all schemas, which may be longer than what is looked at.
+            // If keys are sorted, `components` comes first, and may be longer than the part of the file that is
+            // examined.
             let is_sorted = first_key(text) == Some("components");
             is_sorted || first_key(text).is_some() && keys.iter().any(|key| text.contains(key))
         },
@@ -83,13 +84,13 @@ const SCRIPT_HELP: &str = "it is a script of k6, and programs are not read. A pl
     pause, data files are [rows], `thresholds` are [objective], and `options` are [load]. A recording (HAR) that the \
     script was made from, or one that a browser saves, is imported: plimsoll import recording.har --out plan.toml";
 
-/// Returns the first key of a JSON object of which `text` is the beginning.
+/// Returns the first key of a JSON object. `text`: the beginning of the object.
 fn first_key(text: &str) -> Option<&str> {
     let inside = text.trim_start().strip_prefix('{')?.trim_start();
     inside.strip_prefix('"')?.split('"').next()
 }
 
-/// Returns what is wrong with a file that is not JSON of this format.
+/// Returns the message for a file that is not JSON of this format.
 fn file_error<'a>(
     format: &'static str,
     text: &'a str,
@@ -126,7 +127,7 @@ fn import_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, For
     Ok(plan_of(request, recording))
 }
 
-/// Makes a plan of steps of what was recorded.
+/// Builds the plan from recorded requests.
 fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanImportResult {
     let list = steps::steps_of(request.name, &recording.exchanges);
     let count = list.steps.len();
@@ -172,14 +173,14 @@ fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanI
     finish_import(request, draft, &list.secrets, notes)
 }
 
-/// Returns whether most requests went over HTTP/2, which a plan can have with TLS.
+/// Returns whether most requests used HTTP/2 over TLS.
 fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
     let is_multiplexed = |exchange: &&RecordedExchange| exchange.is_multiplexed;
     let multiplexed = recording.exchanges.iter().filter(is_multiplexed).count();
     recording.origin.starts_with("https:") && multiplexed * 2 > recording.exchanges.len()
 }
 
-/// Writes the plan, and collects what has to be given before it runs.
+/// Writes the plan, and collects the values that the user must supply before it runs.
 fn finish_import(
     request: &PlanImportRequest<'_>,
     draft: PlanDraft,

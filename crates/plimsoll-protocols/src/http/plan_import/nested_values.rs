@@ -1,4 +1,5 @@
-//! Finds the values within a value: JSON and XML in JSON strings, parameters and forms, and what a text assigns to names.
+//! Finds values inside a value: JSON and XML in strings, parameters and forms, and secrets that a text assigns to
+//! names.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -11,17 +12,17 @@ use super::secrets::is_secret;
 use super::values::is_credential;
 use super::xml_values::values_of_xml;
 
-/// The most texts within each other that are looked into.
+/// The deepest nesting of texts that is examined.
 const MAX_NESTING: usize = 4;
 
-/// A value's text without the encoding of its place, and where each of its bytes comes from.
+/// A value's decoded text, with the origin of each byte in the encoded text.
 struct DecodedText {
     text: String,
-    /// The offset in the encoded text of each byte, and of the end.
+    /// The offset in the encoded text of each decoded byte, and of the end.
     offsets: Vec<usize>,
 }
 
-/// Returns the values within a value whose text is JSON or XML, with their places in `text`; none: it is neither.
+/// Returns the values inside a value whose text is JSON or XML, with their positions in `text`; empty if it is neither.
 pub(super) fn nested_values(text: &str, value: &RequestValue) -> Vec<RequestValue> {
     values_within(text, value, MAX_NESTING)
 }
@@ -52,8 +53,8 @@ static ASSIGNMENT_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a valid expression")
 });
 
-/// Returns the secrets in a value's text: what it assigns to names, as a query of GraphQL does (`password: "hush"`), and
-/// credentials by their form. They are in order and don't overlap.
+/// Returns the secrets in a value's text, in order and without overlaps: values assigned to secret names, as in GraphQL
+/// (`password: "hush"`), and texts with the form of credentials.
 pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestValue> {
     if value.place == ValueSyntax::JsonNumber {
         return Vec::new();
@@ -68,7 +69,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         let Some((name, assigned)) = groups.get(1).zip(assigned) else {
             continue;
         };
-        // Queries of GraphQL have variables and types there.
+        // In GraphQL, the assigned text may be a variable or a type.
         let is_reference = assigned.as_str().starts_with('$') || assigned.as_str().ends_with('!');
         if !is_reference && is_secret(name.as_str(), assigned.as_str()) {
             found.push((assigned.range(), name.as_str().to_owned()));
@@ -84,7 +85,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         if is_apart {
             end = span.end;
         }
-        // The value itself is no part of it.
+        // A secret that is the whole value is handled by the caller.
         is_apart && span.len() < held.len()
     });
     let secrets = found.into_iter().map(|(span, name)| {
@@ -99,12 +100,12 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
 }
 
 impl DecodedText {
-    /// Returns a value of the decoded text with its place in the encoded one.
+    /// Converts a value's position in the decoded text to the encoded text.
     fn embed(&self, value: RequestValue) -> RequestValue {
         let is_number = value.place == ValueSyntax::JsonNumber;
         RequestValue {
             span: self.offsets[value.span.start]..self.offsets[value.span.end],
-            // Nothing encodes what is filled in for the syntax within.
+            // `Embedded` marks that a field here is not encoded for the inner syntax.
             place: if is_number {
                 ValueSyntax::JsonNumber
             } else {
@@ -115,7 +116,7 @@ impl DecodedText {
     }
 }
 
-/// Returns a value's decoded text; `None`: the places of its bytes are not known.
+/// Returns a value's decoded text; `None` if the origin of its bytes can't be determined.
 fn decode(text: &str, value: &RequestValue) -> Option<DecodedText> {
     let encoded = &text[value.span.clone()];
     let base = value.span.start;
@@ -138,7 +139,7 @@ fn decode(text: &str, value: &RequestValue) -> Option<DecodedText> {
     })
 }
 
-/// Returns the lengths of the characters of a JSON string, encoded and decoded. Bytes.
+/// Returns the encoded and decoded length of each character of a JSON string, in bytes.
 fn json_lengths(encoded: &str) -> Option<Vec<(usize, usize)>> {
     let mut lengths = Vec::new();
     let mut at = 0;
@@ -153,7 +154,7 @@ fn json_lengths(encoded: &str) -> Option<Vec<(usize, usize)>> {
                 (length, decoded.len())
             }
             '\\' => (2, 1),
-            // Each byte has a place of its own.
+            // Counts each byte of a multi-byte character separately.
             c => {
                 let bytes = c.len_utf8();
                 lengths.extend(std::iter::repeat_n((1, 1), bytes - 1));
@@ -167,7 +168,7 @@ fn json_lengths(encoded: &str) -> Option<Vec<(usize, usize)>> {
     Some(lengths)
 }
 
-/// Returns the lengths of the bytes of a percent-encoded text, encoded and decoded.
+/// Returns the encoded and decoded length of each byte of a percent-encoded text.
 fn percent_lengths(encoded: &str) -> Vec<(usize, usize)> {
     let mut lengths = Vec::new();
     let mut at = 0;

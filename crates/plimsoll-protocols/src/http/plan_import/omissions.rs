@@ -1,36 +1,36 @@
-//! Why requests of a recording are left out of a plan.
+//! The reasons why requests of a recording are left out of a plan.
 
 use plimsoll_model::quantity;
 
-/// The most requests of a journey.
+/// The most steps of a journey.
 pub(super) const MAX_STEPS: usize = 200;
 
-/// Why a request of a recording is left out.
+/// The reason why a request of a recording is left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OmissionReason {
-    /// It loads an image, a font or the like.
+    /// The request loads an asset such as an image or a font.
     Asset,
-    /// It goes to another origin, of which these are the first.
+    /// The request goes to another origin; the text lists the first other origins.
     OtherOrigin(String),
-    /// It is behind the most steps of a journey.
+    /// The request comes after the most steps that a journey can have.
     BeyondLimit,
-    /// Its URL has its content, or is one of the browser's own.
+    /// The URL is a data URL, or internal to the browser.
     DataUrl,
     WebSocket,
-    /// It had no answer.
+    /// The request had no response.
     Failed,
-    /// Its answer's status was 5xx.
+    /// The status of the response was 5xx.
     ServerError,
-    /// It asked a proxy for a tunnel.
+    /// The request asked a proxy for a tunnel (CONNECT).
     ProxyTunnel,
-    /// It asked whether another request may be sent (CORS).
+    /// The request is a CORS preflight.
     Preflight,
-    /// Its answer is a stream of events.
+    /// The response is a stream of events.
     EventStream,
 }
 
 impl OmissionReason {
-    /// Returns how many requests were left out for the reason.
+    /// Describes, for a message, how many requests were left out for this reason.
     pub(super) fn describe(&self, count: usize) -> String {
         let (one, several) = match self {
             OmissionReason::Asset => (

@@ -1,4 +1,4 @@
-//! The values in a request's texts: path segments, parameters, and leaves of a JSON body, with their places.
+//! Finds the values in a request: path segments, parameters, and leaves of a JSON body, with their positions.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use super::request_value::{RequestValue, ValueSyntax};
 use super::values::words_of;
 use super::xml_values::values_of_xml;
 
-/// Words of segments that tokens follow, as in links that are sent by mail.
+/// Words in path segments after which a token may follow, as in links sent by mail.
 const TOKEN_PLACES: [&str; 18] = [
     "activate",
     "activation",
@@ -32,7 +32,7 @@ const TOKEN_PLACES: [&str; 18] = [
     "verification",
     "verify",
 ];
-/// How many segments before a token may have such a word: Django has the user's number between them.
+/// The most segments from one of these words to the token; Django's links have the user's number between them.
 const TOKEN_DISTANCE: usize = 2;
 
 /// Returns the values in a path and query.
@@ -91,7 +91,8 @@ pub(super) fn values_of_form(text: &str) -> Vec<RequestValue> {
     pairs(text, 0, '&', ValueSyntax::Form)
 }
 
-/// Returns the values of `name=value`, of which the first begins at `from`, and the others behind a separator.
+/// Returns the values of `name=value` pairs. `from`: the offset of the first pair. `separator`: the character between
+/// pairs.
 fn pairs(text: &str, from: usize, separator: char, place: ValueSyntax) -> Vec<RequestValue> {
     let plus = match place {
         ValueSyntax::SegmentParameter => PlusSign::Plus,
@@ -141,13 +142,13 @@ fn values_of_parts(text: &str) -> Vec<RequestValue> {
     parts.filter(|part| !part.value.is_empty()).collect()
 }
 
-/// The text of a form whose content type says something else, as beacons of pages do.
+/// Matches a form's text that has another content type, as beacons of pages have.
 static FORM_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"^[\w.%\[\]-]+=[^&\s=]*(?:&[\w.%\[\]-]+=[^&\s=]*)*$";
     Regex::new(pattern).expect("a valid expression")
 });
 
-/// Returns the strings and numbers of JSON; `None`: the text is not JSON.
+/// Returns the strings and numbers of a JSON text; `None` if the text is not JSON.
 pub(super) fn values_of_json(text: &str) -> Option<Vec<RequestValue>> {
     let leaves = json_leaves(text)?.into_iter();
     let leaves = leaves.filter(|leaf| !leaf.value.is_empty());
@@ -164,7 +165,7 @@ pub(super) fn values_of_json(text: &str) -> Option<Vec<RequestValue>> {
     Some(values.collect())
 }
 
-/// Returns the values of JSON lines; `None`: a line is not JSON.
+/// Returns the values of JSON lines; `None` if a line is not JSON.
 fn values_of_lines(text: &str) -> Option<Vec<RequestValue>> {
     let mut values = Vec::new();
     let mut begin = 0;
@@ -180,7 +181,7 @@ fn values_of_lines(text: &str) -> Option<Vec<RequestValue>> {
     Some(values)
 }
 
-/// Returns the name of a leaf: its key, or that of what holds it where it is only called `id`.
+/// Returns the name of a leaf: its key, or if that is only `id`, the key of its parent.
 fn name_of_leaf(pointer: &str, key: String) -> String {
     if !matches!(&*key, "id" | "uuid") {
         return key;
@@ -206,7 +207,7 @@ pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue
         return values;
     }
     if FORM_PATTERN.is_match(text) {
-        // Fields in a body of this type are not percent-encoded.
+        // Template fields in a body with this content type are not percent-encoded.
         let place = ValueSyntax::Embedded;
         let values = values_of_form(text).into_iter();
         return values
@@ -221,7 +222,7 @@ pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue
     }]
 }
 
-/// Returns the pieces of a text that may be values: those between delimiters, largest first.
+/// Returns the pieces of a text between delimiters, which may be values, largest first.
 pub(super) fn pieces(text: &str) -> Vec<Range<usize>> {
     let is_outer = |c: char| c.is_whitespace() || ",;\"'<>()[]{}|\\".contains(c);
     let is_inner = |c: char| "/?&=:@#".contains(c);

@@ -1,15 +1,15 @@
-//! A value in a text of a request: its place, its name, and the syntax around it.
+//! A value in a text of a request, with its position, its name, and the syntax around it.
 
 use std::ops::Range;
 
 /// A value in a text of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestValue {
-    /// The place in the text.
+    /// The position in the text.
     pub(super) span: Range<usize>,
-    /// The value without the encoding that the place needs.
+    /// The decoded value.
     pub(super) value: String,
-    /// The name it is sent under; of a path segment, the segment before it.
+    /// The name under which the value is sent; for a path segment, the segment before it.
     pub(super) name: String,
     pub(super) place: ValueSyntax,
 }
@@ -18,7 +18,7 @@ pub(super) struct RequestValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueSyntax {
     Segment,
-    /// A segment that follows one such as `reset`: it is a token, if it is random.
+    /// A segment after one such as `reset`, which is a token if it looks random.
     TokenSegment,
     /// A parameter of a segment, such as `;jsessionid=…`.
     SegmentParameter,
@@ -26,8 +26,8 @@ pub(super) enum ValueSyntax {
     Form,
     JsonString,
     JsonNumber,
-    /// Text within XML or another value, for whose syntax nothing encodes what a field is filled with.
+    /// Text inside XML or another value; the values of fields are not encoded for its syntax.
     Embedded,
-    /// Text without a structure that is known, such as a header field.
+    /// Text without a known structure, such as a header field.
     Text,
 }

@@ -1,5 +1,5 @@
-//! Secrets of a recording that no answer gave: they are left out of the plan, which has a variable of the environment or
-//! a column of the rows in their place.
+//! Finds secrets of a recording that come from no response. The plan has environment variables or columns of the rows
+//! in their place.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::answer_values::as_name;
 use super::request_value::{RequestValue, ValueSyntax};
 use super::values::{is_credential, is_path_token, words_of};
 
-/// Words in the names of secrets that people type, whatever their length.
+/// Words in the names of secrets that people type, which may be short.
 const PASSWORD_WORDS: [&str; 13] = [
     "cvc",
     "cvv",
@@ -26,7 +26,7 @@ const PASSWORD_WORDS: [&str; 13] = [
     "totp",
 ];
 
-/// Words in the names of credentials that servers give.
+/// Words in the names of credentials that servers issue.
 const TOKEN_WORDS: [&str; 6] = [
     "assertion",
     "jsessionid",
@@ -36,27 +36,27 @@ const TOKEN_WORDS: [&str; 6] = [
     "ticket",
 ];
 
-/// The shortest authorization code (RFC 6749, section 4.1.2): shorter values under that name are codes of other kinds.
-/// Bytes.
+/// The shortest authorization code (RFC 6749, section 4.1.2), in bytes; shorter values named `code` are other kinds of
+/// codes.
 const MIN_GRANT_BYTES: usize = 16;
 
-/// The shortest value of any other secret. Bytes.
+/// The shortest value of any other secret, in bytes.
 const MIN_TOKEN_BYTES: usize = 6;
 
-/// Returns whether a value of a request is secret, by its place, its name or its form.
+/// Returns whether a value of a request is secret, judging by its place, name and form.
 pub(super) fn is_secret_value(value: &RequestValue) -> bool {
     let text = &*value.value;
     match value.place {
-        // A number is only a secret if it is one that people type.
+        // A number is secret only if its name says that people type it.
         ValueSyntax::JsonNumber => is_password(&value.name),
-        // The name of a segment is the one before it, which only leads to the value's kind.
+        // The name of a segment is the segment before it, which does not make the value a secret.
         ValueSyntax::Segment => is_credential(text),
         ValueSyntax::TokenSegment => is_credential(text) || is_path_token(text),
         _ => is_secret(&value.name, text),
     }
 }
 
-/// Returns whether people type the values that have this name, and nobody else may know them.
+/// Returns whether values with this name are secrets that people type.
 pub(super) fn is_password(name: &str) -> bool {
     let is_password =
         |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
@@ -75,19 +75,19 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
         || (value.len() >= MIN_TOKEN_BYTES && (is_token || redaction::is_secret_parameter(name)))
 }
 
-/// The placeholders of a plan's secrets.
+/// The placeholders for a plan's secrets.
 #[derive(Debug, Default)]
 pub(super) struct SecretNames {
-    /// The beginning of all variables.
+    /// The prefix of the names of all variables.
     prefix: String,
-    /// Secrets by their variables.
+    /// The secrets, by the names of their variables.
     variables: BTreeMap<String, String>,
-    /// Secrets by their columns.
+    /// The secrets, by the names of their columns.
     columns: BTreeMap<String, String>,
 }
 
 impl SecretNames {
-    /// Makes placeholders for the plan of this name.
+    /// Creates an empty set of placeholders for the plan with this name.
     pub(super) fn new(plan: &str) -> SecretNames {
         let name = as_name(plan).to_ascii_uppercase();
         let is_usable =
@@ -98,13 +98,13 @@ impl SecretNames {
         }
     }
 
-    /// Returns the environment variable of a secret.
+    /// Returns the environment variable for a secret.
     pub(super) fn variable(&mut self, name: &str, value: &str) -> String {
         let name = format!("{}_{}", self.prefix, as_name(name).to_ascii_uppercase());
         assign_name(&mut self.variables, &name, value)
     }
 
-    /// Returns the column of a secret in a request's value.
+    /// Returns the column for a request's value that is a secret.
     pub(super) fn column_of(&mut self, value: &RequestValue) -> String {
         let is_segment = matches!(
             value.place,
@@ -119,7 +119,7 @@ impl SecretNames {
         }
     }
 
-    /// Returns the column of a secret.
+    /// Returns the column for a secret.
     pub(super) fn column(&mut self, name: &str, value: &str) -> String {
         assign_name(&mut self.columns, &as_name(name), value)
     }
@@ -134,7 +134,7 @@ impl SecretNames {
         self.columns.keys().map(String::as_str)
     }
 
-    /// Returns the names of secrets that a text contains all the same.
+    /// Returns the placeholders of secrets that a text still contains.
     pub(super) fn found_in(&self, text: &str) -> Vec<&str> {
         let all = self.variables.iter().chain(&self.columns);
         let found =
@@ -143,7 +143,7 @@ impl SecretNames {
     }
 }
 
-/// Returns the name under which `known` has this value, numbered where another value has the name.
+/// Returns the name of this value in `known`, adding it with a number if another value has the name already.
 fn assign_name(known: &mut BTreeMap<String, String>, name: &str, value: &str) -> String {
     let mut numbered = name.to_owned();
     for number in 2.. {

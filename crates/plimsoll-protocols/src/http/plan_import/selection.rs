@@ -1,4 +1,4 @@
-//! Which of the requests that were recorded belong to one user of one target.
+//! Selects the recorded requests that belong to one user of one target.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,17 +8,17 @@ use super::exchange::{RecordedExchange, split_url};
 use super::omissions::{MAX_STEPS, OmissionReason};
 use crate::protocol_module::PlanImportRequest;
 
-/// What a recording is to become.
+/// The rules by which requests of a recording are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestSelection<'a> {
-    /// The origin whose requests are kept. Default: that of most requests.
+    /// The origin whose requests are kept. Default: the origin of most requests.
     pub(super) origin: Option<&'a str>,
     /// Whether images, fonts, style sheets and scripts are kept.
     pub(super) with_assets: bool,
 }
 
 impl<'a> RequestSelection<'a> {
-    /// Returns what a request for a plan selects.
+    /// Returns the selection for an import.
     pub(super) fn of(request: &PlanImportRequest<'a>) -> RequestSelection<'a> {
         RequestSelection {
             origin: request.origin,
@@ -30,19 +30,19 @@ impl<'a> RequestSelection<'a> {
 /// The requests of a recording that belong to one user of one target.
 #[derive(Debug, Default)]
 pub(super) struct RecordedTraffic {
-    /// The program that recorded.
+    /// The name of the program that made the recording.
     pub(super) creator: String,
     pub(super) origin: String,
     pub(super) exchanges: Vec<RecordedExchange>,
-    /// The number of all requests.
+    /// The number of all requests in the recording.
     pub(super) total: usize,
     /// How many requests were left out, by reason.
     pub(super) left_out: BTreeMap<OmissionReason, usize>,
-    /// What the user should know about single requests.
+    /// Notes to the user about single requests.
     pub(super) notes: Vec<String>,
 }
 
-/// The ends of the paths of assets.
+/// The file name extensions of assets.
 const ASSET_ENDS: [&str; 24] = [
     ".avif",
     ".bmp",
@@ -70,7 +70,7 @@ const ASSET_ENDS: [&str; 24] = [
     ".m4a",
 ];
 
-/// Returns whether a URL is that of an asset by its path's end.
+/// Returns whether the path of a URL ends like that of an asset.
 pub(super) fn has_asset_path(url: &str) -> bool {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.to_ascii_lowercase();
@@ -87,10 +87,10 @@ impl RecordedTraffic {
         reasons.join("; ")
     }
 
-    /// Keeps the requests to one origin. Each comes with whether it loads an asset.
+    /// Keeps the requests to one origin. The flag of each request says whether it loads an asset.
     ///
     /// # Errors
-    /// When none is left, or none goes to the origin that was asked for.
+    /// When no request is left, or none goes to the selected origin.
     pub(super) fn keep(
         &mut self,
         kept: Vec<(bool, RecordedExchange)>,
@@ -118,7 +118,8 @@ impl RecordedTraffic {
                 self.describe_left_out()
             ));
         }
-        // Proxies list requests in the order in which their answers ended.
+        // Proxies list requests in the order in which their responses ended, so they are sorted by the start of the
+        // request.
         self.exchanges
             .sort_by_key(|exchange| exchange.times.map(|(start, _)| start));
         let beyond = self.exchanges.len().saturating_sub(MAX_STEPS);
@@ -130,8 +131,8 @@ impl RecordedTraffic {
     }
 }
 
-/// Returns the origins and how many requests go to each, those with the most first. Assets only count where there is
-/// nothing else: they often have an origin of their own.
+/// Returns the origins with their numbers of requests, most first. Assets, which often have another origin, count only
+/// if there are no other requests.
 fn counts_by_origin(kept: &[(bool, RecordedExchange)]) -> Vec<(String, usize)> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for (is_asset, exchange) in kept {
@@ -166,7 +167,7 @@ fn choose_origin(counts: &[(String, usize)], asked: Option<&str>) -> Result<Stri
     ))
 }
 
-/// Returns the first of the other origins.
+/// Returns a list of the first other origins, for a message.
 fn list_other_origins(origin: &str, all: &[&str]) -> String {
     let others: Vec<&str> = all
         .iter()

@@ -1,17 +1,18 @@
-//! Splits command lines into words as a shell does, with the `$'…'` of Bash, which browsers write and other splitters
-//! don't read.
+//! Splits command lines into words as a shell does, including Bash's `$'…'`, which browsers write and other splitters
+//! don't support.
 
-/// A command: the line on which it begins, and its words.
+/// A command: the number of its first line, and its words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CommandWords {
     pub(super) line: usize,
     pub(super) words: Vec<String>,
 }
 
-/// Returns the commands of a text. They end with a line, `;` or `&`; a line that ends in `\` goes on in the next.
+/// Returns the commands of a text. A command ends at the end of a line, at `;` or at `&`; a line that ends in `\`
+/// continues on the next line.
 ///
 /// # Errors
-/// When a quote is not closed; the error names its line.
+/// When a quote is not closed; the message gives its line.
 pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
     let mut splitter = CommandSplitter {
         rest: text.chars().peekable(),
@@ -27,7 +28,7 @@ pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
 struct CommandSplitter<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     line: usize,
-    /// The word that is read; `None` between words.
+    /// The current word; `None` between words.
     word: Option<String>,
     command: CommandWords,
     commands: Vec<CommandWords>,
@@ -86,7 +87,7 @@ impl CommandSplitter<'_> {
             .extend(Some(command).filter(|command| !command.words.is_empty()));
     }
 
-    /// Returns the next character within a quote that was opened on `line`.
+    /// Returns the next character inside a quote that was opened on `line`.
     fn read_quoted(&mut self, line: usize) -> Result<char, String> {
         let next = self.next();
         next.ok_or_else(|| format!("line {line}: a quote is not closed"))
@@ -152,8 +153,7 @@ impl CommandSplitter<'_> {
         }
     }
 
-    /// Reads a character by its number, of at most so many hexadecimal digits.
-    /// Reads the rest of a character that is written as up to three octal digits.
+    /// Reads the rest of a character written as up to three octal digits.
     fn octal(&mut self, first: char) -> char {
         let mut number = first.to_digit(8).unwrap_or(0);
         for _ in 0..2 {
@@ -166,6 +166,7 @@ impl CommandSplitter<'_> {
         char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
     }
 
+    /// Reads a character written as at most `digits` hexadecimal digits.
     fn hex(&mut self, digits: usize) -> char {
         let mut number = 0_u32;
         for _ in 0..digits {

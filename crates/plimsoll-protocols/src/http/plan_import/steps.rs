@@ -1,4 +1,4 @@
-//! Makes the steps of a plan from exchanges in the order in which they were sent.
+//! Builds the steps of a plan from exchanges in the order in which they were sent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::journey::is_bound;
 
 /// The shortest pause that is kept.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// The longest name of a step. Characters.
+/// The longest name of a step, in characters.
 const MAX_NAME_CHARS: usize = 80;
 
-/// Header fields that browsers and connections set by themselves.
+/// Header fields that browsers and HTTP clients set on their own.
 const DROPPED_HEADERS: [&str; 49] = [
     "accept-encoding",
     "accept-language",
@@ -75,10 +75,10 @@ const DROPPED_HEADERS: [&str; 49] = [
     "x-real-ip",
 ];
 
-/// Header fields that answers don't choose, whatever values they have.
+/// Header fields whose values never come from responses.
 const LITERAL_HEADERS: [&str; 4] = ["accept", "content-type", "origin", "x-requested-with"];
 
-/// Header fields with an id that is another one for each request.
+/// Header fields with an id that is different in each request.
 const UNIQUE_HEADERS: [&str; 5] = [
     "idempotency-key",
     "x-correlation-id",
@@ -87,7 +87,7 @@ const UNIQUE_HEADERS: [&str; 5] = [
     "x-trace-id",
 ];
 
-/// Beginnings of the names of cookies that scripts set to count visitors.
+/// Prefixes of cookie names that scripts use to count visitors.
 const COUNTING_COOKIES: [&str; 16] = [
     "OptanonAlertBoxClosed",
     "OptanonConsent",
@@ -107,18 +107,18 @@ const COUNTING_COOKIES: [&str; 16] = [
     "mp_",
 ];
 
-/// The steps of a plan, and what it needs besides.
+/// The steps of a plan, and the notes and secrets that belong to them.
 #[derive(Debug)]
 pub(super) struct StepList {
     pub(super) steps: Vec<StepDraft>,
     pub(super) secrets: SecretNames,
-    /// How many values of answers later steps use.
+    /// The number of values that later steps take from responses.
     pub(super) taken: usize,
-    /// Names of cookies that were left out since they only count visitors.
+    /// The names of cookies that were left out because they only count visitors.
     pub(super) counting_cookies: BTreeSet<String>,
 }
 
-/// Makes the steps of a plan of this name.
+/// Builds the steps of the plan with this name.
 pub(super) fn steps_of(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
     let mut builder = StepBuilder {
         correlator: ValueCorrelator::new(SecretNames::new(plan)),
@@ -154,10 +154,10 @@ pub(super) fn steps_of(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
 
 struct StepBuilder {
     correlator: ValueCorrelator,
-    /// The cookies that answers have set so far, by name.
+    /// The cookies that responses have set so far, by name.
     jar: HashMap<String, String>,
     names: HashSet<String>,
-    /// The latest end of an answer so far.
+    /// The latest end of a response so far.
     last_end: Option<Timestamp>,
     counting_cookies: BTreeSet<String>,
 }
@@ -171,7 +171,7 @@ impl StepBuilder {
         };
         let place = self.correlator.place(&exchange.path);
         step.path = place.unwrap_or_else(|| {
-            // In a plan, a value of a query that begins with a dollar sign names a variable.
+            // In a plan, a query value that begins with `$` is a variable, so a literal `$` is encoded.
             let path = exchange.path.replace("=$", "=%24");
             let values = values_of_path(&path);
             self.correlator.fill(&path, &values)
@@ -196,12 +196,12 @@ impl StepBuilder {
         self.add_headers(exchange, &mut step);
         self.add_cookies(exchange, &mut step);
         let status = exchange.answer.as_ref().map(|answer| answer.status);
-        // A conditional request, whose condition is not sent, is answered in full.
+        // Conditions such as `if-none-match` are not sent, so a recorded 304 becomes a full response.
         step.expect = status.filter(|status| !(200..300).contains(status) && *status != 304);
         step
     }
 
-    /// Returns the pause between the end of the last answer and this request.
+    /// Returns the pause between the end of the last response and this request.
     fn pause(&mut self, exchange: &RecordedExchange) -> Option<Duration> {
         let (start, end) = exchange.times?;
         let last = self.last_end;
@@ -216,7 +216,7 @@ impl StepBuilder {
         Some(Duration::from_millis(rounded)).filter(|_| pause >= MIN_PAUSE)
     }
 
-    /// Returns a name for the step that no other has.
+    /// Returns a unique name for the step.
     fn name(&mut self, step: &StepDraft) -> String {
         let path = step.path.to_label();
         let path = path.split('?').next().unwrap_or_default();
@@ -237,7 +237,7 @@ impl StepBuilder {
         for (name, value) in &exchange.headers {
             let is_kept = match &**name {
                 "origin" => changes,
-                // Checks against forged requests read it where there is no origin.
+                // CSRF checks read the referer of requests without an origin.
                 "referer" => changes && !has_origin,
                 "accept" => value != "*/*",
                 "content-type" => step.body.is_some(),
@@ -245,7 +245,7 @@ impl StepBuilder {
             };
             let is_sendable = |byte: u8| (b' '..=b'~').contains(&byte);
             let value = value.trim();
-            // Queries of other pages may have secrets.
+            // The query of the referer may contain secrets.
             let value = match &**name {
                 "referer" => value.split('?').next().unwrap_or_default(),
                 _ => value,
@@ -298,7 +298,8 @@ impl StepBuilder {
         HeaderText::Text(text)
     }
 
-    /// Adds a cookie field where a cookie was sent that no answer had set: a journey sends the others by itself.
+    /// Adds a `cookie` field if a cookie was sent that no response had set; journeys send all other cookies on their
+    /// own.
     fn add_cookies(&mut self, exchange: &RecordedExchange, step: &mut StepDraft) {
         let fields = exchange.headers.iter().filter(|(name, _)| name == "cookie");
         let pairs = fields.flat_map(|(_, field)| field.split(';'));

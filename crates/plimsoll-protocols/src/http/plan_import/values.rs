@@ -1,29 +1,29 @@
-//! Which values of answers may come back in later requests, and where a request's values are.
+//! Classifies values by name and form: whether they may come from a response, are common, or are secret.
 //!
-//! A value is *distinctive* if no user would type it, such as a token: it is recognised wherever it is sent. Any other
-//! value is only taken for an answer's where it identifies the same thing there and here, and *common* values, such as
-//! `7`, `en` or `true`, only where they are the id of a thing by that name: an answer may contain them by chance.
+//! A value is *distinctive* if no user would type it, such as a token: it is recognised under any name. Any other value
+//! is matched to a response only if the names in request and response identify the same thing. *Common* values, such as
+//! `7`, `en` or `true`, which a response may contain by chance, are matched only as ids of the same thing.
 
 use std::collections::BTreeSet;
 
-/// The shortest value that can be distinctive. Bytes.
+/// The shortest value that can be distinctive, in bytes.
 const MIN_DISTINCTIVE_BYTES: usize = 6;
-/// The shortest value without a digit that is distinctive by its form. Bytes.
+/// The shortest value without a digit that is distinctive by its form, in bytes.
 const MIN_LETTERS_BYTES: usize = 16;
-/// The longest number that is common. Digits.
+/// The longest number that is common, in digits.
 const MAX_COMMON_DIGITS: usize = 4;
-/// The longest value with letters and digits that is common, such as `v2`. Bytes.
+/// The longest value with letters and digits that is common, such as `v2`, in bytes.
 const MAX_COMMON_MIXED_BYTES: usize = 3;
-/// The shortest text that is a credential by its form alone. Bytes.
+/// The shortest text that is a credential by its form alone, in bytes.
 const MIN_OPAQUE_BYTES: usize = 32;
-/// The longest text that is a credential by its form alone: longer ones are content. Bytes.
+/// The longest text that is a credential by its form alone, in bytes; longer texts are content.
 const MAX_OPAQUE_BYTES: usize = 512;
-/// The least share of places at which the kind of character changes in random text: words have fewer. Percent.
+/// The minimum share of adjacent characters of different kinds in random text, in percent; words have fewer.
 const MIN_CHANGES_PERCENT: usize = 38;
-/// The shortest token in a path that leads to one. Bytes.
+/// The shortest token after a path segment such as `reset`, in bytes.
 const MIN_TOKEN_BYTES: usize = 16;
 
-/// Words in the names of values that identify something or somebody.
+/// Words in the names of values that identify something or someone.
 const TELLING_WORDS: [&str; 23] = [
     "auth",
     "code",
@@ -50,7 +50,7 @@ const TELLING_WORDS: [&str; 23] = [
     "xsrf",
 ];
 
-/// Words among these whose values people also type or choose, such as the state of an order.
+/// The identifying words whose values people may also type or choose, such as the state of an order.
 const WEAK_WORDS: [&str; 10] = [
     "auth",
     "code",
@@ -64,7 +64,7 @@ const WEAK_WORDS: [&str; 10] = [
     "ticket",
 ];
 
-/// Words in the names of values that tell something of an identifier, such as `token_type`.
+/// Words in the names of values that describe an identifier, as in `token_type`.
 const DESCRIBING_WORDS: [&str; 18] = [
     "algorithm",
     "count",
@@ -86,7 +86,7 @@ const DESCRIBING_WORDS: [&str; 18] = [
     "version",
 ];
 
-/// Words of names that say that a value is an id, and not of what.
+/// Words in names that mark a value as an id without saying of what.
 const ID_WORDS: [&str; 8] = [
     "guid",
     "id",
@@ -98,12 +98,12 @@ const ID_WORDS: [&str; 8] = [
     "uuid",
 ];
 
-/// Words of paths and names that say nothing of a thing.
+/// Words in paths and names that do not identify a thing.
 const FILLER_WORDS: [&str; 10] = [
     "api", "data", "detail", "index", "json", "list", "public", "rest", "result", "x",
 ];
 
-/// Returns the words of a name in lower case, without the `s` of a plural: `itemIds` has `item` and `id`.
+/// Splits a name into lower-case words without a plural `s`: `itemIds` has `item` and `id`.
 pub(super) fn words_of(name: &str) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let mut word = String::new();
@@ -124,7 +124,7 @@ pub(super) fn words_of(name: &str) -> BTreeSet<String> {
     words
 }
 
-/// Returns the words of a name that say what a value belongs to: `itemId` has `item`.
+/// Returns the words of a name for the thing that a value belongs to: `itemId` has `item`.
 pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     let is_entity = |word: &String| {
         let is_version = || {
@@ -141,7 +141,7 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     let mut words: BTreeSet<String> = words_of(name)
         .into_iter()
         .map(|word| match word.strip_suffix("id") {
-            // `userid` is written as one word.
+            // Splits names such as `userid`, which are written as one word.
             Some(entity) if entity.len() > 2 => entity.to_owned(),
             _ => word,
         })
@@ -150,28 +150,28 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
     words
 }
 
-/// Returns the words of a name by which the thing is known that its value is the id of; none: it is no id.
+/// Returns the words of a name for the thing whose id the value is; empty if the value is no id.
 pub(super) fn owner_words(name: &str) -> BTreeSet<String> {
     if !names_id(name) {
         return BTreeSet::new();
     }
     let entities = entity_words(name);
     if entities.is_empty() {
-        // A field of a form may only be named `id`.
+        // The name may be only `id`, which is then the only word.
         words_of(name)
     } else {
         entities
     }
 }
 
-/// Returns whether a name says that its value is an id: `id`, `orderId` or `order_no`, but not `state`.
+/// Returns whether values with this name are ids: `id`, `orderId` or `order_no`, but not `state`.
 fn names_id(name: &str) -> bool {
     let words = words_of(name);
     let is_id = |word: &String| ID_WORDS.contains(&word.as_str()) || ends_with_id(word);
     words.iter().any(is_id) && !is_description(&words)
 }
 
-/// Returns whether a name says that its value identifies something.
+/// Returns whether values with this name identify something.
 pub(super) fn is_telling(name: &str) -> bool {
     let words = words_of(name);
     words.iter().any(|word| is_telling_word(word)) && !is_description(&words)
@@ -190,7 +190,7 @@ fn is_description(words: &BTreeSet<String>) -> bool {
     words.any(|word| DESCRIBING_WORDS.contains(&word.as_str()))
 }
 
-/// Returns whether a name says that nobody types its value.
+/// Returns whether values with this name are tokens, which nobody types.
 fn names_token(name: &str) -> bool {
     let words = words_of(name);
     let is_strong = |word: &String| {
@@ -200,7 +200,7 @@ fn names_token(name: &str) -> bool {
     words.iter().any(is_strong) && !is_description(&words)
 }
 
-/// Returns whether nobody would type the value, so that it is recognised wherever it is sent.
+/// Returns whether the value is one that nobody would type, so that it is recognised under any name.
 pub(super) fn is_distinctive(value: &str, name: &str) -> bool {
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
     let is_long = value.len() >= MIN_LETTERS_BYTES && is_mixed(value);
@@ -210,7 +210,7 @@ pub(super) fn is_distinctive(value: &str, name: &str) -> bool {
         && (has_digit || is_long || names_token(name))
 }
 
-/// Returns whether a value is so common that an answer may contain it by chance.
+/// Returns whether a response may contain the value by chance.
 pub(super) fn is_common(value: &str) -> bool {
     let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
     let is_words = value
@@ -222,8 +222,8 @@ pub(super) fn is_common(value: &str) -> bool {
     }
 }
 
-/// Returns whether a value has the form of what many requests send: a date, an amount, a round number, a version, a size
-/// in pixels, a media type or a character set.
+/// Returns whether a value has a widely used notation: a date, an amount, a round number, a version, a size in pixels,
+/// a media type or a character set.
 fn is_notation(value: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_amount = || {
@@ -244,7 +244,7 @@ fn is_notation(value: &str) -> bool {
     is_date(value) || is_amount() || is_round() || is_size() || is_media_type() || is_charset()
 }
 
-/// Returns whether small letters, capital letters and digits follow each other as in random text, and not as in words.
+/// Returns whether lower-case letters, capitals and digits alternate as often as in random text.
 fn is_mixed(value: &str) -> bool {
     let class = |byte: u8| match byte {
         b'a'..=b'z' => 'a',
@@ -261,7 +261,7 @@ fn is_mixed(value: &str) -> bool {
     has_capitals && changes * 100 >= value.len() * MIN_CHANGES_PERCENT
 }
 
-/// Returns whether the value begins as a date (ISO 8601).
+/// Returns whether the value begins with a date (ISO 8601).
 fn is_date(value: &str) -> bool {
     let bytes = value.as_bytes();
     bytes.len() >= 10
@@ -271,7 +271,7 @@ fn is_date(value: &str) -> bool {
         })
 }
 
-/// Returns whether a value without a name of its own is random enough to look for it in the text of pages.
+/// Returns whether a value looks random enough to search pages for it.
 pub(super) fn is_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte);
@@ -281,12 +281,12 @@ pub(super) fn is_random(value: &str) -> bool {
         && count(u8::is_ascii_digit) >= 2
 }
 
-/// Returns whether the value is a JSON Web Token by its form (RFC 7519).
+/// Returns whether the value has the form of a JSON Web Token (RFC 7519).
 pub(super) fn is_jwt(value: &str) -> bool {
     value.starts_with("eyJ") && value.matches('.').count() == 2 && value.len() > 40
 }
 
-/// Returns whether the value is a token by its form, where the path before it says that one follows.
+/// Returns whether the value has the form of a token. Used only after a path segment such as `reset`.
 pub(super) fn is_path_token(value: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+=:".contains(&byte);
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
@@ -295,7 +295,7 @@ pub(super) fn is_path_token(value: &str) -> bool {
     value.bytes().all(is_token) && !is_notation(value) && (is_long || is_code)
 }
 
-/// Beginnings of the credentials that well-known services give.
+/// Prefixes of credentials that well-known services issue.
 const CREDENTIAL_PREFIXES: [&str; 22] = [
     "AIza",
     "AKIA",
@@ -320,10 +320,10 @@ const CREDENTIAL_PREFIXES: [&str; 22] = [
     "xoxp-",
     "ya29.",
 ];
-/// The shortest of them. Bytes.
+/// The shortest credential with one of these prefixes, in bytes.
 const MIN_CREDENTIAL_BYTES: usize = 20;
 
-/// Returns whether the value is a credential by its form, whatever its name.
+/// Returns whether the value has the form of a credential, whatever its name.
 pub(super) fn is_credential(value: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let has_prefix = || {
@@ -335,7 +335,7 @@ pub(super) fn is_credential(value: &str) -> bool {
     is_jwt(value) || has_prefix() || is_opaque(value)
 }
 
-/// Returns whether the value is as long and as mixed as random bytes in Base64 are.
+/// Returns whether the value looks like random bytes in Base64, by its length and mix of characters.
 fn is_opaque(value: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();

@@ -1,4 +1,4 @@
-//! Finds the values in XML texts (SOAP, XML-RPC, property lists) with their places.
+//! Finds the values in XML texts (SOAP, XML-RPC, property lists) with their positions.
 
 use std::ops::Range;
 
@@ -8,19 +8,19 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::request_value::{RequestValue, ValueSyntax};
 
-/// Elements whose values are named by an element before them, as in XML-RPC and property lists.
+/// Elements whose values are named by the element before them, as in XML-RPC and property lists.
 const GENERIC_ELEMENTS: [&str; 9] = [
     "boolean", "data", "double", "i4", "int", "integer", "string", "text", "value",
 ];
 
-/// An element whose content is read, and which has had no child so far.
+/// An open element, which may be a value if it has no children.
 struct OpenElement {
     name: String,
-    /// The offset of its content. Bytes.
+    /// The offset of the element's content, in bytes.
     begin: usize,
 }
 
-/// Returns the contents of elements without children, and the attributes; `None`: the text is not XML.
+/// Returns the contents of elements without children, and the attributes; `None` if the text is not XML.
 pub(super) fn values_of_xml(text: &str) -> Option<Vec<RequestValue>> {
     if !text.trim_start().starts_with('<') {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn values_of_xml(text: &str) -> Option<Vec<RequestValue>> {
     let mut reader = Reader::from_str(text);
     let mut values = Vec::new();
     let mut open: Option<OpenElement> = None;
-    // The content of the last element that names the next value.
+    // The content of the last element that was a name for the next value.
     let mut label = String::new();
     loop {
         let begin = usize::try_from(reader.buffer_position()).ok()?;
@@ -64,8 +64,8 @@ pub(super) fn values_of_xml(text: &str) -> Option<Vec<RequestValue>> {
     (!values.is_empty()).then_some(values)
 }
 
-/// Adds the values of the attributes, and returns the name of the element's content: that in `name` or `key`, or its
-/// own.
+/// Adds the values of the attributes. Returns the name of the element's content: the attribute `name` or `key`, or the
+/// element's name.
 fn push_attributes(
     text: &str,
     tag: &BytesStart<'_>,
@@ -81,7 +81,7 @@ fn push_attributes(
         if attribute.key.as_ref().starts_with(b"xmlns") {
             continue;
         }
-        // The value is a part of the text, from which the reader borrows.
+        // The reader borrows from `text`, so the difference of the pointers is the offset.
         let begin = (attribute.value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
         let span = begin..begin.checked_add(attribute.value.len())?;
         let value = unescape(text.get(span.clone())?).ok()?.into_owned();
@@ -111,7 +111,7 @@ fn push_value(values: &mut Vec<RequestValue>, span: Range<usize>, value: String,
     }
 }
 
-/// Returns the place of a content without white space around it and the marks of a CDATA section.
+/// Returns the span of a content without surrounding white space and CDATA markers.
 fn content_span(text: &str, span: Range<usize>) -> Range<usize> {
     let content = &text[span.clone()];
     let mut begin = span.start + (content.len() - content.trim_start().len());

@@ -1,4 +1,4 @@
-//! HTTP requests as the steps of a journey.
+//! Resolves HTTP requests that are steps of a journey.
 
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
 use plimsoll_model::template::{Template, Variation};
@@ -15,7 +15,7 @@ use crate::journey::{
 };
 use crate::protocol_module::PrepareError;
 
-/// Resolves a journey, whose call is that of its first step at the plan's own target.
+/// Resolves a journey. The returned call is the journey's first step at the plan's own target.
 pub(super) fn resolve(
     problems: &mut Problems,
     spec: &Spec,
@@ -96,7 +96,7 @@ impl StepSection for HttpSpec {
     }
 }
 
-/// Returns whether the body is the text of a form.
+/// Returns whether the body is an encoded form (`application/x-www-form-urlencoded`).
 fn sends_form(headers: &[(String, String)]) -> bool {
     let mut fields = headers.iter();
     fields.any(|(name, value)| {
@@ -104,7 +104,8 @@ fn sends_form(headers: &[(String, String)]) -> bool {
     })
 }
 
-/// Returns the request as one that is rendered for every call, with values encoded as its path and a form's text need.
+/// Returns the request with all parts as templates, which are rendered for every call. Taken values are encoded as the
+/// path or a form requires.
 fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
         variation: variation.clone(),

@@ -1,4 +1,4 @@
-//! Response bodies: filler bytes of any length without holding them in memory, and events over time.
+//! Response bodies: filler bytes of any length that are not stored in memory, and events sent over time.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,17 +8,17 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
-/// Length of a chunk of filler. Bytes.
+/// The length of a chunk of filler, in bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Filler bodies repeat this block.
+/// The block that filler bodies repeat.
 static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES]);
 
 /// The body of a response.
 pub(super) enum ResponseBody {
     Content(Bytes),
     Filler(u64),
-    /// Events, until the sender is dropped.
+    /// Events; the body ends when their sender is dropped.
     Events(Receiver<Bytes>),
 }
 

@@ -1,12 +1,12 @@
-//! `serve http`: answers whose size, status, time and events are known, over HTTP/1.1 and HTTP/2.
+//! `serve http`: responses with configured size, status, delay and events, over HTTP/1.1 and HTTP/2.
 //!
-//! hyper implements the connections. The path selects the answer:
+//! hyper implements the connections. The path selects the response:
 //!
-//! - `/bytes/SIZE`: so many bytes; `/status/CODE`: that status, and with 429 and 503 `Retry-After`;
-//! - `/echo`: the request's body, under its content type;
-//! - `/sse/N`: N server-sent events and `[DONE]`; `/ndjson/N`: N lines of JSON, the last with
-//!   `"done":true`; the events are as far apart as the options say;
-//! - any other: the body of the options.
+//! - `/bytes/SIZE`: this many bytes; `/status/CODE`: this status, for 429 and 503 with `Retry-After`;
+//! - `/echo`: the request's body with its content type;
+//! - `/sse/N`: N server-sent events and `[DONE]`; `/ndjson/N`: N lines of JSON, the last with `"done":true`; the
+//!   options set the time between events;
+//! - any other path: the body that the options set.
 
 mod body;
 
@@ -37,9 +37,9 @@ use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, Response
 
 use body::ResponseBody;
 
-/// How long a connection made before the shutdown may take to send its first request.
+/// How long a connection accepted before the shutdown may take to send its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// The largest body that is echoed. Bytes.
+/// The largest body that is echoed, in bytes.
 const MAX_ECHOED: usize = 16 << 20;
 /// The most events in one response.
 const MAX_EVENTS: u32 = 1_000_000;
@@ -104,7 +104,7 @@ impl ReferenceServer for HttpOptions {
         http.http1().pipeline_flush(true);
         http.http2()
             .max_concurrent_streams(place.bound.max_concurrent_streams)
-            // A flood of cancelled calls is load here, not an attack.
+            // Many cancelled calls are a load test here, not an attack.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
         let server = HttpServer {
@@ -126,11 +126,11 @@ impl ReferenceServer for HttpOptions {
 
 #[derive(Default)]
 struct HttpCounters {
-    /// Requests answered with a status below 400.
+    /// The number of responses with a status below 400.
     answered: AtomicU64,
-    /// Requests answered with a status of 400 or more.
+    /// The number of responses with a status of 400 or more.
     refused: AtomicU64,
-    /// Events sent in streams.
+    /// The number of events sent in streams.
     events: AtomicU64,
 }
 
@@ -160,7 +160,7 @@ impl ConnectionHandler for HttpServer {
         let asking = Arc::clone(&first_request);
         let calls = service_fn(move |request: Request<Incoming>| {
             asking.notify_one();
-            // Over HTTP/2 the library sends GOAWAY.
+            // Over HTTP/2, hyper sends GOAWAY instead.
             let closes =
                 request.version() != Version::HTTP_2 && stopping.has_changed().unwrap_or(true);
             let service = Arc::clone(&service);
@@ -176,7 +176,7 @@ impl ConnectionHandler for HttpServer {
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), calls));
         let stopping = async {
             let _ = stopped.changed().await;
-            // Before the first request the library would drop the connection at once.
+            // hyper would drop a connection that has not sent its first request yet.
             let _ = timeout(FIRST_REQUEST_TIMEOUT, first_request.notified()).await;
         };
         let result = tokio::select! {
@@ -187,7 +187,7 @@ impl ConnectionHandler for HttpServer {
                 connection.await
             }
         };
-        // Clients may hang up when they are done, between two requests or within a stream.
+        // Clients may disconnect between two requests or during a stream, which is no error.
         match result {
             Err(e) if is_end(&*e) => Ok(()),
             result => result.map_err(io::Error::other),
@@ -195,7 +195,7 @@ impl ConnectionHandler for HttpServer {
     }
 }
 
-/// Returns whether the client has closed in an orderly way.
+/// Returns whether the error only means that the client has closed the connection.
 fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
     let hyper = error.downcast_ref::<hyper::Error>();
     hyper.is_some_and(|e| e.is_incomplete_message() || e.is_closed() || e.is_canceled())
@@ -203,7 +203,7 @@ fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
 
 impl HttpService {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
-        // Held until the head of the response is made, so that responses queue for the pool.
+        // The permit is held until the response's head is ready, so that requests queue for the pool.
         let _worker = match &self.pool {
             None => None,
             Some(pool) => pool.acquire().await.ok(),
@@ -212,7 +212,7 @@ impl HttpService {
         let is_head = request.method() == Method::HEAD;
         let mut response = HttpService::respond(&self, request).await;
         if is_head {
-            // The library strips bodies of HEAD responses over HTTP/1.1 only.
+            // hyper removes the body of HEAD responses over HTTP/1.1 only.
             let size = response.body().size_hint().exact();
             if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
@@ -329,7 +329,7 @@ fn of_status(status: StatusCode) -> Response<ResponseBody> {
     response
 }
 
-/// Redirects to /, after so many more redirects.
+/// Returns the response for `/redirect/{hops}`, from which `/` is reached after `hops` redirects.
 fn redirect(hops: u32) -> Response<ResponseBody> {
     let mut response = of_status(StatusCode::FOUND);
     let to = match hops {

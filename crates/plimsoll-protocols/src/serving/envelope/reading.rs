@@ -13,7 +13,7 @@ use super::{
 };
 use crate::hex;
 
-/// The most requests that are read from an envelope, because they are kept in memory.
+/// The maximum number of requests in an envelope. Limited because all are kept in memory.
 const MAX_REQUESTS: u64 = 50_000_000;
 
 /// Why an envelope can't be read, or does not match its commitment.
@@ -24,12 +24,12 @@ pub struct EnvelopeError {
     problem: String,
 }
 
-/// An envelope that has been checked: what a server committed to, and what it did.
+/// An envelope that matches its commitment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
     /// The commitment that was printed before the first request, in hexadecimal digits.
     pub commitment: String,
-    /// The seed, nonce and law that open it.
+    /// The seed, nonce and law that open the commitment.
     pub opening: CommitmentOpening,
     /// All requests, by number.
     pub requests: Vec<ServedRequest>,
@@ -52,7 +52,7 @@ impl Envelope {
         })
     }
 
-    /// Recreates the server's delays, whose time counts from the arrival of the first request.
+    /// Recreates the server's delays. Their time is counted from the arrival of the first request.
     ///
     /// # Errors
     /// When the text of the law is not valid.
@@ -115,7 +115,7 @@ impl Envelope {
         Ok((sealed, hex::encode(context.finish().as_ref()), envelope))
     }
 
-    /// Checks everything against the commitment.
+    /// Checks seed, law and all requests against the commitment.
     fn check(&self, sealed: &EnvelopeCommitment, requests_sha256: &str) -> Result<(), String> {
         if sealed.envelope != ENVELOPE_VERSION {
             return Err(format!(
@@ -168,6 +168,6 @@ impl Envelope {
     }
 }
 
-/// The largest difference between a recorded and a recomputed delay: libraries round logarithms differently in the
-/// last place.
+/// The largest accepted difference between a recorded and a recomputed delay: math libraries differ in the last digit
+/// of a logarithm.
 const MAX_DIFFERENCE_NS: u64 = 100;

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::hex;
 
-/// The most requests that may wait to be written. Beyond this number the server blocks, which shows in its
+/// The maximum number of requests that wait to be written. At this number the server blocks, which is visible in its
 /// timestamps.
 const MAX_WAITING: usize = 1 << 16;
 /// Length of the nonce. Bytes.
 const NONCE_LEN: usize = 32;
 
-/// Hands finished requests to the writer thread.
+/// The sender of finished requests to the writer thread.
 #[derive(Clone, Debug)]
 pub(crate) struct EnvelopeLog(SyncSender<ServedRequest>);
 
@@ -32,7 +32,7 @@ impl EnvelopeLog {
     }
 }
 
-/// Writes requests until every [`EnvelopeLog`] is dropped, then opens the commitment.
+/// The writer thread, which writes requests until every [`EnvelopeLog`] is dropped, and then opens the commitment.
 #[derive(Debug)]
 pub(crate) struct EnvelopeWriter {
     thread: JoinHandle<io::Result<()>>,
@@ -77,10 +77,10 @@ impl EnvelopeWriter {
         Ok((EnvelopeWriter { thread, commitment }, EnvelopeLog(log)))
     }
 
-    /// Waits until everything is written.
+    /// Waits until the whole file is written.
     ///
     /// # Errors
-    /// When writing failed.
+    /// When the file could not be written.
     pub(crate) fn end(self) -> io::Result<()> {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
@@ -104,7 +104,7 @@ fn write(
     file.get_ref().sync_all()
 }
 
-/// Writes a line, and returns it with its line end.
+/// Writes a line, and returns its text including the newline.
 fn put(file: &mut impl Write, line: &EnvelopeLine) -> io::Result<String> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');

@@ -15,7 +15,7 @@ use super::service::{ArrivalTimes, LoopService};
 /// The size of the read buffer. Bytes.
 const READ_BUFFER_BYTES: usize = 128 * 1024;
 
-/// Buffers of the loop, lent to the connection that is being served.
+/// Buffers of the loop, which the connection that is being served borrows.
 pub(super) struct LoopBuffers {
     pub(super) read: Vec<u8>,
     pub(super) out: Vec<u8>,
@@ -30,7 +30,7 @@ impl LoopBuffers {
     }
 }
 
-/// One client's connection. Thousands of them are idle, so its size matters.
+/// One client's connection. There may be thousands of idle connections, so the size of this type matters.
 pub(super) struct LoopConnection<S: LoopService> {
     pub(super) socket: TcpStream,
     pub(super) generation: u32,
@@ -40,7 +40,7 @@ pub(super) struct LoopConnection<S: LoopService> {
 }
 
 pub(super) enum LoopTransport {
-    /// Plaintext, with the bytes that the socket did not accept, if there are any; that is rare.
+    /// Plaintext, with the bytes that the socket did not accept. There rarely are any.
     #[expect(clippy::box_collection, reason = "it takes one word while empty")]
     Plain(Option<Box<Vec<u8>>>),
     Tls(ServerSession),
@@ -49,9 +49,9 @@ pub(super) enum LoopTransport {
     Lingering,
 }
 
-/// How serving a ready connection ended.
+/// The result of serving a ready connection.
 pub(super) enum ServeOutcome {
-    /// Everything that arrived is answered and written, or the socket is full.
+    /// All bytes that arrived are answered and the responses written, or the socket is full.
     Waiting,
     /// A handshake failed, and the client was sent an alert.
     Refused,
@@ -71,7 +71,7 @@ impl<S: LoopService> LoopConnection<S> {
         }
     }
 
-    /// Reads and answers until the socket is empty or full. Everything read now arrived after `empty_at`.
+    /// Reads and answers until the socket is empty or full. All bytes that are read arrived after `empty_at`.
     pub(super) fn serve_ready(
         &mut self,
         (network, buffers): (&mut OsNetwork, &mut LoopBuffers),

@@ -10,18 +10,18 @@ use plimsoll_model::Time;
 /// When the bytes that were just read reached this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivalTimes {
-    /// When the last byte arrived, by the kernel's timestamp; without one, when it was read.
+    /// When the last byte arrived, by the kernel's timestamp; if there is none, when the byte was read.
     pub(crate) last: Time,
     /// The earliest time at which the first byte can have arrived.
     pub(crate) earliest: Time,
 }
 
-/// A response that leaves later.
+/// A response that is sent later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DelayedResponse {
-    /// When the response leaves.
+    /// When the response is sent.
     pub(crate) due: Time,
-    /// The service's own number of the response.
+    /// The number by which the service identifies the response.
     pub(crate) number: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum ConnectionDisposition {
     Closing,
 }
 
-/// A server that runs on event loops. Cloned for each thread.
+/// A server that runs on event loops; each thread has a clone.
 pub(crate) trait LoopService: Clone + Send + 'static {
     /// The name of the server's threads, and of the fault point that each ready connection passes.
     const SERVICE_NAME: &'static str;
@@ -62,16 +62,16 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     /// Makes the state of a connection that was accepted.
     fn connection(&self) -> Self::Connection;
 
-    /// Appends the bytes that the server sends first on a connection that is open.
+    /// Appends the bytes that the server sends first, once a connection is open.
     fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
-    /// Notes when the bytes that are passed to [`LoopService::receive`] next reached this host.
+    /// Called before [`LoopService::receive`] with the times at which its bytes reached this host.
     fn arrived(&self, _connection: &mut Self::Connection, _at: ArrivalTimes) {}
 
     /// Answers the bytes that a client has sent.
     ///
     /// # Errors
-    /// Why the connection can't be used any longer.
+    /// Returns the reason why the connection must be closed.
     fn receive(
         &self,
         connection: &mut Self::Connection,
@@ -79,7 +79,7 @@ pub(crate) trait LoopService: Clone + Send + 'static {
         out: &mut Vec<u8>,
     ) -> Result<(), String>;
 
-    /// Takes the next of the delayed responses to the bytes received last.
+    /// Returns the next delayed response to the bytes received last; called until it returns `None`.
     fn held(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
         None
     }
@@ -94,11 +94,11 @@ pub(crate) trait LoopService: Clone + Send + 'static {
         ConnectionDisposition::Open
     }
 
-    /// Called when a released response was completely handed to the kernel, between these two times.
+    /// Called when a delayed response was completely passed to the kernel, between these two times.
     fn released(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
 
-    /// Appends more of a large response; called when everything before is written. Returns false if there is no
-    /// more.
+    /// Appends the next part of a large response; called when all earlier parts are written. Returns false if no part
+    /// is left.
     fn produce_more(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
         false
     }

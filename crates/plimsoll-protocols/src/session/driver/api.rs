@@ -108,7 +108,7 @@ impl Session {
                 self.abort_session(SESSION_REFUSED, now, turn);
             }
             Some(ApiRequest::Run) if ok => {
-                // Other backends' responses may hold values of any type under these keys.
+                // The values are optional: other backends may use these keys for values of other types.
                 let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
                 self.run_number = number("run").or(self.run_number);
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Handles an API that can't be used: the current request fails, and the session with it.
+    /// Handles a failure of the API: ends the session, and the current query fails.
     pub(super) fn on_api_failure(
         &mut self,
         outcome: Outcome,

@@ -10,7 +10,7 @@ use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, Session
 use crate::session::account::{SessionFrame, TokenArrival};
 use crate::session::measures;
 
-/// The most gaps between the tokens of a query that are kept until it ends; later gaps are not recorded.
+/// The maximum number of gaps between tokens that are kept until a query ends; later gaps are not recorded.
 const MAX_GAPS: usize = 1 << 16;
 
 impl Session {
@@ -39,7 +39,7 @@ impl Session {
                 self.account.begin_epoch();
                 self.epoch = frame.epoch;
             }
-            // Unknown types must be ignored.
+            // Frames of unknown types are ignored.
             _ => {}
         }
     }
@@ -112,13 +112,14 @@ impl Session {
                 finish,
             });
         }
-        // The API's response may say how many tokens to expect, so an unanswered request is waited for.
+        // While the API's response is outstanding the query does not end, because the response may contain the
+        // number of tokens to expect.
         if self.request.is_none() {
             self.end_query(now, turn);
         }
     }
 
-    /// Ends the query if its `done` has arrived, and starts what follows.
+    /// Ends the query if its `done` frame has arrived, and begins the next one.
     pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge(end, turn);
@@ -127,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Decides the outcome of a query whose `done` has arrived.
+    /// Decides the outcome of a query whose `done` frame has arrived.
     fn judge(&self, end: QueryEnd, turn: &mut ScriptContext<'_>) -> Outcome {
         let account = self.account.query;
         let received = account.received;
@@ -188,16 +189,16 @@ impl Session {
         self.set_wake_up(turn);
     }
 
-    /// Returns the number in the run of the current query, or of the next one if none is in flight.
+    /// Returns the number of the current query within the run, or of the next one if no query is in flight.
     pub(super) fn number(&self) -> u64 {
         let in_session = u64::from(self.queries_begun.saturating_sub(1));
         self.origin.number * u64::from(self.options.call.queries) + in_session
     }
 
-    /// Records the current query, or the next one if none is in flight.
+    /// Records the current query, or the next one if no query is in flight.
     pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let query = self.query.take();
-        // A query that was never sent counts from when it was due.
+        // For a query that was never sent, the time when it was due counts as its send time.
         let unsent = self.due_at.min(now);
         let sent = query.map_or(Time::NEVER, |query| query.sent);
         let sent = if sent == Time::NEVER { unsent } else { sent };
@@ -206,7 +207,7 @@ impl Session {
         turn.count(Count::TokensDuplicated, account.duplicated);
         turn.count(Count::TokensOutOfOrder, account.out_of_order);
         turn.count(Count::TokensStray, account.stray);
-        // The time to create the session has a measure of its own and does not count as send delay.
+        // The time to create the session does not count as send delay, because it is a measure of its own.
         let late = if self.queries_begun <= 1 {
             self.origin.late_ns
         } else {
@@ -293,8 +294,8 @@ impl Session {
     pub(super) fn begin_next_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if self.queries_begun >= self.options.call.queries || turn.is_stopping() {
             self.request_api(ApiRequest::Close, now, turn);
-            // The session is over either way, so the wait for the server's response is limited to the deadline, and
-            // to five seconds at most.
+            // All queries have ended, so the session waits for the response to its close request for at most five
+            // seconds.
             let limit = Duration::from_secs(5);
             self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
             return self.set_wake_up(turn);
@@ -308,13 +309,13 @@ impl Session {
         self.set_wake_up(turn);
     }
 
-    /// Counts a session that the API did not close as failed; its queries keep their outcomes.
+    /// Counts the session as failed because the API did not close it; its queries keep their outcomes.
     pub(super) fn note_failed_close(&mut self, turn: &mut ScriptContext<'_>) {
         turn.count(Count::ClosesFailed, 1);
         self.has_failed = true;
     }
 
-    /// Ends a session that can't go on: the current query fails, and all remaining ones with it.
+    /// Ends the session: the current query and all remaining ones fail.
     pub(super) fn abort_session(
         &mut self,
         outcome: Outcome,
@@ -327,7 +328,7 @@ impl Session {
         }
         if self.next_at == Time::NEVER {
             match self.query.and_then(|query| query.end) {
-                // All of the query arrived before the session ended.
+                // The query's `done` frame arrived before the session ended.
                 Some(end) if outcome != Outcome::DeadlineExceeded => {
                     let outcome = self.judge(end, turn);
                     self.record(outcome, end.at, turn);

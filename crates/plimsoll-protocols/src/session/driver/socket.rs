@@ -1,4 +1,4 @@
-//! A session's WebSocket: opens it, reads it, and reopens it when it is lost.
+//! A session's WebSocket: opens and reads the socket, and reopens it when it is lost.
 
 use std::ops::ControlFlow;
 
@@ -74,7 +74,7 @@ impl Session {
             };
         if let Some(text) = answer.problem {
             let denied = matches!(answer.status, 401 | 403);
-            // Another service listens there, and retrying will not change that.
+            // The address belongs to another service, so retrying is pointless.
             let elsewhere = matches!(answer.status, 404 | 405 | 426) && self.opened_ns == 0;
             let outcome = if denied {
                 Outcome::SocketDenied
@@ -112,7 +112,7 @@ impl Session {
         let gathered = std::mem::take(&mut self.upgrade_response);
         let rest = &gathered[answer.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
-            // Begins the first query, or one that waited for the socket.
+            // Begins the first query, or the query that waited for the socket.
             self.ask(now, turn);
         }
         if !rest.is_empty() {

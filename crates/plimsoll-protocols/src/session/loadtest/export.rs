@@ -25,7 +25,7 @@ const HISTOGRAM_BUCKETS: u64 = 20;
 /// Writes the summary of `run` into `folder`, and one row per query if the run logged its requests.
 ///
 /// # Errors
-/// When the run is not one of sessions, or a file can't be written.
+/// When the run is not a run of sessions, or a file can't be written.
 pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignFormatError> {
     fn written(path: &Path) -> impl FnOnce(io::Error) -> String {
         move |e| format!("can't write {}: {e}", path.display())
@@ -55,10 +55,10 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
     )))
 }
 
-/// Returns what both file names begin with, such as `loadtest_20261121_094500`.
+/// Returns the common beginning of both file names, such as `loadtest_20261121_094500`.
 ///
 /// # Errors
-/// When the run is not one of sessions.
+/// When the run is not a run of sessions.
 fn stem(run: &Run) -> Result<String, ForeignFormatError> {
     match run.header.protocol.as_deref() {
         Some("session") => {}
@@ -71,13 +71,13 @@ fn stem(run: &Run) -> Result<String, ForeignFormatError> {
     Ok(format!("loadtest_{started}"))
 }
 
-/// The header of the CSV file. `session_id` counts sessions from 0. `close_time` is empty, because queries are
-/// written before their session is closed. The reconnects are the session's, repeated in each of its rows.
+/// The header of the CSV file. `session_id` counts sessions from 0. `close_time` is empty, because queries are logged
+/// before their session is closed. The reconnects are those of the session, repeated in each of its rows.
 pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 
-/// Writes one row per query (RFC 4180) of a run with a request log, and returns their number. A field that was not
-/// measured is empty.
+/// Writes one row per query (RFC 4180) of a run with a request log, and returns the number of rows. A field that was
+/// not measured is empty.
 ///
 /// # Errors
 /// When the run has no request log or can't be read, or when writing fails.
@@ -123,7 +123,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError> {
     Ok(rows)
 }
 
-/// Returns the attempts to reconnect, and how many of them succeeded, for each session that had any.
+/// Returns the number of attempts to reconnect, and how many succeeded, for each session with such attempts.
 fn reconnects_by_session(
     run: &Run,
     queries: u64,
@@ -227,8 +227,8 @@ fn summary(run: &Run) -> Value {
     summary.into()
 }
 
-/// Returns minimum, maximum, mean and percentiles in seconds: null if the sample is too small for a percentile,
-/// nothing without a sample.
+/// Returns minimum, maximum, mean and percentiles in seconds. A percentile is null if the sample is too small for it;
+/// without a sample the list is empty.
 fn spread(times: &TimeHistogram) -> Vec<(String, Value)> {
     let Some(h) = times.histogram() else {
         return Vec::new();

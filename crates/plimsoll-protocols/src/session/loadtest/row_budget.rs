@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// The longest row, however many lines its quotes span; a query takes about 100. Bytes.
+/// The maximum length of a row, which may span several lines in quotes; a usual row has about 100 bytes. Bytes.
 pub(super) const MAX_ROW: usize = 1 << 20;
 
 /// How far the CSV reader's buffer reads beyond a row's end. Bytes.
 const READ_AHEAD: usize = 64 << 10;
 
-/// Bytes left for the row that is being read.
+/// The number of bytes that the current row may still have.
 #[derive(Clone, Debug)]
 pub(super) struct RowBudget(Rc<Cell<usize>>);
 
@@ -19,7 +19,7 @@ impl RowBudget {
         RowBudget(Rc::new(Cell::new(MAX_ROW + READ_AHEAD)))
     }
 
-    /// Resets the budget after a row has ended.
+    /// Resets the budget for the next row.
     pub(super) fn renew(&self) {
         self.0.set(MAX_ROW + READ_AHEAD);
     }

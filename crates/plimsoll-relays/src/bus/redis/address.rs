@@ -19,10 +19,10 @@ use super::connection::{RESPONSE_TIMEOUT, RedisConnection};
 use super::open::{CONNECT_TIMEOUT, NodeCertificates, open};
 use super::sentinel::find_master;
 
-/// Attempts of a cluster command that is redirected or whose node is failing over.
+/// Maximum attempts at a cluster command that is redirected or whose node is failing over.
 const MAX_CLUSTER_RETRIES: u32 = 5;
 const MAX_CLUSTER_RETRY_DELAY_MS: u64 = 200;
-/// A slash in a password ends the authority early, so an `@` after it would put the rest of the
+/// Help for a password with a slash. The slash ends the authority, so an `@` after it would put the rest of the
 /// password into the path.
 const ESCAPE_SLASHES: &str =
     "an @ after the first slash: write a slash in a user or password as %2F";
@@ -54,7 +54,7 @@ impl RedisAddress {
     /// certificate with its key.
     ///
     /// # Errors
-    /// The certificates are unusable, or the URL is not a TLS one.
+    /// When the certificates are unusable, or the URL's scheme is not one with TLS.
     pub fn with_certificates(
         mut self,
         authorities: Option<Vec<u8>>,
@@ -114,7 +114,7 @@ impl RedisAddress {
                     let info = address(host, port, tls).into_connection_info()?;
                     Ok(info.set_redis_settings(settings.clone()))
                 };
-                // Looked up for each connection, because the master may have changed.
+                // The master is looked up for each connection, because it may have changed.
                 let info = find_master(nodes, master, certificates, to_master).await?;
                 let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
                 opened.map(RedisConnection::Single)
@@ -296,7 +296,7 @@ fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
     Ok(settings.set_protocol(ProtocolVersion::RESP3))
 }
 
-/// Reads the client library's URL of a socket: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
+/// Parses the URL of a Unix socket in the client library's form: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
 fn parse_socket_url(url: &str) -> Result<RedisAddress, String> {
     // The library's error may quote the password.
     let info = url.into_connection_info();

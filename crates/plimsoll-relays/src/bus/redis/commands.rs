@@ -25,7 +25,7 @@ const MAX_UNSENT: usize = 64 << 20;
 const DATA_KEY: &str = "session:data";
 /// A cluster has this many such keys, numbered so that every node is likely to hold some.
 const DATA_KEYS_IN_CLUSTER: usize = 64;
-/// How long gateways and backends may take to restore their sessions after a data loss.
+/// How long gateways and backends may take to restore their sessions after Redis has lost its data.
 const RESTORE_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) struct CommandPipeline {
@@ -57,7 +57,7 @@ struct PendingReplies {
     reply_to: Option<oneshot::Sender<Vec<Value>>>,
 }
 
-/// The names of the data set that Redis held last, and when it was lost.
+/// The names of the data set that Redis last held, and the time when Redis lost it.
 #[derive(Default)]
 struct DataIdentity {
     names: Vec<Value>,
@@ -187,7 +187,7 @@ impl CommandPipeline {
             for PendingReplies { commands, reply_to } in waiting {
                 let of_these = replies.by_ref().take(commands);
                 match reply_to {
-                    // The caller may have given up.
+                    // The send fails if the caller no longer waits.
                     Some(reply_to) => drop(reply_to.send(of_these.collect())),
                     None => of_these.for_each(warn_of_refusal),
                 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::open::{ClusterNode, NodeCertificates};
 
-/// How long a server may take to answer a batch before the connection is given up.
+/// How long a server may take to answer a batch before the connection is dropped.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Commands that are sent together.
@@ -116,7 +116,7 @@ async fn run_in_cluster(
 #[error("{why}")]
 pub(super) struct RedisFailure {
     pub(super) why: String,
-    /// Retrying would not help: a wrong password, or a certificate of an unknown CA.
+    /// A retry would not help: a wrong password, or a certificate of an unknown CA.
     pub(super) is_permanent: bool,
     /// This process lacks a resource; the state of Redis is unknown.
     pub(super) is_local: bool,
@@ -174,7 +174,7 @@ fn io_cause(error: &RedisError) -> Option<&io::Error> {
     source.downcast_ref::<SharedError>()?.downcast_ref()
 }
 
-/// Returns whether the TLS handshake failed, rather than the network below it.
+/// Returns whether the error is one of the TLS handshake, not of the network below it.
 fn is_of_tls(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner.is_some_and(|inner| inner.is::<rustls::Error>())

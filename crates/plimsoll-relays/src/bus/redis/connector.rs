@@ -1,5 +1,5 @@
-//! Keeps a connection to Redis: one for commands, a few for subscriptions, each made again after a
-//! loss. The client library speaks the protocol; this module handles its failures.
+//! Keeps connections to Redis open: one for commands and a few for subscriptions. A lost connection is opened again.
+//! The client library speaks the protocol; this module handles its failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,7 +100,7 @@ impl Connector {
         }
     }
 
-    /// Connects and serves `traffic` in a loop.
+    /// Connects, lets `traffic` use the connection until it is lost, and repeats.
     pub(super) async fn keep<T: ConnectionUser>(self: Arc<Connector>, traffic: Arc<T>) {
         let mut pause = MIN_RECONNECT_DELAY;
         loop {

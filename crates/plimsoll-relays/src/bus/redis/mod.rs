@@ -1,5 +1,5 @@
-//! The bus over Redis: one connection for commands and a few for subscriptions, whatever the number
-//! of sessions.
+//! The bus over Redis: one connection for commands and a few for subscriptions, independent of the
+//! number of sessions.
 
 mod address;
 mod commands;
@@ -167,7 +167,7 @@ impl RedisBus {
         }
         let publish = self.command_names.publish;
         let info = cmd("COMMAND").arg("INFO").arg(publish).take();
-        // A server that lacks the command answers nil.
+        // A server without the command answers nil.
         let known: ([Value; 1],) = self.query("", [info]).await?;
         match known {
             ([Value::Nil],) => Err(self.error_reply(&format!(
@@ -203,8 +203,7 @@ impl RedisBus {
         }
     }
 
-    /// Returns the name of a session's key or channel. In a cluster, all of a session share one
-    /// slot.
+    /// Returns the name of a session's key or channel. In a cluster, all keys and channels of a session share one slot.
     fn name(&self, session: &str, what: &str) -> String {
         if self.is_cluster {
             format!("session:{{{session}}}:{what}")
@@ -347,7 +346,7 @@ impl RedisBus {
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
         let log = self.name(session, "log");
-        // Nothing to expire: the log is missing, so posts were lost.
+        // `EXPIRE` finds no key if the log is missing; posts were then lost.
         match self
             .query(session, [Cmd::expire(&log, self.ttl_seconds)])
             .await?

@@ -1,4 +1,4 @@
-//! Hands runs over to other backends when this one stops before they have ended.
+//! Hands unfinished runs over to other backends when this backend stops.
 //!
 //! The lock of an offered run holds the offer's name; the instance that replaces that name owns the
 //! run. Only instances that share a Redis can take offers, so the embedded bus has none.
@@ -18,12 +18,12 @@ const OFFERS_CHANNEL: &str = "sessions:offers";
 /// How long other instances may take to accept an offer.
 const OFFER_TIMEOUT: Duration = Duration::from_millis(1500);
 const OFFER_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
+/// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds if it holds `ARGV[1]`.
 const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
 
-/// A run that another instance is to continue after the last frame in its log.
+/// A run that another instance may continue after the last frame in the session's log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunOffer {
     /// The session that the run belongs to.
@@ -82,7 +82,7 @@ impl RedisBus {
                 sleep(OFFER_POLL_INTERVAL).await;
             }
         }
-        // Takes the run back, unless another instance took it in the meantime.
+        // Withdraws the offer by taking the run back, unless another instance has taken it in the meantime.
         Ok(!self.take(&offer).await?)
     }
 

@@ -57,7 +57,7 @@ pub(super) async fn open(
     opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Connects to the first address of a name that accepts.
+/// Connects to all addresses of `host` at once and returns the first connection that succeeds.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {
@@ -117,7 +117,7 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
     }
 }
 
-/// The certificates of each cluster with a connection, by number.
+/// Certificates of each connected cluster, by the cluster's [`NodeCertificates::number`].
 static CLUSTER_CERTIFICATES: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> =
     LazyLock::new(Mutex::default);
 

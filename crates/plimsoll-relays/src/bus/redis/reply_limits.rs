@@ -1,5 +1,5 @@
 //! Limits the size of Redis replies before the client library buffers them: the library holds a
-//! reply until it is complete, whatever its announced length, and a line until it ends.
+//! reply until it is complete, even if its announced length is huge, and a line until it ends.
 
 use std::io;
 use std::pin::Pin;
@@ -7,14 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Largest reply in bytes. The largest that is requested is a page of a session's log: see
+/// Largest reply in bytes. The largest reply that the bus requests is a page of a session's log: see
 /// [`HISTORY_PAGE`](crate::bus::HISTORY_PAGE).
 const MAX_REPLY: u64 = 64 << 20;
 
-/// Largest line in bytes that is no bulk string: a number, a status or an error.
+/// Largest line in bytes outside bulk strings: a number, a status or an error.
 const MAX_LINE: usize = 64 << 10;
 
-/// Most values in one reply: in memory each takes more than its shortest encoding.
+/// Maximum number of values in one reply, because a value takes more memory than its shortest encoding.
 const MAX_VALUES: u64 = 1 << 17;
 
 /// Progress through a reply (RESP3).
@@ -63,7 +63,7 @@ impl ReplyTracker {
     /// Follows the next bytes of the stream.
     ///
     /// # Errors
-    /// The reply is larger than any that is requested.
+    /// When the reply is larger than any that the bus requests.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some((first, rest)) = bytes.split_first() {
             if self.bulk > 0 {

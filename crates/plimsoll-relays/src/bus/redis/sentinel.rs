@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::open::{CONNECT_TIMEOUT, open};
 
-/// How long one Sentinel may take to name a master, and that master to confirm its role. By then a
-/// later Sentinel in the list may have answered.
+/// How long one Sentinel may take to name a master, including the time in which that master confirms its role. Other
+/// Sentinels are asked in the meantime.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Sentinels that are asked concurrently.
 const MAX_LOOKUPS: usize = 8;
@@ -24,7 +24,7 @@ const MAX_LOOKUPS: usize = 8;
 /// `to_master` builds the connection settings.
 ///
 /// # Errors
-/// No Sentinel names a reachable master; if a named server failed, the error is that server's.
+/// When no Sentinel names a reachable master; if a named server failed, the error is that server's.
 pub(super) async fn find_master(
     sentinels: &[ConnectionAddr],
     name: &str,
@@ -69,7 +69,7 @@ fn timeout_error() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-/// Returns the error that no Sentinel knows the name, and `false`: no named server is at fault.
+/// Returns the error that no Sentinel knows the name, and `false` because it is not the error of a named server.
 fn not_found_error() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
     (false, (kind, "no Sentinel knows this master").into())
@@ -128,7 +128,7 @@ async fn is_master(
             _ => false,
         }),
         Ok(_) => Ok(false),
-        // The user may lack permission for `ROLE`.
+        // The user may lack permission for `ROLE`, so `INFO` is tried instead.
         Err(e) if e.is_io_error() => Err(e),
         Err(e) => info_reports_master(&mut connection).await.map_err(|_| e),
     }

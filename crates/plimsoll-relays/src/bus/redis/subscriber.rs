@@ -16,7 +16,7 @@ use crate::bus::channels::Channels;
 
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// Most channels subscribed in one batch.
+/// Maximum number of channels subscribed in one batch.
 const MAX_SUBSCRIBE_BATCH: usize = 512;
 
 /// The command names for plain or sharded channels.
@@ -130,7 +130,7 @@ impl ConnectionUser for Subscriber {
                 tokio::select! {
                     () = channels.changed.notified() => tokio::task::yield_now().await,
                     Ok(()) = came_back.changed() => {
-                        // The library reconnects to a cluster's nodes by itself and does not report
+                        // The library itself reconnects to a cluster's nodes and does not report
                         // whether all subscriptions were restored.
                         if self.is_cluster {
                             self.apply_changes(&mut connection, all()).await?;

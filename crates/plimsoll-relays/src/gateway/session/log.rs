@@ -116,8 +116,7 @@ impl SessionSocket {
         self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
     }
 
-    /// Finds out where frames are that the client should have but that were not at their position
-    /// in the log.
+    /// Locates frames that the client should have, but that were not at their expected position in the log.
     async fn locate_missing_frames(&mut self, bus: &Bus) -> MissingFrames {
         let Ok(standing) = bus.session_status(&self.session).await else {
             return MissingFrames::Nothing;
@@ -143,7 +142,7 @@ impl SessionSocket {
     }
 }
 
-/// Whether the log has frames for the client other than at the expected position.
+/// Where the frames are that were not at their expected position in the log.
 enum MissingFrames {
     Nothing,
     /// The log was restarted: read it from the beginning.

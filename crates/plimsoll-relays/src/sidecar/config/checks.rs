@@ -7,7 +7,7 @@ use plimsoll_protocols::relayed::{RelayMode, RelayProtocol};
 use super::{MAX_FRAME_LIMIT, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
 use crate::sidecar::names::Upstream;
 
-/// `Err` holds the invalid key and the correction.
+/// Result of a check; `Err` holds the invalid key and the correction.
 pub(super) type CheckResult = Result<(), (String, String)>;
 
 fn invalid_key(key: &str, problem: impl Into<String>) -> CheckResult {
@@ -43,7 +43,7 @@ fn has_file(mode: &RelayMode<Codec>) -> bool {
 }
 
 impl SidecarConfig {
-    /// Checks the keys above the routes.
+    /// Checks the keys that belong to no route.
     pub(super) fn check_globals(&self) -> CheckResult {
         let has_routes = !self.route.is_empty();
         ensure(has_routes, "route", "none: write at least one [[route]]")?;

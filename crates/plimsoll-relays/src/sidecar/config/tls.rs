@@ -73,7 +73,7 @@ impl UpstreamTls {
     /// Returns which certificates of the upstream are trusted.
     ///
     /// # Errors
-    /// The key at fault, and the reason.
+    /// Returns the key at fault and the reason.
     pub(in super::super) fn trust(&self) -> Result<ServerTrust, (String, String)> {
         let spec = TlsSpec {
             ca: self.ca.clone(),

@@ -1,5 +1,4 @@
-//! Calls over HTTP/2: the stream of a client's connection and the upstream stream that it is
-//! relayed to.
+//! A call over HTTP/2: a stream of the client's connection, and the upstream stream that it is relayed to.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ pub(crate) enum CallDirection {
 pub(crate) struct StreamRef {
     /// The token of the stream's connection.
     pub(crate) token: u64,
-    /// The stream's id; 0 if it is not opened yet or is over.
+    /// The stream's id; 0 if the stream is not open yet or is closed.
     pub(crate) stream: u32,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Exchange {
     pub(crate) request_until: Time,
     /// No upstream has been looked for yet.
     pub(crate) is_fresh: bool,
-    /// Index of the upstream that the call was given to.
+    /// Index of the upstream that the call was assigned to.
     pub(crate) endpoint: Option<usize>,
     /// The status of the ended call, if known.
     pub(crate) status: Option<String>,
@@ -64,8 +63,7 @@ pub(crate) struct Exchange {
     /// Bytes of data received from the client; `bytes_down` are those from the upstream.
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
-    /// The value of `content-length` of the request, `length_down` that of the answer; `None`
-    /// without one.
+    /// The value of the request's `content-length`; `length_down` is that of the answer. `None` without the field.
     pub(crate) length_up: Option<u64>,
     pub(crate) length_down: Option<u64>,
 }

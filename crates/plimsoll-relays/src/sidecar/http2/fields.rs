@@ -23,7 +23,7 @@ const TABLE_SIZE: u32 = 4096;
 /// Longest list or block that is cached, in bytes.
 const MAX_REMEMBERED_BYTES: usize = 1024;
 
-/// Fields whose values differ from call to call, besides those of the protocol. Indexing them would
+/// Fields whose values differ from call to call, in addition to those that the protocol defines. Indexing them would
 /// evict other fields from the peer's table.
 const CHANGING_FIELDS: [&[u8]; 6] = [
     b"content-length",
@@ -53,7 +53,7 @@ pub(crate) struct LocalResponse {
     pub(crate) why: Cow<'static, str>,
 }
 
-/// Added to HTTP statuses to keep them apart from those of the protocol.
+/// Offset that keeps HTTP statuses apart from those of the protocol.
 const HTTP_CODE_OFFSET: u32 = 1000;
 
 const FIELD_HEAD_BYTES: usize = 9;
@@ -104,7 +104,7 @@ impl HeaderFields {
             .filter(|_| !self.metadata.is_protocol_call())
     }
 
-    /// Returns the name of a status; `None` stands for an answer without one.
+    /// Returns the name of a status; a `code` of `None` means an answer without a status.
     pub(crate) fn code_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
@@ -186,7 +186,7 @@ impl HeaderFields {
     }
 }
 
-/// Caches one more item, and drops the oldest if there are too many.
+/// Caches an item, and drops the oldest one if the cache is full.
 fn remember<T>(memo: &mut Vec<T>, thing: T) {
     if memo.len() == MAX_REMEMBERED_BLOCKS {
         memo.remove(0);
@@ -212,7 +212,7 @@ impl FieldReader {
     /// Decodes a header block.
     ///
     /// # Errors
-    /// The block violates RFC 7541, which makes the connection unusable.
+    /// Returns an error when the block violates RFC 7541, which makes the connection unusable.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<HeaderFields>, HpackError> {
         if let Some((_, fields)) = self.memo.iter().find(|(known, _)| known == block) {
             return Ok(Arc::clone(fields));

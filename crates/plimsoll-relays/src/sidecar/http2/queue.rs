@@ -1,4 +1,4 @@
-//! Data of a stream in one direction that waits for a window or for room in a socket.
+//! Data of a stream, in one direction, that waits for a flow-control window or for room in a socket buffer.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream};
 
 use super::{HeaderFields, Http2Session};
 
-/// A larger buffer is freed when it becomes empty. Bytes.
+/// Capacity in bytes above which a buffer is freed when it becomes empty.
 const MAX_KEPT_CAPACITY: usize = 4 << 10;
 
-/// Most bytes of a request that are retained for sending it again.
+/// Maximum size in bytes of a request that is retained so that it can be sent again.
 const MAX_RESENT: usize = 16 << 10;
 
 /// A queue that is bounded by the receive window of the stream that fills it.
@@ -22,7 +22,7 @@ pub(crate) struct SendQueue {
     /// Sent data is retained.
     retains_sent: bool,
     trailers: Option<Arc<HeaderFields>>,
-    /// END_STREAM follows the data.
+    /// END_STREAM is sent after the data.
     has_end: bool,
     /// END_STREAM was sent.
     pub(crate) end_sent: bool,
@@ -44,12 +44,12 @@ impl SendQueue {
         self.waiting() == 0 && (self.end_sent || !self.has_end)
     }
 
-    /// Returns the bytes of data that wait.
+    /// Returns the number of bytes that wait to be sent.
     pub(crate) fn waiting(&self) -> usize {
         self.data.len() - self.sent
     }
 
-    /// Returns the bytes of data that were never sent to any connection.
+    /// Returns the number of bytes that were never sent to any connection.
     pub(crate) fn never_sent(&self) -> usize {
         self.data.len() - self.ever_sent
     }
@@ -59,7 +59,7 @@ impl SendQueue {
         self.has_end && self.waiting() == 0 && self.trailers.is_none()
     }
 
-    /// Returns whether the source has sent everything.
+    /// Returns whether the source has ended the stream.
     pub(crate) fn ends(&self) -> bool {
         self.has_end
     }
@@ -89,8 +89,7 @@ impl SendQueue {
         }
     }
 
-    /// Starts again from the beginning for another stream; returns `false` if sent data was not
-    /// retained.
+    /// Restarts the queue for another stream; returns `false` if the data already sent was not retained.
     pub(crate) fn rewind(&mut self) -> bool {
         if self.retains_sent {
             (self.sent, self.end_sent, self.is_listed) = (0, false, false);
@@ -104,8 +103,8 @@ impl SendQueue {
         self.has_end = true;
     }
 
-    /// Writes what the windows allow while `out` is shorter than `limit`; returns the bytes of data
-    /// that were sent for the first time.
+    /// Writes as much as the windows allow while `out` is shorter than `limit`; returns the number of bytes that were
+    /// sent for the first time.
     pub(crate) fn send(
         &mut self,
         session: &mut Http2Session,

@@ -17,13 +17,13 @@ use plimsoll_wire::http2::{
 use super::HeaderFields;
 use super::fields::{FieldReader, FieldWriter};
 
-/// Initial receive window of a stream, which bounds what is queued for it. Bytes.
+/// Initial receive window of a stream in bytes, which bounds the data that is queued for it.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// Receive window of a stream whose data has always been passed on at once. Bytes.
+/// Receive window in bytes of a stream whose data has always been passed on at once.
 const FLOWING_WINDOW: u32 = 256 << 10;
 
-/// Receive window of a connection, which bounds what is queued for its streams together. Bytes.
+/// Receive window of a connection in bytes, which bounds the data that is queued for all its streams.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Streams that may be opened before the upstream's SETTINGS arrive.
@@ -36,7 +36,7 @@ const MAX_PINGS: u8 = 3;
 /// Payload of our PINGs.
 const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
-/// The result of a frame; `key` is that of the call.
+/// The event that a frame causes; `key` is the key of the stream's call.
 #[derive(Debug)]
 pub(crate) enum SessionEvent<'a> {
     /// A client opened a stream: [`Http2Session::adopt`] or [`Http2Session::reset`] it.
@@ -57,7 +57,7 @@ pub(crate) enum SessionEvent<'a> {
     },
     /// The stream is closed and forgotten: the peer reset it or violated a rule on it.
     Reset { key: u64, code: ErrorCode },
-    /// A window was opened, so more may be sent.
+    /// A flow-control window was opened, so more data may be sent.
     WindowOpened,
     /// The peer processes no stream above `last_stream`.
     GoAway { last_stream: u32, code: ErrorCode },
@@ -70,7 +70,7 @@ struct StreamState {
     receive_window: ReceiveWindow,
     /// The peer has sent END_STREAM.
     peer_ended: bool,
-    /// Set when the call is over and the stream will be reset later: whether this end has sent
+    /// Set when the call is over and the stream will be reset later. The value says whether this end has sent
     /// END_STREAM.
     abandoned: Option<EndStream>,
 }
@@ -140,7 +140,7 @@ impl Http2Session {
         self.streams.0.len()
     }
 
-    /// Returns how many streams may be open at once, as the client.
+    /// Returns how many streams this end, as the client, may have open at once.
     pub(crate) fn max_open_streams(&self) -> usize {
         if self.is_greeted() {
             self.http2.max_streams() as usize
@@ -149,7 +149,7 @@ impl Http2Session {
         }
     }
 
-    /// Returns whether another stream may be opened now, as the client.
+    /// Returns whether this end, as the client, may open another stream now.
     pub(crate) fn can_open_stream(&self) -> bool {
         self.is_greeted() && self.open_streams() < self.max_open_streams() && !self.ids_exhausted()
     }
@@ -159,7 +159,7 @@ impl Http2Session {
         self.http2.ids_left() == 0
     }
 
-    /// Returns the calls of the open streams from `first` on, in order.
+    /// Returns the keys of the calls whose stream ids are at least `first`, in the order of the ids.
     pub(crate) fn keys_from(&self, first: u32) -> Vec<u64> {
         let mut calls: Vec<_> = self.open_calls().filter(|(id, _)| *id >= first).collect();
         calls.sort_unstable();
@@ -316,7 +316,7 @@ impl Http2Session {
     /// no complete frame. The sidecar's own replies are appended to `out`.
     ///
     /// # Errors
-    /// The peer violated the protocol, so the connection must be closed.
+    /// Returns an error when the peer has violated the protocol, so the connection must be closed.
     pub(crate) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -401,8 +401,7 @@ impl Http2Session {
         });
         let passed_on = match taken {
             Ok(Some((_, None))) => data.bytes.len(),
-            // The peer sent this before it learned of the reset, or the data violated a rule; it is
-            // dropped.
+            // The data is dropped: the peer sent it before it learned of the reset, or the data violated a rule.
             _ => 0,
         };
         if length as usize > passed_on {
@@ -424,7 +423,7 @@ impl Http2Session {
         }))
     }
 
-    /// Handles a complete header block. It is always decoded, to keep the table in step.
+    /// Handles a complete header block. The block is always decoded, so that both ends' HPACK tables stay equal.
     fn take_block(
         &mut self,
         block: StreamPayload<'_>,

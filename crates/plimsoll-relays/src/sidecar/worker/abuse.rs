@@ -1,16 +1,14 @@
-//! Counts abuse by clients: calls that they reset or abandon, malformed ones, and calls with which
-//! an upstream's connection ended. Such calls cost upstreams work for nothing, and may make one
-//! close a connection that others share.
+//! Counts abuse by clients: calls that a client resets or abandons, malformed calls, and calls that are suspected of
+//! having ended an upstream's connection. Such calls cost upstreams work without a result, and may make an upstream
+//! close a connection that other clients share.
 //!
-//! Abuse is counted by address, because a client that is disconnected can reconnect. After a few
-//! such calls in a second, the calls of that connection and of new ones from its address are
-//! isolated: they use upstream connections reserved for them, so that a failure harms nobody else.
-//! After many, the connection is closed. An older connection of the address that does nothing wrong
-//! stays as it is.
+//! Abuse is counted by address, because a client that is disconnected can reconnect. After a few such calls in a
+//! second, the calls of that connection and of new ones from its address are isolated: they use upstream connections
+//! reserved for them, so that a failure affects no other client. After many such calls, the connection is closed. Older
+//! connections of the address that were not abusive stay open and are not isolated.
 //!
-//! A new address is on probation: its calls are isolated, too, until some were answered, so that
-//! not even the first harmful call affects others. The very first address is exempt, because there
-//! is nobody whom it could harm.
+//! A new address is on probation: its calls are isolated, too, until some were answered, so that even its first harmful
+//! call affects no other client. The very first address is exempt, because there is no other client that it could harm.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,13 +21,14 @@ use plimsoll_wire::http2::{ErrorCode, Violation};
 use super::{RelayConnection, RelayRole, Worker};
 
 const COUNTING_WINDOW: Duration = Duration::from_secs(1);
-/// Abusive calls of one address within [`COUNTING_WINDOW`] before it is isolated.
+/// Abusive calls of one address within [`COUNTING_WINDOW`] after which the address is isolated.
 const MAX_ABUSIVE_CALLS: u32 = 20;
 const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
 /// Answered calls after which an address is trusted and shares connections upstream.
 const MIN_ANSWERED: u8 = 10;
 const MAX_ADDRESSES: usize = 4096;
-/// Client connections remembered after their end, because an upstream may fail only then.
+/// Closed client connections that are remembered, because an upstream may fail only after a client's connection has
+/// ended.
 const MAX_CLOSED_CLIENTS: usize = 1024;
 
 /// A client's address; the /64 network for IPv6, which belongs to one customer. `None` for Unix
@@ -41,7 +40,7 @@ struct AbuseRecord {
     count: u32,
     counted_until: Time,
     isolated_until: Time,
-    /// Number of answered calls, at most [`MIN_ANSWERED`], with which the address is trusted.
+    /// Number of answered calls, at most [`MIN_ANSWERED`]; with that many the address is trusted.
     answered: u8,
 }
 
@@ -62,7 +61,7 @@ pub(super) struct AbuseLedger {
     records: HashMap<ClientNetwork, AbuseRecord, RandomState>,
     /// Client connections that have ended, the newest last.
     closed_clients: VecDeque<(u64, ClientNetwork)>,
-    /// The first address was seen, which is trusted from the beginning.
+    /// Whether the first address has been seen; it is trusted from the beginning.
     has_first: bool,
 }
 
@@ -84,7 +83,7 @@ impl Isolation {
         now < self.until || self.is_on_probation
     }
 
-    /// Returns whether nothing is held against the client, so that probation is the only reason.
+    /// Returns whether the client is isolated only because its address is on probation.
     pub(super) fn is_probation_alone(&self, now: Time) -> bool {
         now >= self.until
     }
@@ -172,8 +171,7 @@ impl Worker {
     /// Counts reset or malformed calls against the client of a connection.
     ///
     /// # Errors
-    /// The calls within a second exceed the allowed number in flight: the connection must be
-    /// closed.
+    /// When the calls within a second exceed the allowed number in flight; the connection must then be closed.
     pub(super) fn charge(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
         let Some(connection) = self.live(token) else {
             return Ok(());
@@ -196,13 +194,13 @@ impl Worker {
         Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
     }
 
-    /// Counts a malformed frame, which ends its connection, against the client's address.
+    /// Counts a malformed frame against the client's address. The frame ends its connection.
     pub(super) fn count_malformed(&mut self, connection: &RelayConnection, now: Time) {
         self.abuse.add(account(connection), 1, now);
     }
 
-    /// Counts the unfinished calls of a client's connection that has ended: over HTTP/2 each is a
-    /// reset. For framed protocols upstreams are not told, so one may fail only later.
+    /// Counts the unfinished calls of a client's connection that has ended. Over HTTP/2 each of them is a reset. With
+    /// framed protocols upstreams are not told, so an upstream may fail because of such a call only later.
     pub(super) fn count_abandoned(&mut self, connection: &RelayConnection, now: Time) {
         match &connection.role {
             RelayRole::Http2(http2) => {
@@ -249,8 +247,8 @@ impl Worker {
         }
     }
 
-    /// Isolates a client's next calls and those of new connections from its address. Its connection
-    /// may be over.
+    /// Isolates a client's next calls and those of new connections from its address. The client's own connection may
+    /// already be closed.
     pub(super) fn isolate(&mut self, client: u64, now: Time) {
         let account = match self.connections.get(client) {
             Some(connection) => account(connection),

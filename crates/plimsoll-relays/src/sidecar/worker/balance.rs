@@ -1,9 +1,8 @@
-//! Chooses the upstream connection for a call: of two chosen at random, the one with fewer calls in
-//! flight (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+//! Chooses the upstream connection for a call: the one with fewer calls in flight of two that are picked at random
+//! (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
 //!
-//! Each upstream has a slot for every connection that it may have. While calls arrive, the slots of
-//! all reachable upstreams are kept connected, so that no call waits for a new connection while
-//! another could carry it.
+//! Each upstream has a slot for every connection that it may have. While calls arrive, the slots of all reachable
+//! upstreams are kept connected, so that a call waits for a new connection only if no other can carry it.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
@@ -17,9 +16,9 @@ use super::{HIGH_WATER, RelayConnection, RelayRole, RouteState, UpstreamChoice, 
 /// Whether a connection slot can take the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// The slot's connection is ready, and has this many calls in flight.
+    /// The slot's connection is ready and carries this many calls.
     Ready(usize),
-    /// The connection is being made, and this many calls wait for it.
+    /// The connection is being opened, and this many calls wait for it.
     Connecting(usize),
     /// Too many bytes wait for the socket.
     Congested,
@@ -29,7 +28,7 @@ enum SlotState {
 }
 
 impl RelayConnection {
-    /// Returns the calls in flight on a connection to an upstream.
+    /// Returns the number of calls in flight on a connection to an upstream.
     pub(super) fn calls(&self) -> usize {
         match &self.role {
             RelayRole::Up { calls, .. } => calls.len(),
@@ -95,7 +94,7 @@ impl Worker {
                 (SlotState::Missing, _) => {}
             }
         }
-        // Over HTTP/2 a call may wait at a new connection, and moves elsewhere if that fails.
+        // Over HTTP/2 a call may wait for a new connection, and is moved if that connection fails.
         let is_http2 = self.routes[route].setup.codec.is_none();
         match (best, new) {
             (Some((_, token)), _) => UpstreamChoice::Upstream(token),
@@ -159,8 +158,7 @@ impl Worker {
         }
     }
 
-    /// Returns the choice of a reserved upstream connection, or why it can't take the client's next
-    /// call.
+    /// Returns a reserved upstream connection, or why it cannot carry the client's next call.
     pub(super) fn found(&self, connection: &RelayConnection) -> UpstreamChoice {
         match (self.connection_state(connection), &connection.role) {
             (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
@@ -170,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Begins the connections that are missing in the slots of the route's upstreams.
+    /// Opens connections for the empty slots of the route's upstreams.
     fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
         for lane in 0..self.routes[route].slot_count() {
             let state = &self.routes[route];
@@ -190,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// Fills the connection slots of routes that had calls since the last tick.
+    /// Opens connections for empty slots of routes that had calls since the last tick.
     pub(super) fn refill_slots(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             let called = std::mem::take(&mut self.routes[route].called_layouts);
@@ -200,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// Frees the slot of a connection that takes no more calls or is gone, if it still has one.
+    /// Frees the slot of a connection that takes no more calls or is closed, if it still has a slot.
     pub(super) fn free_slot(&mut self, route: usize, endpoint: usize, token: u64) {
         let mut lanes = self.routes[route].endpoints[endpoint].slots.iter_mut();
         if let Some(lane) = lanes.find(|lane| **lane == Some(token)) {
@@ -208,8 +206,7 @@ impl Worker {
         }
     }
 
-    /// Makes a client's next request wait for an upstream; until then nothing is read from the
-    /// client.
+    /// Makes a client's next request wait for an upstream. Nothing is read from the client until then.
     pub(super) fn queue_request(&mut self, connection: &mut RelayConnection, now: Time) {
         if !connection.is_held {
             connection.is_held = true;

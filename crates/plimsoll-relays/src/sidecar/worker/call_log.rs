@@ -8,13 +8,13 @@ use super::super::count;
 use super::Worker;
 
 impl Worker {
-    /// Returns whether there is an access log; without one nothing is collected for it.
+    /// Returns whether there is an access log. Without one, its fields are not collected.
     pub(super) fn logs(&self) -> bool {
         self.access_log.is_some()
     }
 
-    /// Logs an ended call or connection. `line` holds what the protocol knows of it, `endpoint` the
-    /// index of its upstream.
+    /// Logs an ended call or connection. `line` holds the fields that the protocol knows, `endpoint` is the index of
+    /// the upstream.
     pub(super) fn log(
         &self,
         route: usize,

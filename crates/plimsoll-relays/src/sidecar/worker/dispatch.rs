@@ -16,7 +16,7 @@ use super::{RelayRole, UpstreamChoice, Worker};
 /// How long the answer to a PING may take, in nanoseconds.
 const PING_TIMEOUT_NS: u64 = 3_000_000_000;
 
-/// Most attempts to give a call to an upstream while none has processed it.
+/// Maximum attempts to assign a call to an upstream while no upstream has processed it.
 const MAX_ATTEMPTS: u8 = 3;
 
 impl Worker {
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Opens streams for the calls that wait for one.
+    /// Opens streams for the calls that wait for a stream.
     pub(super) fn open_waiting(&mut self, token: u64, now: Time) {
         let Some(connection) = self.live(token) else {
             return;
@@ -105,8 +105,7 @@ impl Worker {
             let Some(key) = next else {
                 return;
             };
-            // The call may have been reset, or moved to the other list because it has brought more
-            // than header fields.
+            // The call may have been reset, or moved to the other list because more than its header fields has arrived.
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
@@ -128,8 +127,8 @@ impl Worker {
         }
     }
 
-    /// Handles an upstream's GOAWAY: new calls use another connection, and so do those that it did
-    /// not process.
+    /// Handles an upstream's GOAWAY: new calls use another connection, and so do calls that the upstream did not
+    /// process.
     pub(super) fn on_upstream_goaway(
         &mut self,
         token: u64,
@@ -142,7 +141,7 @@ impl Worker {
         };
         let mut unseen = Vec::new();
         let mut waiting = VecDeque::new();
-        // A client that sends GOAWAY opens no more streams.
+        // A GOAWAY from a client needs no handling, because the client merely opens no more streams.
         if let (Some(endpoint), RelayRole::Http2(http2)) =
             (connection.endpoint, &mut connection.role)
         {
@@ -164,8 +163,8 @@ impl Worker {
         }
     }
 
-    /// Sends a call again that the upstream did not process. If that is impossible, the call is
-    /// refused so that its client can retry, which gRPC libraries do by themselves (RFC 9113, 8.7).
+    /// Sends a call again that the upstream did not process. If that is impossible, the call is refused so that its
+    /// client can retry it, as gRPC libraries do automatically (RFC 9113, 8.7).
     fn resend_unprocessed(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -178,8 +177,7 @@ impl Worker {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.forget(up.stream, key);
         }
-        // This call may have caused the upstream's error, so it is only sent again if it is
-        // isolated.
+        // This call may have caused the upstream's error, so it is only sent again if its client is isolated.
         let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
         if may_go && self.send_again(key, now) {
             return;
@@ -224,7 +222,7 @@ impl Worker {
         self.refuse_for(key, RejectReason::NoUpstream, now);
     }
 
-    /// Handles the loss of a connection: its calls end, or move elsewhere.
+    /// Handles the loss of a connection: its calls end, or are moved to another connection.
     pub(super) fn on_http2_lost(
         &mut self,
         token: u64,
@@ -273,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Handles a waiting call that has brought more than header fields, which gives it precedence.
+    /// Handles the first data of a waiting call, which gives the call precedence over calls of header fields alone.
     pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.headers_only.retain(|other| *other != key);
@@ -282,8 +280,8 @@ impl Worker {
         }
     }
 
-    /// Sends PINGs on an idle upstream connection and detects one that is no longer used; returns
-    /// `false` if it must be closed.
+    /// Sends PINGs on an idle upstream connection and detects a connection that is no longer used; returns `false` if
+    /// the connection must be closed.
     pub(super) fn check_http2_connection(&mut self, token: u64, now: Time) -> bool {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
@@ -315,14 +313,13 @@ impl Worker {
         }
         if has_more {
             self.mark(token);
-            // Streams that were reset make room for others.
+            // Streams that were reset make room for waiting calls.
             self.open_waiting(token, now);
         }
         true
     }
 
-    /// Sends GOAWAY to clients: first with the highest stream id, and with the last processed one a
-    /// tick later.
+    /// Sends GOAWAY to clients: first with the highest stream id, and a tick later with the last processed stream.
     pub(super) fn send_goaways(&mut self, of: impl Fn(usize) -> bool) {
         for token in self.connections.keys() {
             let Some(connection) = self.connections.get_mut(token) else {

@@ -1,6 +1,6 @@
 //! Begins, answers, refuses, resets and ends calls over HTTP/2.
 //!
-//! Long because both directions of an exchange end together.
+//! The file is long because both directions of an exchange end together.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,8 +58,7 @@ fn verdict(why: RejectReason) -> LocalResponse {
     }
 }
 
-/// Returns why these fields of an upstream cannot be passed on; records the length that they
-/// announce.
+/// Returns why an upstream's header fields cannot be passed on. Records the content length that they announce.
 fn answer_problem(
     exchange: &mut Exchange,
     fields: &HeaderFields,
@@ -90,7 +89,7 @@ impl Worker {
     /// Handles a client's new stream.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// Returns an error when the connection must be closed.
     pub(super) fn opened(
         &mut self,
         token: u64,
@@ -107,7 +106,7 @@ impl Worker {
             return Ok(());
         };
         if http2.goaway_sent {
-            // The stream is above GOAWAY's last stream, so the client knows that it is not served.
+            // The stream is above GOAWAY's last stream, so the client knows that it is not processed.
             return Ok(());
         }
         let config = &self.routes[route].setup.route;
@@ -171,8 +170,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Dispatches calls that have just arrived, after everything read together was parsed, so that
-    /// an upstream does not see a call that its client resets at once or that is malformed.
+    /// Dispatches calls that have just arrived. This happens after all input was parsed, so that an upstream does not
+    /// see a malformed call, or one that its client resets at once.
     pub(super) fn dispatch_new_calls(&mut self, now: Time) {
         let mut fresh = std::mem::take(&mut self.new_calls);
         for key in fresh.drain(..) {
@@ -187,7 +186,7 @@ impl Worker {
     /// Handles header fields on a known stream.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// Returns an error when the connection must be closed.
     pub(super) fn fields(
         &mut self,
         token: u64,
@@ -238,10 +237,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a request that turned out to be malformed after its beginning was accepted.
+    /// Ends a request that turned out to be malformed after its header fields were accepted.
     ///
     /// # Errors
-    /// The connection that sent it must be closed.
+    /// Returns an error when the connection that sent the request must be closed.
     pub(super) fn reject_malformed_request(
         &mut self,
         token: u64,
@@ -338,7 +337,7 @@ impl Worker {
     /// Handles the end of one direction, after all of it was relayed.
     pub(super) fn on_direction_done(&mut self, key: u64, way: CallDirection, now: Time) {
         if way == CallDirection::Down {
-            // An answered call is over, whatever the client would still send (RFC 9113, 8.1).
+            // An answered call is over, whatever the client might still send (RFC 9113, 8.1).
             self.end_exchange(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
         }
     }
@@ -366,7 +365,7 @@ impl Worker {
                 let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
                 let (client, is_whole) = (exchange.down.token, exchange.down_queue.ends());
                 if let Some((_, http2)) = http2_of(&mut self.connections, token) {
-                    // The upstream may yet close the connection because of this call.
+                    // The upstream may still close the connection because of this call.
                     http2.reset_calls.note(up.stream, client, now);
                 }
                 // A complete answer is still passed on.
@@ -383,7 +382,7 @@ impl Worker {
         }
     }
 
-    /// Removes a call and resets its streams that are still open.
+    /// Removes a call and resets those of its streams that are still open.
     fn end_exchange(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
@@ -417,8 +416,8 @@ impl Worker {
         }
     }
 
-    /// Removes the destination stream of this direction, or resets it if it is still open. Reopens
-    /// its window for bytes that came from there and were not passed on.
+    /// Removes the destination stream of this direction, or resets it if it is still open. Reopens its receive window
+    /// for bytes that it sent and that were not passed on.
     fn release_stream(
         &mut self,
         exchange: &Exchange,
@@ -473,7 +472,7 @@ impl Worker {
         self.log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
-    /// Resets the upstream stream `end` that the call no longer uses.
+    /// Resets the upstream stream `end`, which the call no longer uses.
     fn drop_stream(&mut self, key: u64, end: StreamRef, now: Time) {
         let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;

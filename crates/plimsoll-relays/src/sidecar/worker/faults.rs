@@ -1,7 +1,7 @@
 //! Fault injection: delays or fails calls on purpose.
 //!
-//! Delayed items are ordered by time. A call over HTTP/2 is delayed before it has an upstream
-//! stream, a frame by itself, and a pipe as a client that is not read.
+//! Delayed items are ordered by time. For HTTP/2, a call is delayed before it has an upstream stream; for framed
+//! protocols, a single frame is delayed; for byte streams, the client is not read meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use plimsoll_protocols::relayed::FrameInfo;
 use super::peer_errors::ConnectionPeer;
 use super::{CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition, Worker};
 
-/// Delay before a frame that no upstream could take is tried again.
+/// Delay before the next attempt to send a frame that no upstream could accept.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// The fault injected into a call.
@@ -28,7 +28,7 @@ pub(super) enum DelayedItem {
     Frame(DelayedFrame),
     /// A call over HTTP/2, by key.
     Exchange(u64),
-    /// A client whose bytes are relayed, and its route.
+    /// A client whose bytes are relayed, by token, and the index of its route.
     Pipe(u64, usize),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct DelayedFrame {
     delay_ended_at: Time,
 }
 
-/// The delayed items, by time.
+/// The delayed items, ordered by time.
 #[derive(Default)]
 pub(super) struct DelayQueue {
     waiting: BTreeMap<(Time, u64), DelayedItem>,
@@ -65,7 +65,7 @@ impl DelayQueue {
 }
 
 impl Worker {
-    /// Draws the fault for the route's next call.
+    /// Chooses the fault for the route's next call at random.
     pub(super) fn choose_fault(&mut self, route: usize) -> FaultAction {
         let state = &self.routes[route];
         let Some(fault) = state.setup.route.fault else {
@@ -84,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// Delays a client's frame. A client with many delayed bytes is not read.
+    /// Delays a client's frame. A client with too many delayed bytes is not read.
     pub(super) fn delay_frame(
         &mut self,
         from: &mut RelayConnection,
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Joins a client of a byte stream to an upstream: at once, later, or never.
+    /// Connects a client of a byte stream to an upstream: immediately, after a delay, or not at all.
     pub(super) fn join_upstream(&mut self, token: u64, route: usize, now: Time) {
         match self.choose_fault(route) {
             FaultAction::Forward => self.join(token, route, now),

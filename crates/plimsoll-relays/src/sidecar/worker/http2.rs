@@ -1,12 +1,11 @@
 //! Relays HTTP/2, and gRPC over it: streams of many client connections onto few upstream
 //! connections.
 //!
-//! Data is relayed frame by frame. A frame for which the other side has no room waits in its call's
-//! queue, and its sender's window stays closed by as much, so a slow reader delays only its own
-//! call.
+//! Data is relayed frame by frame. A frame for which the other side has no room waits in its call's queue, and the
+//! sender's window stays smaller by its length, so a slow reader delays only its own call.
 //!
-//! Invariant: a call that was accepted ends with an answer of the service or the sidecar, unless
-//! its client has reset it. A call that the service resets is reset at the client.
+//! Invariant: an accepted call ends with an answer of the service or the sidecar, unless its client has reset it. If
+//! the service resets a call, the sidecar resets it towards the client.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const RARE_PING_INTERVAL: Duration = Duration::from_secs(300);
 /// The state of an HTTP/2 connection on either side.
 pub(super) struct Http2State {
     pub(super) session: Http2Session,
-    /// Calls whose data waits to be sent here, served in turn.
+    /// Calls whose data waits to be sent on this connection, served in turn.
     blocked: VecDeque<u64>,
     /// Data waits because the socket has too many unsent bytes.
     is_congested: bool,
@@ -44,15 +43,15 @@ pub(super) struct Http2State {
     pub(super) owner: Option<ClientNetwork>,
     /// Calls that were recently reset on an upstream connection.
     pub(super) reset_calls: ResetCalls,
-    /// The lowest stream of which nothing was written to the socket yet.
+    /// The id of the lowest stream without any byte written to the socket yet.
     pub(super) first_unsent: u32,
-    /// GOAWAY was announced, and below, it was sent with the last stream's id.
+    /// The first GOAWAY was sent; `goaway_sent`: so was the one with the last stream's id.
     pub(super) goaway_announced: bool,
     pub(super) goaway_sent: bool,
 }
 
 impl Http2State {
-    /// Returns a connection without calls; `side` is as in [`Http2Session::new`].
+    /// Returns the state of a connection without calls; `side` is as in [`Http2Session::new`].
     pub(super) fn new(side: EitherRole) -> Http2State {
         Http2State {
             session: Http2Session::new(side),
@@ -70,7 +69,7 @@ impl Http2State {
         }
     }
 
-    /// Returns the number of calls that it carries or that wait for a stream on it.
+    /// Returns the number of calls on the connection, including those that wait for a stream.
     pub(super) fn calls(&self) -> usize {
         self.session.open_streams() + self.waiting.len() + self.headers_only.len()
     }
@@ -85,14 +84,14 @@ impl Http2State {
         self.is_congested
     }
 
-    /// Returns whether the upstream ends the connection without GOAWAY if it ends now.
+    /// Returns whether the upstream would end the connection without a GOAWAY if it ended now.
     pub(super) fn ends_silently(&self) -> bool {
         self.session.side() == EitherRole::Client
             && self.session.http2.stage() == ConnectionStage::Open
     }
 
-    /// Returns whether a call is open and the last PING was long ago: gRPC servers allow one every
-    /// five minutes.
+    /// Returns whether a call is open and the last PING was so long ago that a gRPC server, which allows a PING every
+    /// five minutes, accepts another one.
     pub(super) fn may_ping_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
         has_calls && self.session.is_greeted() && now >= self.ping_deadline + RARE_PING_INTERVAL
@@ -131,8 +130,8 @@ impl Http2State {
         }
     }
 
-    /// Resets more of the waiting streams, once a tick. `heard` is when the upstream last sent
-    /// something. Returns whether there is something to send.
+    /// Resets more of the waiting streams, once a tick. `heard` is the time when the upstream last sent something.
+    /// Returns whether there is output to send.
     pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
         self.resets.on_upstream_activity(heard, now);
         let before = out.len();
@@ -201,8 +200,8 @@ impl Worker {
             EitherRole::Client => connection.reply_bytes > HIGH_WATER,
         };
         if connection.peer_ended || violation.is_some() {
-            // These are the last frames, above all GOAWAY with its reason. An upstream that has
-            // ended gets no more calls.
+            // These are the connection's last frames, above all GOAWAY with its reason. They are not sent to an
+            // upstream that has ended.
             if side == EitherRole::Server || violation.is_some() {
                 let _ = connection.flush();
             }
@@ -216,7 +215,7 @@ impl Worker {
     /// Handles an event of a connection.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// Returns an error when the connection must be closed.
     fn on_event(
         &mut self,
         token: u64,
@@ -256,7 +255,7 @@ impl Worker {
     /// Passes data on, or queues it until there is room.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// Returns an error when the connection must be closed.
     fn on_data(
         &mut self,
         token: u64,
@@ -288,7 +287,7 @@ impl Worker {
             };
         }
         if way == CallDirection::Up && exchange.up.stream == 0 {
-            // The call now consists of more than header fields.
+            // The call now has more than header fields.
             exchange.up_queue.push(data, end);
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
             if !is_fresh {
@@ -325,7 +324,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends the queued data of a call in one direction as far as there is room.
+    /// Sends the queued data of a call in one direction as far as there is room for it.
     pub(super) fn send_queued(&mut self, key: u64, way: CallDirection, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -390,8 +389,7 @@ impl Worker {
     }
 }
 
-/// Returns a connection's buffers and HTTP/2 state, borrowed separately from the rest of the
-/// worker.
+/// Returns a connection's buffers and HTTP/2 state, borrowed separately from the rest of the worker.
 pub(super) fn http2_of(
     connections: &mut Connections,
     token: u64,

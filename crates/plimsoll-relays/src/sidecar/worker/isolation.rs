@@ -1,5 +1,5 @@
-//! Finds and makes upstream connections that are reserved for one client, for clients whose calls
-//! are isolated. Their number is limited.
+//! Finds or opens upstream connections that are reserved for one client, for clients whose calls are isolated. The
+//! number of such connections is limited.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
@@ -7,9 +7,9 @@ use plimsoll_protocols::relayed::RejectReason;
 use super::abuse::{ClientNetwork, account};
 use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
-/// Most reserved upstream connections of one route and worker.
+/// Maximum number of reserved upstream connections of one route and worker.
 const MAX_RESERVED: usize = 256;
-/// Most reserved connections for one address, so that others get some, too.
+/// Maximum number of reserved connections of one address, so that some remain for other addresses.
 const MAX_RESERVED_PER_ADDRESS: usize = 32;
 
 impl RelayConnection {
@@ -51,8 +51,8 @@ impl Worker {
         connection.is_some_and(|connection| connection.isolation.is_active(now))
     }
 
-    /// Returns the upstream connection of an isolated client that is in the table; `None` if its
-    /// calls share others'.
+    /// Returns the upstream connection of an isolated client, by the client's token; `None` if the client is not
+    /// isolated.
     #[inline]
     pub(super) fn find_isolated_upstream(
         &mut self,
@@ -68,7 +68,7 @@ impl Worker {
         found
     }
 
-    /// Returns the upstream connection of an isolated client; `None` if its calls share others'.
+    /// Returns the upstream connection of an isolated client; `None` if the client is not isolated.
     #[inline]
     pub(super) fn find_reserved(
         &mut self,
@@ -127,9 +127,9 @@ impl Worker {
         Some(UpstreamChoice::Connecting)
     }
 
-    /// Finds another client's reserved connection to share when no more can be made, preferably one
-    /// of the same address, since clients may be isolated on suspicion only. A client that is merely
-    /// on probation never shares one of another address: `None`, and it uses unreserved connections.
+    /// Finds another client's reserved connection to share when no further one can be opened, preferably one of the
+    /// same address, because clients may be isolated on suspicion only. Returns `None` for a client that is merely on
+    /// probation rather than share a connection of another address; the client then uses unreserved connections.
     fn find_reserved_to_share(
         &self,
         from: &mut RelayConnection,
@@ -154,8 +154,8 @@ impl Worker {
         })
     }
 
-    /// Closes the idle reserved HTTP/2 connections of a client that has gone. Others end once their
-    /// output is sent and nothing is in flight.
+    /// Closes the idle reserved HTTP/2 connections of a client that has disconnected. The other connections end once
+    /// their output is sent and nothing is in flight.
     pub(super) fn close_reserved(&mut self, own: Vec<u64>, now: Time) {
         for token in own {
             if let Some(own) = self.live(token)

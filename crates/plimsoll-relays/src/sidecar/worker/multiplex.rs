@@ -1,10 +1,10 @@
-//! Multiplexes calls of framed protocols: many client connections share few upstream connections,
-//! and calls are told apart by id.
+//! Multiplexes calls of framed protocols: many client connections share few upstream connections, and each call is
+//! identified by its id.
 //!
-//! A frame is passed on unchanged except for its id. Heartbeats are answered where they arrive, and
-//! sent where the sidecar is the client.
+//! A frame is passed on unchanged except for its id. The sidecar answers heartbeats itself, and sends its own on
+//! upstream connections.
 //!
-//! Long because requests and answers work on the same table of calls.
+//! The file is long because requests and answers use the same table of calls.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
@@ -120,8 +120,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Answers the call of a frame that cannot be passed on, and skips the frame. Returns `false`
-    /// if it belongs to no call or its length is unknown.
+    /// Answers the call of a frame that cannot be passed on, and skips the frame. Returns `false` if the frame belongs
+    /// to no call or its length is unknown.
     fn fail_call(
         &mut self,
         connection: &mut RelayConnection,
@@ -204,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Gives a request to an upstream. `since` is when it began to wait for one, or `NEVER`.
+    /// Sends a request to an upstream. `since` is when the request began to wait for one, or `NEVER`.
     pub(super) fn forward_request(
         &mut self,
         from: &mut RelayConnection,
@@ -260,7 +260,7 @@ impl Worker {
         self.reject_request(from, codec, frame, refused, now)
     }
 
-    /// Answers a client's request that no upstream will see.
+    /// Answers a client's request in place of an upstream.
     fn reject_request(
         &mut self,
         from: &mut RelayConnection,
@@ -292,7 +292,7 @@ impl Worker {
         Ok(RequestDisposition::Done)
     }
 
-    /// Appends a request to an upstream connection; returns `false` if that has no room or is gone.
+    /// Appends a request to an upstream connection; returns `false` if the connection has no room or is closed.
     fn write_to_upstream(
         &mut self,
         up: u64,
@@ -363,7 +363,7 @@ impl Worker {
                         codec.renumber(bytes, seen.flavor, call.id, out)
                     });
                     if delivered.is_err() {
-                        // The call has its answer, so it must not wait until it times out.
+                        // The call is answered here, so that it does not wait until it times out.
                         count(&self.counters(up.route).cut, 1);
                         self.refuse_to_client(
                             up.route,
@@ -511,7 +511,7 @@ impl Worker {
         let idle_since = connection.last_active + state.setup.route.heartbeat();
         let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
         let mut keep = is_busy || state.endpoints[endpoint].slots.contains(&Some(token));
-        // A request may wait for a connection that is being made.
+        // A request may be waiting for a connection that is being opened.
         keep |= connection.is_connecting || connection.transport.is_handshaking();
         connection.is_unneeded = !keep;
         match (*beat, &state.setup.codec) {

@@ -1,5 +1,5 @@
-//! Logs errors of connections with their peer's address. Clients can cause many of them, so lines
-//! are rate-limited, and each says how many errors it stands for.
+//! Logs connection errors with the peer's address. Clients can cause many of them, so lines are rate-limited, and each
+//! line says how many errors were suppressed before it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
 use super::super::count;
 use super::{RelayConnection, Worker};
 
-/// How often one kind of error is logged for each route.
+/// Minimum time between two lines about one kind of error on one route.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A kind of error.
@@ -20,7 +20,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) enum PeerError {
     /// A handshake failed.
     Handshake,
-    /// A connection carried another protocol than the route's.
+    /// A connection carried a protocol other than the route's.
     WrongProtocol,
     Codec,
     /// A frame is larger than `max_frame`.
@@ -31,13 +31,12 @@ pub(super) enum PeerError {
     LocalResource,
 }
 
-/// For each kind of error of a route: when it was last logged, and how many were suppressed since
-/// then.
+/// When each kind of error on a route was last logged, and how many were suppressed since then.
 #[derive(Default)]
 pub(super) struct PeerErrorLog([(Option<Time>, u64); 6]);
 
 impl PeerErrorLog {
-    /// Decides whether to log an error; returns the suffix of its line, or `None` to suppress it.
+    /// Decides whether to log an error. Returns the suffix of the line, or `None` to suppress it.
     pub(super) fn line(&mut self, trouble: PeerError, now: Time) -> Option<SuppressedCount> {
         let (logged, unlogged) = &mut self.0[trouble as usize];
         if logged.is_some_and(|logged| now < logged + LOG_INTERVAL) {

@@ -1,5 +1,4 @@
-//! Relays one connection to one connection: bytes as they come, and the end of each side to the
-//! other.
+//! Relays each connection to one other: bytes as they arrive, and the end of either side to the other side.
 
 use plimsoll_model::Time;
 
@@ -8,7 +7,7 @@ use super::super::transport::ReadResult;
 use super::{HIGH_WATER, RelayConnection, RelayRole, Worker};
 
 impl Worker {
-    /// Connects a client to an upstream connection of its own.
+    /// Connects a client to a new upstream connection of its own.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
         let mut up = None;
         // An upstream that fails at once is skipped for a while, so the loop ends.
@@ -52,7 +51,7 @@ impl Worker {
         connection.bytes_received += came;
         other.bytes_sent += came;
         if other.transport.out.is_empty() {
-            // Swaps the buffers instead of copying.
+            // The buffers are swapped instead of copied.
             std::mem::swap(&mut other.transport.out, &mut connection.transport.input);
             connection.transport.input.clear();
         } else {

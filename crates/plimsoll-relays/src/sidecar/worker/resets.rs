@@ -1,8 +1,8 @@
 //! Limits how many unanswered calls are reset on an upstream connection in a row.
 //!
-//! Servers close a connection on which many calls are reset before they are served
-//! (CVE-2023-44487), which would end all other calls on it. So only a few calls are reset in a row;
-//! the rest wait, unless they end by themselves, until the upstream has shown that it is alive.
+//! Servers close a connection on which many calls are reset before they are served (CVE-2023-44487), which would end
+//! all other calls on it. So only a few calls are reset in a row; further resets wait until the upstream has shown that
+//! it is alive, or until their calls have ended anyway.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::ErrorCode;
 
-/// Half of what the strictest server tolerates (20, the Rust crate h2).
+/// Half the number that the strictest server tolerates (20, the Rust crate h2).
 const MAX_RESETS_AT_ONCE: u32 = 10;
 
 /// After this time further resets are sent even if the upstream has sent nothing.
@@ -24,7 +24,7 @@ const MAX_REMEMBERED: usize = 64;
 /// The resets of an upstream connection that are still to be sent.
 #[derive(Debug, Default)]
 pub(super) struct PendingResets {
-    /// Number of resets to which the upstream has not yet shown that it is alive.
+    /// Number of resets since the upstream last showed that it is alive.
     sent: u32,
     last_sent: Time,
     waiting: VecDeque<(u32, ErrorCode)>,
@@ -65,7 +65,7 @@ impl PendingResets {
 pub(super) struct ResetCalls(VecDeque<(u32, u64, Time)>);
 
 impl ResetCalls {
-    /// Records a reset call; of consecutive ones of the same client, only the newest is kept.
+    /// Records a reset call. Of consecutive calls of the same client, only the newest is kept.
     pub(super) fn note(&mut self, stream: u32, client: u64, now: Time) {
         if self.0.back().is_some_and(|(_, last, _)| *last == client) {
             self.0.pop_back();

@@ -40,9 +40,9 @@ pub(super) struct RouteState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RouteLifecycle {
     Active,
-    /// The config no longer has it; calls in flight may take until then.
+    /// The config no longer has the route; calls in flight may continue until this time.
     Draining(Time),
-    /// Nothing refers to it any more: its index may be reused.
+    /// Nothing refers to the route any more: its index may be reused.
     Removed,
 }
 
@@ -63,8 +63,7 @@ impl RouteState {
         }
     }
 
-    /// Applies a changed route. Connections stay; those to upstreams with other settings get no new
-    /// calls.
+    /// Applies a changed route. Connections stay open; those to upstreams with other settings get no new calls.
     fn change(&mut self, mut setup: RouteSetup) {
         let (old, new) = (&self.setup.route, &setup.route);
         let is_otherwise =
@@ -103,10 +102,10 @@ impl Worker {
         self.apply_lookups();
     }
 
-    /// Replaces the routes by those of `setup`.
+    /// Replaces the routes with those of `setup`.
     ///
     /// # Errors
-    /// A socket cannot be watched.
+    /// Returns an error when a socket cannot be watched.
     pub(super) fn apply_setup(&mut self, setup: WorkerSetup, now: Time) -> io::Result<()> {
         (self.access_log, self.drain) = (setup.access_log, setup.drain);
         self.busy_poll = setup.busy_poll;
@@ -174,7 +173,7 @@ impl Worker {
                 if connection.route != route {
                     continue;
                 }
-                // Checked separately, because the calls' client may be gone.
+                // Calls are checked separately, because their client may have disconnected.
                 let has_calls =
                     matches!(&connection.role, RelayRole::Up { calls, .. } if !calls.is_empty());
                 if now < until && (has_calls || connection.is_busy()) {

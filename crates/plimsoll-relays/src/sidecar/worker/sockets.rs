@@ -30,8 +30,8 @@ impl Worker {
         });
     }
 
-    /// Serves a connection that is taken out of the table meanwhile, so that others can be reached.
-    /// Closes it if `serve` returns `false`.
+    /// Calls `serve` on a connection that is out of the table meanwhile, so that `serve` can use other connections.
+    /// Closes the connection if `serve` returns `false`.
     pub(super) fn serving(
         &mut self,
         token: u64,
@@ -79,7 +79,7 @@ impl Worker {
             return self.open(connection, now);
         }
         if connection.peer_ended {
-            // Reading is over, so the event is a failure or the end of both directions.
+            // Nothing is read any more, so the event is a failure or the end of both directions.
             let fails = matches!(connection.role, RelayRole::Down { .. });
             return !fails && !connection.end_sent && connection.transport.flush().is_ok();
         }
@@ -92,7 +92,7 @@ impl Worker {
             && !self.routes[connection.route].waiting_clients.is_empty()
             && !connection.isolation.is_active(now)
         {
-            // Other clients already wait: leaves the bytes in the socket, where they cost nothing.
+            // Other clients already wait. The bytes stay in the socket, where they need no memory of this process.
             self.queue_request(connection, now);
             return true;
         }
@@ -263,8 +263,8 @@ impl Worker {
         }
     }
 
-    /// Starts or stops accepting. A listener that cannot accept because descriptors have run out
-    /// stays readable, so watching it would wake the worker again and again.
+    /// Starts or stops accepting. A listener that cannot accept because file descriptors have run out stays readable,
+    /// so watching it would wake the worker continuously.
     pub(super) fn watch_listeners(&mut self, reads: bool) {
         if self.watches_listeners == reads {
             return;
@@ -277,7 +277,7 @@ impl Worker {
             let (token, writes) = (SocketToken(LISTENER_BIT | place as u64), false);
             let interest = Interest::State { reads, writes };
             let watched = match self.poller.change(&listener.socket, token, interest) {
-                // The system refused to watch it when its route was added.
+                // The system refused to watch the listener when its route was added.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     self.poller.add(&listener.socket, token, interest)
                 }
@@ -291,7 +291,7 @@ impl Worker {
     }
 
     pub(super) fn flush_dirty(&mut self, now: Time) {
-        // Closing a connection may mark others.
+        // Closing a connection may mark other connections.
         while !self.dirty.is_empty() {
             for token in std::mem::take(&mut self.dirty) {
                 self.flush(token, now);
@@ -357,7 +357,7 @@ impl Worker {
         self.watch(token);
     }
 
-    /// Registers with epoll the events that matter now.
+    /// Registers the events of a connection that matter now with epoll.
     pub(super) fn watch(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
@@ -371,7 +371,7 @@ impl Worker {
             let socket = &connection.transport.socket;
             if let Err(e) = self.poller.change(socket, SocketToken(token), interest) {
                 tracing::error!("watching a socket: {e}; its connection is closed");
-                // Nothing would be reported for it any more.
+                // The system would report no more events of the connection.
                 self.close(token, self.shared.clock.now());
             }
         }

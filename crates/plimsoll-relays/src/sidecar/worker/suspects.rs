@@ -1,10 +1,9 @@
 //! Determines which clients are suspected when an upstream closes a connection.
 //!
-//! When a connection ends, the clients whose calls may be the cause are suspected. A framed
-//! protocol does not tell which call that was, and HTTP/2 at best names the last stream that was
-//! processed, although the next one may be the cause. So several clients are suspected, the most
-//! likely ones first, and their next calls are isolated: that does not harm an innocent client, and
-//! a second failure affects only the client that caused it.
+//! When a connection ends, the clients whose calls may be the cause are suspected. A framed protocol does not reveal
+//! which call that was, and HTTP/2 at best names the last stream that was processed, although the next one may be the
+//! cause. So several clients are suspected, the most likely ones first, and their next calls are isolated: that does
+//! not harm an innocent client, and a second failure affects only the client that caused it.
 
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use super::super::count;
 use super::Worker;
 use super::http2::Http2State;
 
-/// Most clients that are suspected for one closed connection.
+/// Maximum number of clients that are suspected for one closed connection.
 const MAX_SUSPECTS: usize = 16;
-/// How long a request without an answer is suspected: nothing tells when it was done.
+/// How long a request without an answer is suspected, because nothing tells when the upstream has processed it.
 const ONEWAY_SUSPICION_PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the distinct clients of these calls, in order.

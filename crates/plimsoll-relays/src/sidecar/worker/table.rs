@@ -27,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// Adds a socket; one to an upstream is not connected yet.
+    /// Adds a socket; a socket to an upstream is not connected yet.
     pub(super) fn adopt(
         &mut self,
         transport: Transport,
@@ -109,7 +109,7 @@ impl Worker {
                 connection.end_reservation(&mut self.routes);
                 let is_pipe = matches!(connection.role, RelayRole::Pipe { .. });
                 if connection.is_unneeded {
-                    // It was closed from this side because it was unused.
+                    // The sidecar closed the connection because it was unused.
                 } else if is_new {
                     self.on_endpoint_failure(route, endpoint, problem, now);
                 } else if !is_pipe {
@@ -155,8 +155,8 @@ impl Worker {
                     let endpoint = self.live(peer).and_then(|other| other.endpoint);
                     self.log(route, endpoint, connection.began, line);
                 }
-                // If this end failed, the other must not wait for more; if both had finished, the
-                // other is gone or about to be.
+                // If this end failed, the other must not wait for more data. If both ends had finished, the other one
+                // is closed or about to be.
                 if let Some(other) = self.live(peer) {
                     other.peer_ended = true;
                     other.ends_after_output = true;

@@ -1,4 +1,5 @@
-//! Connections to a route's upstreams: which upstream is next, and when it may be tried.
+//! Connections to a route's upstreams: which upstream gets the next connection, and when a failed one may be tried
+//! again.
 
 use std::io;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use super::peer_errors::PeerError;
 use super::{RelayRole, Worker};
 
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Most upstreams of a route that are remembered, including those that its names no longer resolve
-/// to.
+/// Maximum number of a route's upstreams that are remembered, including addresses to which their names no longer
+/// resolve.
 const MAX_REMEMBERED: usize = 256;
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -25,15 +26,15 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct Endpoint {
     upstream: ResolvedUpstream,
     pub(super) counters: UpstreamCounters,
-    /// The connections that take new calls, for each layout of frames in turn.
+    /// The connections that take new calls: all slots of the first layout of frames, then those of the next.
     pub(super) slots: Vec<Option<u64>>,
     /// The upstream's name no longer resolves to this address.
     is_gone: bool,
-    /// Consecutive connections that could not be made.
+    /// Number of consecutive attempts to connect that failed.
     failures: u32,
-    /// Consecutive calls that failed.
+    /// Number of consecutive calls that failed.
     failed_calls: u32,
-    /// The local resource that was lacking when a connection was last begun.
+    /// The local resource that was exhausted when a connection was last opened, if any.
     missing_resource: Option<LocalResourceError>,
     retry_at: Time,
 }
@@ -56,7 +57,7 @@ impl Endpoint {
 }
 
 impl Worker {
-    /// Applies the lookup results since the last call.
+    /// Applies the lookup results that are new since the last call.
     pub(super) fn apply_lookups(&mut self) {
         for route in 0..self.routes.len() {
             let state = &mut self.routes[route];
@@ -91,7 +92,7 @@ impl Worker {
                     missing_resource: None,
                     retry_at: Time::ZERO,
                 };
-                // Upstreams are referred to by index; indexes are reused only when there are many.
+                // Upstreams are referred to by index, so an index is reused only if there are many.
                 let reused = if endpoints.len() < MAX_REMEMBERED {
                     None
                 } else {
@@ -170,7 +171,7 @@ impl Worker {
         let endpoint = &self.routes[route].endpoints[number];
         count(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
-        // Only one of the workers logs it.
+        // Only one of the workers logs the recovery.
         if endpoint.counters.down.set(0) == 1 {
             let address = endpoint.address();
             let name = &self.routes[route].setup.route.name;
@@ -178,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// Records that a connection to an upstream could not be made.
+    /// Records that a connection to an upstream could not be established.
     pub(super) fn on_endpoint_failure(
         &mut self,
         route: usize,
@@ -198,7 +199,7 @@ impl Worker {
         endpoint.eject(now);
     }
 
-    /// Returns the next of the route's upstreams in turn, skipping those that failed recently.
+    /// Returns the next upstream in rotation, skipping those that failed recently.
     pub(super) fn next_endpoint(&mut self, route: usize, now: Time) -> Option<usize> {
         let state = &mut self.routes[route];
         let n = state.endpoints.len();
@@ -209,8 +210,8 @@ impl Worker {
         Some(endpoint)
     }
 
-    /// Returns why the route has no connection. An upstream that failed only because this sidecar
-    /// lacked a local resource is not blamed.
+    /// Returns why the route has no connection. If an upstream failed only because this sidecar lacked a local
+    /// resource, the reason is that resource.
     pub(super) fn why_unconnected(&self, route: usize, now: Time) -> RejectReason {
         let state = &self.routes[route];
         let endpoints = state.endpoints.iter();
@@ -222,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// Begins a connection to one of the route's upstreams.
+    /// Opens a connection to one of the route's upstreams.
     pub(super) fn connect(
         &mut self,
         route: usize,

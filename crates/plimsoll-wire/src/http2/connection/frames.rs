@@ -1,4 +1,4 @@
-//! Handles the frames of a connection, and violations in them.
+//! Handles the frames of a connection, and violations of the protocol in them.
 
 use super::super::{
     EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
@@ -9,16 +9,16 @@ use super::{
 };
 
 impl<P: EndpointRole> Http2Connection<P> {
-    /// Returns whether any frame may come next: SETTINGS have arrived and no header block is incomplete.
+    /// Returns whether a frame of any type may come next: SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
     pub fn may_take_any(&self) -> bool {
         self.stage != ConnectionStage::Greeting && self.block.is_none()
     }
 
-    /// Processes DATA and counts it in the connection's window.
+    /// Processes DATA and subtracts it from the connection's receive window.
     ///
     /// # Errors
-    /// If the frame is out of order, invalid, or exceeds the window.
+    /// Returns an error if the frame is out of order, invalid, or exceeds the window.
     #[inline(always)]
     pub fn data<'a>(
         &mut self,
@@ -27,12 +27,12 @@ impl<P: EndpointRole> Http2Connection<P> {
     ) -> Result<StreamPayload<'a>, Violation> {
         self.check_order(head)?;
         let bytes = Http2Frame::data(head, payload)?;
-        // Padding counts, and so does data for closed streams (RFC 9113 §6.9).
+        // Flow control includes padding, and data for closed streams (RFC 9113 §6.9).
         self.receive_window.take(0, head.length())?;
         Ok(head.piece(bytes))
     }
 
-    /// Counts DATA that was read without [`Http2Connection::data`].
+    /// Subtracts DATA that was processed without [`Http2Connection::data`] from the receive window.
     #[inline]
     pub fn received(&mut self, length: u32) {
         self.receive_window.add(length);
@@ -41,7 +41,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes HEADERS with END_HEADERS.
     ///
     /// # Errors
-    /// If the frame is out of order or invalid.
+    /// Returns an error if the frame is out of order or invalid.
     #[inline(always)]
     pub fn headers<'a>(
         &self,
@@ -52,8 +52,8 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(head.piece(Http2Frame::fragment(head, payload)?))
     }
 
-    /// Returns whether a header block on `stream` opens a new stream; only a client can open one. Unused ids below
-    /// become closed (RFC 9113 §5.1.1).
+    /// Returns whether a header block on `stream` opens a new stream, and if so marks its id as used; only a client can
+    /// open one. Unused ids below become closed (RFC 9113 §5.1.1).
     #[inline]
     pub fn opens(&mut self, stream: u32) -> bool {
         let opens = !self.role.is_client() && stream >= self.next_id && stream % 2 == 1;
@@ -63,10 +63,11 @@ impl<P: EndpointRole> Http2Connection<P> {
         opens
     }
 
-    /// Processes every other frame; answers in `out` what does not concern the user.
+    /// Processes a frame of any other type; appends answers that do not concern the user to `out`.
     ///
     /// # Errors
-    /// If the frame violates a rule; [`Http2Connection::contain`] tells whether only a stream is affected.
+    /// Returns an error if the frame violates a rule; [`Http2Connection::contain`] tells whether only a stream is
+    /// affected.
     #[inline(never)]
     pub fn control<'a>(
         &mut self,
@@ -170,7 +171,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                     ));
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
-                // The windows of open streams move by the difference (RFC 9113, 6.9.2).
+                // The windows of open streams change by the difference (RFC 9113, 6.9.2).
                 setting::INITIAL_WINDOW_SIZE => {
                     let change = i64::from(value) - i64::from(self.initial_window);
                     for window in streams.send_windows() {
@@ -179,8 +180,8 @@ impl<P: EndpointRole> Http2Connection<P> {
                     }
                     self.initial_window = value;
                 }
-                // We never exceed MAX_FRAME_SIZE, because we send frames of the default size; a peer rejects too
-                // large field lists itself.
+                // The other settings need no action here: we send frames of the default size, which MAX_FRAME_SIZE
+                // always allows, and a peer rejects field lists that are too large.
                 _ => {}
             }
         }
@@ -190,11 +191,11 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     // ---- rules ----
 
-    /// Determines the scope of a violation: `Ok` if it ends a stream, provided that the user still has it; `Err` if
-    /// it ends the connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
+    /// Determines the scope of a violation: `Ok` if it ends a stream, provided that the user still has it; `Err` if it
+    /// ends the connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
     ///
     /// # Errors
-    /// A connection error.
+    /// Returns the violation if it ends the connection.
     #[cold]
     pub fn contain(&self, violation: Violation) -> Result<Violation, Violation> {
         if violation.stream == 0 || self.is_idle(violation.stream) {
@@ -204,10 +205,10 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Checks DATA or HEADERS (`what`) on a stream that accepts none (RFC 9113 §5.1).
+    /// Checks DATA or HEADERS (`what`) on a stream that no longer accepts frames (RFC 9113 §5.1).
     ///
     /// # Errors
-    /// If the peer must have known that the stream accepts none.
+    /// Returns an error if the peer must have known that the stream accepts no frames.
     #[cold]
     pub fn check_closed(
         &self,
@@ -220,7 +221,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             let why = format!("{what} on stream {stream} after {frame} (RFC 9113, 5.1)");
             Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
         };
-        // Each end's GOAWAY excludes streams of the other end.
+        // Each end's GOAWAY excludes streams that the other end opened.
         let left_out = if self.role.is_client() {
             stream > self.last_stream
         } else {
@@ -235,7 +236,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Returns whether the stream was never opened; servers open none (RFC 9113 §5.1.1).
+    /// Returns whether the stream was never opened; servers open no streams (RFC 9113 §5.1.1).
     fn is_idle(&self, stream: u32) -> bool {
         stream.is_multiple_of(2) || stream >= self.next_id
     }
@@ -259,7 +260,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Checks a frame before SETTINGS or inside a header block.
+    /// Checks a frame that arrives before SETTINGS or inside a header block.
     #[cold]
     fn check_next(&self, head: FrameHeader) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");

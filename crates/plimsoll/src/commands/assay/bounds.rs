@@ -22,7 +22,7 @@ impl TimeBounds {
         self.low.len() as u64
     }
 
-    /// Returns the bounds of a percentile in µs, by the rank that histograms use; `None` without times.
+    /// Returns the bounds of a percentile in µs, with the same rank as in histograms; `None` if there are no times.
     pub(super) fn percentile(&self, percent: f64) -> Option<[f64; 2]> {
         // Shrink the rank slightly: 99.9 % of 1,000 must give rank 999 in spite of rounding errors.
         let rank = percent * self.low.len() as f64 / 100.0 * (1.0 - 4.0 * f64::EPSILON);

@@ -16,12 +16,12 @@ use crate::failure::{Exit, chain};
 /// Relative error of a histogram's value: three significant digits.
 const HISTOGRAM_PRECISION: f64 = 0.001;
 
-/// The moment from which true times are measured.
+/// The moment that true times start at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TruthBasis {
-    /// Calls from when they were due, as if each had been sent and read without delay.
+    /// When each call was due, as if it had been sent and its answer read without delay.
     Schedule,
-    /// Requests from when they arrived at the server.
+    /// When each request arrived at the server.
     Arrivals,
 }
 
@@ -75,7 +75,7 @@ impl ObjectiveCheck {
     }
 }
 
-/// A run compared with the true values.
+/// The comparison of a run with the true values.
 #[derive(Debug)]
 pub(super) struct Assay {
     pub(super) run: String,
@@ -83,27 +83,28 @@ pub(super) struct Assay {
     pub(super) law: String,
     pub(super) seed: u64,
     pub(super) path: Duration,
-    /// Requests that the server received and calls that the run made, both including warm-up.
+    /// Number of requests that the server received; `calls` is the number of calls of the run. Both include the
+    /// warm-up.
     pub(super) requests: u64,
     pub(super) calls: u64,
     /// Number of measured calls, which are compared.
     pub(super) compared_calls: u64,
     pub(super) basis: TruthBasis,
-    /// Why the run can't be compared completely, in sentences.
+    /// Why not all calls of the run can be compared, one sentence per reason.
     pub(super) disagreements: Vec<String>,
     /// Whether the run claims to be valid.
     pub(super) claims_validity: bool,
     pub(super) figures: Vec<FigureCheck>,
     pub(super) objectives: Vec<ObjectiveCheck>,
-    /// Lateness of the server's own writes: p50 and maximum, µs.
+    /// How late the server wrote its answers: p50 and maximum, µs.
     pub(super) server_late_us: [f64; 2],
 }
 
 impl Assay {
-    /// Compares `run` with `envelope`. `path` is the maximum round trip time between both ends.
+    /// Compares `run` with `envelope`. `path` is the maximum network round-trip time between client and server.
     ///
     /// # Errors
-    /// When they have no figure in common, or the run's calls can't be read.
+    /// When run and envelope have no figure in common, or the run's calls can't be read.
     pub(super) fn of(run: &Run, envelope: &Envelope, path: Duration) -> Result<Assay, String> {
         let check = &run.summary.count_check;
         let total = &run.summary.total;
@@ -228,8 +229,8 @@ fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
     ])
 }
 
-/// Returns bounds of each call's time as a client that sends and reads without delay would see it, ns: the law's
-/// delays for calls when due, plus the server's own lateness with the request of the same number.
+/// Returns bounds of each call's time as a client that sends and reads without delay would see it, ns: the delay that
+/// the law assigns to a request arriving when the call was due, plus how late the server was with that request.
 fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
     // Calls are never sent early, so the smallest offset gives the start of the schedule.

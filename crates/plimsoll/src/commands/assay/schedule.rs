@@ -4,8 +4,8 @@ use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
-/// Prefixes of the headings of plan sections whose runs share a schedule with other runs, so that the schedule can't be
-/// reconstructed from one of them.
+/// Prefixes of plan section headings. With one of these sections several runs share a schedule, which can't be
+/// reconstructed from a single run.
 const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 
 /// Returns the due times of all calls in order, warm-up included, ns from the run's start; `None` if there was no
@@ -55,7 +55,8 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     Ok(Some(arrivals.take(calls).map(|call| call.at).collect()))
 }
 
-/// Returns the spacing of arrivals; `None` if they need more than the run's header, such as a recording.
+/// Returns the spacing of arrivals; `None` if the run's header alone does not determine the arrivals, as with a
+/// recording.
 fn spacing(run: &Run) -> Option<ArrivalSpacing> {
     let named = run.header.arrivals.as_deref()?;
     [ArrivalSpacing::Constant, ArrivalSpacing::Poisson]

@@ -11,7 +11,7 @@ use plimsoll_model::search::{BacklogGrowth, TrialVerdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
-/// Returns the drain time of a trial. Calls that take longer have missed every limit on time anyway.
+/// Returns the drain time of a trial: calls that take longer would miss every time objective.
 pub(super) fn drain(plan: &Plan) -> Duration {
     let bound = plan.load.drain.unwrap_or(DEFAULT_DEADLINE);
     let longest = plan
@@ -24,8 +24,8 @@ pub(super) fn drain(plan: &Plan) -> Duration {
     (longest * 4).max(Duration::from_millis(200)).min(bound)
 }
 
-/// Returns the warm-up of a trial. It makes the trial last whole seconds, because intervals, which report the
-/// backlog, end at whole seconds.
+/// Returns the warm-up of a trial. Warm-up and trial together last whole seconds, because the backlog is recorded in
+/// intervals, which end at whole seconds.
 pub(super) fn warmup(length: Duration) -> Duration {
     let usual = (length / 5).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let whole = Duration::from_secs_f64((length + usual).as_secs_f64().ceil());
@@ -40,7 +40,7 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, Ru
     };
     let intervals = run.intervals()?;
     let planned = length(true) + length(false);
-    // A trial that was ended early drained in its last interval, which is left out.
+    // Leave out the last interval of a trial that ended early: its calls in flight were draining.
     let end = match (run.state, intervals.last()) {
         (RunState::Aborted, Some(last)) => planned.min(last.start_offset),
         _ => planned,
@@ -48,8 +48,8 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, Ru
     Ok(BacklogGrowth::of(&intervals, length(true), end))
 }
 
-/// Returns the verdict on a trial. Without an objective on errors, a share of `implied_errors_share` of the calls may
-/// fail. `growing` is the growth of the backlog, if it clearly grew.
+/// Returns the verdict on a trial. If the plan has no objective on errors, up to `implied_errors_share` of the calls
+/// may fail. `growing` is the growth of the backlog; `None` if the backlog did not clearly grow.
 pub(super) fn judge(
     plan: &Plan,
     implied_errors_share: Option<f64>,
@@ -76,7 +76,7 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
-    // The search is for the load line with the plan's connections, so too few connections are no reason for doubt.
+    // The load line is searched for with the plan's connections, so having too few is no reason to doubt the trial.
     measured.circumstances.too_few_connections = false;
     let judged = objective::judge(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
@@ -91,7 +91,7 @@ pub(super) fn judge(
             },
         };
     }
-    // How many calls a step has depends on the branches that users take and on the steps before it.
+    // A step's number of calls is not known beforehand: it depends on the branches that users take.
     let mut objectives = promised.iter().zip(&judged);
     let few = objectives.find(|(o, j)| o.step.is_some() && j.verdict == NotSupported);
     if missed.is_empty()
@@ -101,10 +101,11 @@ pub(super) fn judge(
             reason: format!("{}: {}", few.objective, few.measured),
         };
     }
-    // A rate that meets the objectives has enough calls for every percentile, so an unsupported one counts as missed.
+    // A rate that meets the objectives gives enough calls for every percentile, so an objective that can't be judged
+    // for lack of calls counts as missed.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        // A late generator builds up a backlog by itself, so growth then says nothing about the target.
+        // A late generator causes a backlog of its own; growth then says nothing about the target.
         let late = run
             .summary
             .health
@@ -119,7 +120,7 @@ pub(super) fn judge(
             None => TrialVerdict::Growing,
         };
     }
-    // Calls that exceeded their deadline were slow; all other failed calls are errors.
+    // Calls that exceeded their deadline count as slow, all other failed calls as errors.
     let record = measured.all.record.clone();
     let failed = record.errors();
     let slow = record.outcomes.of(Outcome::DeadlineExceeded);

@@ -1,7 +1,7 @@
-//! Runs this program as a child process, whose loads keep the server's limits.
+//! Runs this program as a child process, whose loads are subject to the MCP server's limits.
 //!
-//! Invariant: no child outlives its tool call. A call that is cancelled, or whose future is dropped, stops it: first by
-//! the end of its standard input, which is like one SIGINT, and after [`STOP_GRACE`] by SIGKILL.
+//! Invariant: no child outlives its tool call. When a call is cancelled or its future is dropped, its child is stopped:
+//! first by closing the child's standard input, which acts like one SIGINT, and after [`STOP_GRACE`] by SIGKILL.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -17,33 +17,33 @@ use crate::failure::Failure;
 use crate::load_limits::{LIMITS_VARIABLE, LoadLimits};
 use crate::{stopping, threads};
 
-/// How often a running child is looked at.
+/// How often to check whether a child has exited or must stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time for a stopped child to write what it measured.
+/// Time that a stopped child has for writing its measurements.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
-/// Maximum number of lines of stderr that are kept; they say why a child failed.
+/// Maximum number of a child's last stderr lines to keep; they explain a failure.
 const MAX_KEPT_LINES: usize = 100;
 
-/// How a child ended.
+/// The exit code and the output of a child that has ended.
 pub(super) struct ChildEnd {
-    /// The exit code; `None`: a signal ended it.
+    /// The exit code; `None` if a signal ended the child.
     pub(super) code: Option<i32>,
-    /// What it printed as its result.
+    /// The child's whole standard output.
     pub(super) stdout: String,
-    /// Its last messages.
+    /// The last lines of the child's standard error, at most [`MAX_KEPT_LINES`].
     pub(super) messages: Vec<String>,
 }
 
-/// What a child does next.
+/// An event of a child process.
 pub(super) enum ChildEvent {
-    /// It printed a line of progress.
+    /// The child printed a line to standard error, such as its progress.
     Line(String),
     End(ChildEnd),
 }
 
-/// A child that runs; dropping it stops the child.
+/// A running child process; dropping it stops the child.
 pub(super) struct ChildProcess {
     lines: mpsc::UnboundedReceiver<String>,
     end: oneshot::Receiver<io::Result<ChildEnd>>,
@@ -54,7 +54,7 @@ impl ChildProcess {
     /// Starts this program with the arguments `words`.
     ///
     /// # Errors
-    /// When it can't be started.
+    /// When the program can't be started.
     pub(super) fn start(words: &[String], limits: &LoadLimits) -> Result<ChildProcess, Failure> {
         let failed =
             |e: io::Error| Failure::error(format_args!("can't start a child process: {e}"));
@@ -81,7 +81,7 @@ impl ChildProcess {
                 stdout: printed.join().unwrap_or_default(),
                 messages: messages.join().unwrap_or_default(),
             });
-            // Nobody waits for the end of a call that was dropped.
+            // Sending fails if the tool call was dropped, so nobody needs the result.
             let _ = end_sender.send(ended);
         })?;
         Ok(ChildProcess { lines, end, stop })
@@ -92,10 +92,10 @@ impl ChildProcess {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the child's next line or its end. No event is lost if the future is dropped.
+    /// Waits for the child's next line or its exit. No event is lost if the future is dropped.
     ///
     /// # Errors
-    /// When it can't be waited for.
+    /// When the system fails to wait for the child.
     pub(super) async fn next(&mut self) -> Result<ChildEvent, Failure> {
         let ended = tokio::select! {
             biased;
@@ -118,7 +118,7 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Waits for `child`, and stops it when `stop` is set.
+/// Waits until `child` exits, and stops it once `stop` is set.
 fn wait(mut child: Child, stop: &AtomicBool) -> io::Result<std::process::ExitStatus> {
     let clock = Clock::new();
     let mut kill_at = None;
@@ -140,13 +140,13 @@ fn wait(mut child: Child, stop: &AtomicBool) -> io::Result<std::process::ExitSta
 fn read_all(from: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        // What was read before an error is used.
+        // After a read error, use the bytes read before it.
         let _ = from.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Passes each line on as it comes; returns the last ones.
+/// Sends each line to `sender` as it is read; returns the last [`MAX_KEPT_LINES`] lines.
 fn read_lines(from: Option<impl Read>, sender: &mpsc::UnboundedSender<String>) -> Vec<String> {
     let mut kept = Vec::new();
     let lines = from.map(BufReader::new).into_iter();
@@ -155,7 +155,7 @@ fn read_lines(from: Option<impl Read>, sender: &mpsc::UnboundedSender<String>) -
             kept.remove(0);
         }
         kept.push(line.clone());
-        // A call that was dropped does not listen.
+        // Sending fails if the tool call was dropped; keep reading, so that the child does not block.
         let _ = sender.send(line);
     }
     kept

@@ -1,4 +1,4 @@
-//! The folder of runs: the only place from which runs are read, and where new ones are written.
+//! The MCP server's folder of runs: the only place that it reads runs from and writes runs to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use crate::execution;
 use crate::failure::Failure;
 use crate::run_folders;
 
-/// Columns of texts. Clients wrap lines themselves.
+/// Width of texts, columns: large enough that lines are not wrapped, because clients wrap them.
 const TEXT_WIDTH: usize = 10_000;
 
-/// Columns of tables.
+/// Width of tables, columns.
 const TABLE_WIDTH: usize = 100;
 
-/// Number of runs that are listed where the client does not say.
+/// Number of runs to list if the client does not set one.
 const DEFAULT_LISTED_RUNS: usize = 20;
 
-/// The name that stands for the newest run.
+/// The argument that selects the newest run.
 const LATEST: &str = "LATEST";
 
-/// Keys of a run in short answers.
+/// Keys of a run's JSON that short answers include.
 const SHORT_RUN_KEYS: [&str; 5] = ["name", "directory", "state", "verdict", "objectives"];
 
 /// A folder of runs.
@@ -35,10 +35,10 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Opens the folder, and creates it if it is missing.
+    /// Opens the folder, creating it if it does not exist.
     ///
     /// # Errors
-    /// When it can't be created, or is not a folder.
+    /// When `dir` can't be created, or is not a folder.
     pub(super) fn open(dir: &Path) -> Result<RunFolder, Failure> {
         let opened = fs::create_dir_all(dir).and_then(|()| dir.canonicalize());
         let dir = opened.map_err(|e| {
@@ -59,10 +59,10 @@ impl RunFolder {
         execution::new_dir(&self.dir, name)
     }
 
-    /// Returns the directory that a client names: an absolute path, or one within the folder.
+    /// Returns the run directory that a client's argument names: an absolute path, or a path relative to the folder.
     ///
     /// # Errors
-    /// When it is not in the folder. The error is the same whether or not it exists elsewhere.
+    /// When the directory is not in the folder. The error does not reveal whether the path exists elsewhere.
     fn resolve(&self, typed: &str) -> Result<PathBuf, Failure> {
         let wrong = || {
             Failure::usage(
@@ -74,7 +74,7 @@ impl RunFolder {
         if typed == LATEST {
             return newest_first(&self.dir).into_iter().next().ok_or_else(wrong);
         }
-        // A path may also be given as commands print it, relative to where the server was started.
+        // Clients may also pass a path as commands print it, relative to the server's working directory.
         let candidates = [within, PathBuf::from(typed)];
         let found = candidates.iter().find_map(|path| {
             let path = path.canonicalize().ok()?;
@@ -91,7 +91,7 @@ impl RunFolder {
         ReportContents::of(&[self.resolve(run)?])?.document(None)
     }
 
-    /// Returns the short answer on a directory: what the report says first, the verdict and the objectives.
+    /// Returns the short answer about a run directory: the report's first sentences, the verdict and the objectives.
     ///
     /// # Errors
     /// When the run can't be read.
@@ -119,7 +119,7 @@ impl RunFolder {
         Ok(Value::Object(short))
     }
 
-    /// Returns what the report of a run says: its verdict, why figures stand or don't, and what to do.
+    /// Returns the report's sentences about a run: the verdict, whether the figures are reliable and why, and advice.
     ///
     /// # Errors
     /// When the run can't be read.
@@ -140,10 +140,10 @@ impl RunFolder {
         Ok(explained)
     }
 
-    /// Returns the newest runs in the folder or in a folder below it.
+    /// Returns the newest runs in the folder or in one of its subfolders.
     ///
     /// # Errors
-    /// When the folder is not there.
+    /// When the subfolder does not exist.
     pub(super) fn list(
         &self,
         folder: Option<&str>,
@@ -166,7 +166,7 @@ impl RunFolder {
         Ok(json!({ "folder": folder, "found": all, "runs": runs }))
     }
 
-    /// Returns the comparison that `plimsoll compare --json` prints, with its tables.
+    /// Returns the JSON that `plimsoll compare --json` prints, with the comparison's tables as text.
     ///
     /// # Errors
     /// When a run can't be read or is given twice.
@@ -184,7 +184,7 @@ impl RunFolder {
     }
 }
 
-/// Returns the run directories in `folder`, whose names begin with the time of the run.
+/// Returns the run directories in `folder`, newest first: their names start with the time of the run.
 fn newest_first(folder: &Path) -> Vec<PathBuf> {
     let mut found = run_folders::found(folder);
     found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
@@ -198,7 +198,7 @@ fn options(width: usize) -> TerminalOptions {
     }
 }
 
-/// Returns the keys of a run that answer what was asked, with the totals and their intervals.
+/// Reduces a run's JSON to [`SHORT_RUN_KEYS`] and the totals with their intervals.
 fn short_run(run: &Value) -> Value {
     let keys = SHORT_RUN_KEYS.into_iter();
     let mut short: Map<String, Value> =
@@ -207,7 +207,7 @@ fn short_run(run: &Value) -> Value {
     Value::Object(short)
 }
 
-/// Leaves out the single trials and slices of a search or a ladder, which `read_run` returns.
+/// Removes the individual trials of a search and slices of a ladder, which the tool `read_run` returns.
 fn short_record(mut record: Value) -> Value {
     if let Some(record) = record.as_object_mut() {
         record.remove("trials");

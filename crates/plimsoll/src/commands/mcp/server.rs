@@ -1,4 +1,4 @@
-//! Answers the requests of one client.
+//! Answers the requests of one MCP client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use super::tools::ToolName;
 use crate::failure::{Exit, Failure};
 use crate::load_limits::LoadLimits;
 
-/// What clients are told about the server.
+/// Description of the server that clients receive when they connect.
 const INSTRUCTIONS: &str = "\
 Plimsoll measures the latency of network services under load. Check a plan before you run it. Report figures with \
 their intervals, and the verdict as it is: `inconclusive` is neither a pass nor a failure. One load runs at a time; \
 a further one waits. The limits on targets, rates, durations and connections are set by the person who started this \
 server, and errors name the flag that would change them.";
 
-/// The beginning of the message with which a command fails.
+/// Prefix of the message that a failed command prints.
 const ERROR_PREFIX: &str = "Error: ";
 
-/// Time beyond the longest load for connecting, calls in flight at the end, and a ladder's servers. A load that takes
-/// longer is stopped.
+/// Time allowed in addition to the maximum load duration, for connecting, draining, and starting a ladder's servers. A
+/// child that takes longer is stopped.
 const LOAD_OVERHEAD: Duration = Duration::from_secs(60);
 
-/// The server of one client.
+/// The MCP server of one client.
 #[derive(Clone)]
 pub(super) struct McpServer {
     state: Arc<ServerState>,
@@ -50,22 +50,22 @@ pub(super) struct McpServer {
 struct ServerState {
     limits: LoadLimits,
     runs: RunFolder,
-    /// Held by the load that runs: loads at the same time would disturb each other's measurements.
+    /// Locked while a load runs, because concurrent loads would disturb each other's measurements.
     load: Mutex<()>,
 }
 
-/// A plan as a child process reads it.
+/// The plan file that is passed to a child process.
 struct PlanFile {
     path: PathBuf,
-    /// The name in the plan, if it has one.
+    /// The plan's key `name`, if it is set.
     name: Option<String>,
-    /// Keeps a plan that was sent as text until the child has ended.
+    /// The temporary file of a plan that was sent as text; dropping it deletes the file.
     _temporary: Option<tempfile::NamedTempFile>,
 }
 
 impl McpServer {
     pub(super) fn new(limits: LoadLimits, runs: RunFolder) -> Result<McpServer, Failure> {
-        // Fail now rather than at the first call.
+        // Fail at startup, not at the first tool call, if the path of this executable can't be determined.
         std::env::current_exe()
             .map_err(|e| Failure::error(format_args!("can't find this program's file: {e}")))?;
         Ok(McpServer {
@@ -132,7 +132,7 @@ impl McpServer {
         }
     }
 
-    /// Reads runs on a thread where files may block.
+    /// Runs `read` on a thread that may block on file I/O.
     async fn read_files(
         &self,
         work: impl FnOnce(&RunFolder) -> Result<Value, Failure> + Send + 'static,
@@ -158,7 +158,7 @@ impl McpServer {
         Ok(json!({ "command": command, "would_run": end.stdout }))
     }
 
-    /// Runs a plan in a child process, and answers from the directory that it wrote.
+    /// Runs a plan in a child process, and answers from the run directory that the child wrote.
     async fn load(
         &self,
         purpose: PlanPurpose,
@@ -195,7 +195,7 @@ impl McpServer {
         Ok(summary)
     }
 
-    /// Runs a child to its end, and reports its progress if the client asked for that.
+    /// Runs a child process until it exits, and reports progress if the client requested it.
     async fn run_child(
         &self,
         words: &[String],
@@ -216,7 +216,7 @@ impl McpServer {
                         let Some(token) = &token else { continue };
                         let passed = clock.now().duration_since(began).as_secs_f64();
                         let progress = ProgressNotificationParam::new(token.clone(), passed);
-                        // A client that is gone ends the service by itself.
+                        // Ignore errors: if the client has disconnected, the MCP service ends on its own.
                         let _ = context.peer.notify_progress(progress.with_message(line)).await;
                     }
                 },
@@ -232,7 +232,7 @@ impl McpServer {
         }
     }
 
-    /// Returns the file of a plan; text is written to a temporary one.
+    /// Returns the file of a plan; a plan sent as text is written to a temporary file.
     fn plan_file(&self, plan: &PlanArgument) -> Result<PlanFile, Failure> {
         let (path, text, temporary) = match (&plan.text, &plan.path) {
             (Some(text), None) => {
@@ -248,7 +248,7 @@ impl McpServer {
             (None, Some(typed)) => {
                 let path = Path::new(typed);
                 self.state.limits.check_file("plan.path", path)?;
-                // Problems of the file are reported by the child.
+                // Ignore read errors here: the child will report them.
                 let text = plimsoll_model::input::read_to_string(path).unwrap_or_default();
                 (
                     std::path::absolute(path).map_err(Failure::error)?,
@@ -291,7 +291,7 @@ impl ServerHandler for McpServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let tools = ToolName::ALL.into_iter();
-        // A server without traffic offers nothing that makes any.
+        // A read-only server does not offer tools that send load.
         let offered = tools.filter(|tool| !(self.state.limits.is_read_only && tool.makes_load()));
         Ok(ListToolsResult::with_all_items(
             offered.map(ToolName::definition).collect(),
@@ -318,10 +318,10 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// Reads the arguments of a tool.
+/// Parses the arguments of a tool call.
 ///
 /// # Errors
-/// The argument that is unknown or has the wrong type.
+/// When an argument is unknown or has the wrong type.
 fn read<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A, Failure> {
     serde_json::from_value(Value::Object(arguments)).map_err(|e| {
         Failure::usage(
@@ -331,7 +331,7 @@ fn read<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A,
     })
 }
 
-/// Returns the beginning of a child's command line. The plan comes last of the operands, after flags in one word each.
+/// Returns a child's command line: the command, the flags, each with its value in one word, and the plan.
 fn words(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
     let mut words = vec![command.to_owned(), plan.display().to_string()];
     words.extend(flags);
@@ -342,7 +342,7 @@ fn cancelled() -> Failure {
     Failure::error("cancelled by the client: the load was stopped")
 }
 
-/// Returns the error of a child that left no result: its last message.
+/// Returns the error for a child that printed no result; its text is the child's last message.
 fn child_failure(end: &ChildEnd) -> Failure {
     let start = end
         .messages
@@ -360,7 +360,7 @@ fn child_failure(end: &ChildEnd) -> Failure {
     Failure::error(said)
 }
 
-/// Returns what an exit code of this program means.
+/// Describes the meaning of one of this program's exit codes.
 fn meaning(code: Option<i32>) -> &'static str {
     let code = code.and_then(|code| u8::try_from(code).ok());
     match code.map(Exit::from_code) {

@@ -1,4 +1,4 @@
-//! The tools that clients are offered: names, descriptions and schemas of their arguments.
+//! The tools offered to MCP clients: names, descriptions and schemas of their arguments.
 
 use rmcp::model::{Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
@@ -33,7 +33,7 @@ impl ToolName {
         ToolName::ExplainVerdict,
     ];
 
-    /// Returns the name in the protocol.
+    /// Returns the tool's name in MCP messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             ToolName::CheckPlan => "check_plan",
@@ -52,7 +52,7 @@ impl ToolName {
         ToolName::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Returns whether calls of the tool send traffic.
+    /// Returns whether the tool sends load to a target.
     pub(super) fn makes_load(self) -> bool {
         matches!(
             self,
@@ -60,7 +60,7 @@ impl ToolName {
         )
     }
 
-    /// Returns the tool as clients see it.
+    /// Returns the tool's definition that is sent to clients.
     pub(super) fn definition(self) -> Tool {
         match self {
             ToolName::CheckPlan => self.describe::<CheckPlanArguments>(

@@ -122,7 +122,7 @@ fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
         if found.is_empty() {
             return Err(unknown_behaviour(name));
         }
-        // Several arguments may select the same behaviour.
+        // Skip behaviours that an earlier argument has already selected.
         let new = |(_, behaviour): &(HostileProtocol, &Behaviour)| {
             !chosen.iter().any(|(_, other)| other.name == behaviour.name)
         };
@@ -132,7 +132,7 @@ fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
     Ok(chosen)
 }
 
-/// Returns the failure of an unknown name, with suggestions: names that contain it, or similar ones.
+/// Returns the error for an unknown name, with suggestions: names that contain it, or similar names.
 fn unknown_behaviour(name: &str) -> Failure {
     /// Maximum number of names in an error.
     const MAX_SUGGESTIONS: usize = 6;

@@ -79,7 +79,7 @@ impl ListenFlags {
         })
     }
 
-    /// Reads the ticket seed from stdin, because other users could read it on the command line or in the environment.
+    /// Reads the ticket seed from stdin: other users could see it on the command line, or in the environment.
     fn read_ticket_seed(&self) -> Result<Option<TicketSeed>, Failure> {
         if !self.tickets_from_input {
             return Ok(None);
@@ -91,7 +91,7 @@ impl ListenFlags {
         Ok(Some(seed.into()))
     }
 
-    /// Prints the server's address and facts about it to stdout, before it accepts the first connection.
+    /// Prints the server's address and other properties to stdout, before the server accepts its first connection.
     pub(super) fn announce(
         &self,
         name: &str,
@@ -134,9 +134,8 @@ impl ListenFlags {
         self.print(&all)
     }
 
-    /// Prints the first count and all that are not zero.
+    /// Prints the first count, which is the number of calls, and all others that are not zero.
     pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
-        // Zero counts are left out, except the first, which is the calls.
         final_counts::print(&self.json, all, |(i, n)| i == 0 || n > 0)
     }
 }

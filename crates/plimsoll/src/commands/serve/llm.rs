@@ -19,12 +19,12 @@ use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{STOPPING_NOTICE, until_stopped};
 
-/// Minimum drain time of sockets, even if the runs used up the whole drain time.
+/// Minimum drain time of connections, even if the model's runs have used up the whole drain time.
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
 
 /// A simulated language model: the APIs of OpenAI and Anthropic (POST /v1/chat/completions, /v1/completions,
-/// /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank), and sessions whose tokens go through a gateway (POST /session/create, /session/ID/run,
-/// /session/ID/close).
+/// /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank), and sessions whose tokens go through a gateway (POST
+/// /session/create, /session/ID/run, /session/ID/close).
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: OpenAI's API, eight answers at once, a token every 20 ms\n  \
@@ -151,7 +151,7 @@ pub(crate) fn execute(
         if let Some((_, bound)) = &gateway {
             service.announce("gateway", bound)?;
         }
-        // The gateway stops after the runs, so that their last tokens arrive.
+        // Stop the gateway after the model's runs, so that their last tokens still reach the clients.
         let ended = tokio::sync::watch::Sender::new(false);
         let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
         let stop_began = Arc::new(OnceLock::new());

@@ -1,10 +1,10 @@
-//! Serves from several processes that share one port (`SO_REUSEPORT`): each has its own descriptors, and the system
-//! distributes connections among them.
+//! Serves from several processes that share one port (`SO_REUSEPORT`): each has its own file descriptors, and the
+//! kernel distributes connections among them.
 //!
-//! The processes are this program with the same arguments. They stop when their standard input ends, so none outlives
-//! the parent. Each first reads the ticket seed from that input, so that any process can resume TLS sessions of the
-//! others. When one dies the others are stopped, because a server that answers only some clients would be measured as
-//! if it were complete.
+//! The processes run this program with the same arguments. They stop when their standard input ends, so none outlives
+//! the parent. Each first reads the ticket seed from standard input, so that any process can resume TLS sessions of
+//! the others. When one process dies the others are stopped: a server that answers only some of the clients must not
+//! be measured as if it were complete.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ use crate::defects;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, ShutdownMode};
 
-/// Flags that are replaced for the child processes.
+/// Flags that the child processes get with other values than the parent, or not at all.
 const REPLACED_FLAGS: [&str; 2] = ["--listen", "--processes"];
 const REPLACED_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
@@ -34,7 +34,7 @@ enum ProcessEvent {
     StopRequested(ShutdownMode),
 }
 
-/// Runs the server processes until a signal.
+/// Runs the server processes until a signal arrives.
 pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let reserved = listen.reserve()?;
     let address = reserved.address();
@@ -44,12 +44,12 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let (sender, heard) = mpsc::channel();
     let wished = sender.clone();
     stopping::on_signal(move |wish| {
-        // The receiver lives until the processes have ended.
+        // Never fails: the receiver is dropped only after all processes have ended.
         let _ = wished.send(ProcessEvent::StopRequested(wish));
     })?;
     let of = usize::from(listen.processes);
     let mut processes = Vec::new();
-    // Start them one by one, so that a failure to listen is reported once.
+    // Start the processes one by one, so that a failure to listen is reported only once.
     while processes.len() < of {
         let index = processes.len();
         processes.push(start(&words, &tickets, index, &sender)?);
@@ -102,7 +102,7 @@ fn exit_failure(index: usize, of: usize, how: &str) -> Failure {
     )
 }
 
-/// Returns the arguments of the child processes: those typed, with the flags about the port replaced.
+/// Returns the arguments of the child processes: the arguments of this process, with the flags about the port replaced.
 fn arguments(
     typed: Vec<OsString>,
     name: &str,
@@ -147,8 +147,8 @@ fn arguments(
     Ok(words)
 }
 
-/// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed; of maxima the largest is kept, and
-/// named as that of one process.
+/// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed; for peaks the largest of all
+/// processes is kept, and labelled as the figure of one process.
 fn add(counts: &mut Vec<(String, u64)>, line: &str) {
     for word in line.split(", ") {
         let Some((name, n)) = word
@@ -183,7 +183,7 @@ fn start(
 ) -> Result<PipedChild, Failure> {
     let failed = |e: io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    // The output of the processes is parsed here, so it must be text.
+    // The processes must not print JSON, because their text output is parsed here.
     let command = stopping::stop_with_parent(&mut command).env("PLIMSOLL_JSON", "false");
     let sender = sender.clone();
     // Sending fails once the receiver is dropped, when serving has ended.

@@ -21,14 +21,14 @@ use crate::run_folders::{found, record_file};
 /// The index of a folder of runs.
 pub(super) struct RunIndex {
     dir: PathBuf,
-    /// Cached entries by directory, with the modification time of their record file.
+    /// Cached items by directory, each with the modification time of its record file.
     cache: HashMap<PathBuf, (Option<SystemTime>, Result<FolderItem, String>)>,
 }
 
-/// The result of a request, with the page to show.
+/// The result of a request, with the HTML page to show.
 pub(super) enum PageResult {
     Page(String),
-    /// Nothing has this URL.
+    /// No measurement has this URL.
     Unknown(String),
     /// The run exists, but no page can be rendered from it.
     Failed(String),
@@ -74,7 +74,7 @@ impl RunIndex {
         html::folder(&self.dir.display().to_string(), items, &unreadable)
     }
 
-    /// Reads the measurements of the folder. Returns them, and the directories that can't be read, with the reasons.
+    /// Returns the folder's measurements, and the directories that can't be read, each with the reason.
     pub(super) fn items(&mut self) -> (Vec<FolderItem>, Vec<(String, String)>) {
         let found = found(&self.dir);
         self.read(&found)
@@ -105,7 +105,8 @@ impl RunIndex {
         (items, unreadable)
     }
 
-    /// Returns the ID of a directory in URLs: its relative path if that needs no escaping, otherwise a hash.
+    /// Returns the ID that stands for a directory in URLs: its relative path if that needs no escaping, otherwise a
+    /// hash.
     fn id(&self, dir: &Path) -> String {
         let inside = dir.strip_prefix(&self.dir).unwrap_or(dir);
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -117,7 +118,7 @@ impl RunIndex {
     }
 }
 
-/// Compares IDs; browsers encode `/` as `%2F` in a query.
+/// Compares IDs, one of which comes from a query, in which browsers encode `/` as `%2F`.
 fn is_same_id(typed: &str, id: &str) -> bool {
     typed == id || typed.replace("%2F", "/") == id
 }

@@ -1,5 +1,5 @@
-//! Draws a table whose figures are never cut: columns are as wide as their content, and those that do not fit are
-//! left out, the last first. Names at the left may be shortened.
+//! Draws a table whose figures are never cut: columns are as wide as their content, and columns that don't fit are left
+//! out, the last first. The names in the first column may be shortened.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -30,9 +30,9 @@ impl GridRow {
 /// A table of names and figures under a title.
 pub(super) struct Grid<'a> {
     pub(super) title: &'a str,
-    /// Column heads; empty for none.
+    /// Column heads; empty for a table without heads.
     pub(super) head: &'a [&'a str],
-    /// Minimum width of a column of figures if there is room, so that columns stay in place as figures change.
+    /// Minimum width of a column of figures if there is enough room, so that columns don't move when figures change.
     pub(super) min_width: usize,
     pub(super) entries: Vec<GridRow>,
 }
@@ -64,7 +64,7 @@ impl Grid<'_> {
         frame.render_widget(table, area);
     }
 
-    /// Returns the widths of the name and of the columns that fit into `room`.
+    /// Returns the widths of the name column and of the columns of figures that fit into `room`.
     fn widths(&self, room: usize) -> Vec<usize> {
         let heads = std::iter::once(self.head.to_vec());
         let lines = self
@@ -88,7 +88,7 @@ impl Grid<'_> {
             widths.push(wide);
             left -= wide + 1;
         }
-        // Spare room goes to the name first, then to the minimum widths.
+        // Use spare room for the name column first, then for the minimum widths of the other columns.
         let more = left.min(name - widths[0]);
         widths[0] += more;
         left -= more;

@@ -1,5 +1,5 @@
-//! Draws the run on a terminal that is too small for tables: figures one per line or, with few rows, side by side,
-//! and the objectives. Text that does not fit ends with `…`.
+//! Draws the figures and objectives of a run on a terminal that is too small for tables. Figures are drawn one per line
+//! or, if there are too few rows, side by side. Text that doesn't fit ends with `…`.
 
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict};
 use plimsoll_report::quantity::{count, or_dash, plural, rate, time};
@@ -10,7 +10,7 @@ use super::{
     Dashboard, columns, format_clock, objectives, printable, shortened, verdict_line, verdict_style,
 };
 
-/// Returns as many lines as fit.
+/// Returns the lines to draw, at most as many as `area` has rows.
 pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut rows = vec![board.title.clone()];
@@ -23,7 +23,7 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     } else {
         figures
     });
-    // One row is reserved to count the objectives that do not fit.
+    // Reserve one row for the number of objectives that don't fit.
     let room = height - usize::from(judged > 0 && height > 1);
     let is_cut = rows.len() > room;
     rows.truncate(room);
@@ -41,7 +41,7 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns some of the objectives, the missed ones first, and a row that counts the rest.
+/// Returns the lines of as many objectives as fit, missed objectives first, and a line that counts the others.
 fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
     let Some(shown) = rows.checked_sub(1) else {
         return Vec::new();
@@ -66,7 +66,7 @@ fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Ve
     lines
 }
 
-/// Returns the most important figures, a few words each.
+/// Returns the most important figures, each with a short label.
 fn figures(board: &Dashboard) -> Vec<String> {
     let (last, all) = (&board.last, &board.so_far);
     let left = board
@@ -84,7 +84,7 @@ fn figures(board: &Dashboard) -> Vec<String> {
     ]
 }
 
-/// Arranges figures in lines, as many on each as `width` has room for.
+/// Arranges figures in lines, with as many per line as fit into `width`.
 fn arrange(figures: &[String], width: usize) -> Vec<String> {
     const FIGURE_SEPARATOR: &str = " · ";
     let mut rows: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Makes object-store requests that follow no redirects, since one could lead credentials and data anywhere.
+//! Makes object-store requests without following redirects, which could send credentials and data to another host.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 use reqwest::{NoProxy, Proxy};
 
-/// Timeout of connecting: the library's default.
+/// Timeout of connecting; equals the library's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a request: the library's default.
+/// Timeout of a request; equals the library's default.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes HTTP clients that report a redirect as an error. They honour the library options that are documented for
-/// users: plaintext, unchecked certificates, a proxy.
+/// Connector whose HTTP clients report redirects as errors. It supports the library options that are documented for
+/// users: plaintext, unchecked certificates, and a proxy.
 #[derive(Debug)]
 pub(super) struct NoRedirectConnector;
 

@@ -1,7 +1,7 @@
 //! Serves a folder of shard 0 over TCP ([`super::link`]) as the rendezvous of all shards.
 //!
 //! The folder is on disk, so that shard data survives a crash of shard 0 and can be recovered with `plimsoll merge
-//! file://FOLDER`. It is removed once the run is written.
+//! file://FOLDER`. The folder is removed once the run directory is written.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,10 +27,10 @@ use super::link::{
 use super::{REQUEST_TIMEOUT, StoreResponse, answer};
 use crate::console;
 
-/// How long shard 0 keeps serving for the others to read the run's result.
+/// How long shard 0 keeps serving after the run, so that the other shards can read the result.
 pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 
-/// A peer that sends no token within this time is disconnected.
+/// Time within which a peer must send the token, before it is disconnected.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The TCP server of a rendezvous folder.
@@ -44,16 +44,16 @@ pub(super) struct StoreHost {
 struct HostService {
     store: Arc<dyn ObjectStore>,
     token: String,
-    /// Authenticated connections that are open.
+    /// Number of authenticated connections that are open.
     open: Arc<AtomicU64>,
-    /// All authenticated connections so far.
+    /// Total number of authenticated connections so far.
     accepted_connections: Arc<AtomicU64>,
-    /// Marks an unauthenticated peer; dropped once the peer has sent the token.
+    /// Guard that marks the peer as unauthenticated; dropped once the peer has sent the token.
     unproven: Option<Arc<UnprovenGuard>>,
 }
 
 impl StoreHost {
-    /// Starts serving `store`, which is in `folder`. Other users can't read the folder.
+    /// Starts serving `store`, whose files are in `folder`. Other users can't read the folder.
     ///
     /// # Errors
     /// When the token is missing, certificates can't be used, or the port is taken.
@@ -82,8 +82,8 @@ impl StoreHost {
         Ok(StoreHost { folder, serving })
     }
 
-    /// Waits until `others` peers, which read the run's result here, have connected and left; until `patience` is over;
-    /// or until an immediate stop request.
+    /// Waits until `others` peers have connected to read the run's result and have disconnected, until `patience` has
+    /// passed, or until an immediate stop request.
     pub(super) fn wait_for_peers_to_finish(
         &self,
         others: u64,
@@ -105,10 +105,11 @@ impl StoreHost {
         }
     }
 
-    /// Removes the folder if `is_kept`, that is, if its data is in a run directory; otherwise says how to recover it.
+    /// Removes the folder if its data is saved in a run directory (`is_kept`); otherwise prints how to recover the
+    /// data.
     pub(super) fn clear(&self, is_kept: bool) {
         if is_kept {
-            // Files that remain in a temporary folder are harmless.
+            // Ignore errors, because files that remain in a temporary folder do no harm.
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             console::notice(format_args!(

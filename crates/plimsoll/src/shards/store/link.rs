@@ -1,9 +1,10 @@
 //! Rendezvous over TCP for shards without a shared store: shard 0 serves a folder ([`super::host`]), and the others
-//! send it the requests they would make to a store.
+//! send shard 0 the requests that they would send to a store.
 //!
-//! A connection starts with the token and its answer; then requests and answers alternate. A frame is the lengths of
-//! a head and a body, four bytes each in network byte order, then both. The head is JSON, the body an object's
-//! content. Invariant: a peer without the token can't make the other side read more than a short head.
+//! A connection starts with the token and an answer to it; then requests and answers alternate. A frame consists of the
+//! lengths of head and body (four bytes each, in network byte order), the head and the body. The head is JSON, and the
+//! body is an object's content. Invariant: a peer without the token can't make the other side read more than a short
+//! head.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use super::{StoreRequest, StoreResponse};
 /// Version of this protocol; incremented on incompatible changes.
 const PROTOCOL_VERSION: u32 = 2;
 
-/// Maximum size of a head, bytes; a listing of 10,000 shards takes a third of it.
+/// Maximum size of a head, bytes: three times the size of a listing of 10,000 shards.
 const MAX_HEAD_BYTES: u32 = 1 << 20;
 
 /// Maximum size of the first head, bytes.
@@ -40,7 +41,7 @@ const MAX_HELLO_BYTES: u32 = 4 << 10;
 /// Maximum size of a body, bytes; the largest are compressed log parts.
 const MAX_BODY_BYTES: u32 = 256 << 20;
 
-/// Maximum number of unauthenticated connections; the oldest is closed for the next one.
+/// Maximum number of unauthenticated connections; if another one arrives, the oldest is closed.
 const MAX_UNPROVEN: usize = 256;
 
 /// Limits of head and body, in bytes, before the peer has sent the token.
@@ -79,7 +80,7 @@ pub(super) enum StoreLinkRequest {
     Ask(StoreRequest),
 }
 
-/// The JSON head of a frame; the body is sent apart from it.
+/// The head of a frame, which is sent as JSON. The body is taken out of the head and sent after it.
 pub(super) trait StoreFrameHead: Serialize + DeserializeOwned {
     fn body(&mut self) -> Option<&mut Vec<u8>>;
 }
@@ -102,12 +103,14 @@ impl StoreFrameHead for StoreResponse {
     }
 }
 
-/// A connection, secured or not.
+/// A connection with or without TLS.
 trait LinkStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> LinkStream for T {}
 
+/// Writes a frame.
+///
 /// # Errors
-/// When the connection fails.
+/// When the connection fails, or head or body is too large.
 pub(super) async fn write(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     mut head: impl StoreFrameHead,
@@ -129,7 +132,7 @@ pub(super) async fn write(
 /// or [`FRAME_LIMITS`].
 ///
 /// # Errors
-/// When the connection fails, or carries something else than a frame.
+/// When the connection fails, or the bytes received are not a valid frame.
 pub(super) async fn read<T: StoreFrameHead>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     (max_head, max_body): (u32, u32),
@@ -149,7 +152,7 @@ pub(super) async fn read<T: StoreFrameHead>(
     }
     let mut head = vec![0; length(0) as usize];
     stream.read_exact(&mut head).await?;
-    // Grow the buffer as data arrives; an announced length alone allocates nothing.
+    // Let the buffer grow as data arrives, so that a peer can't cause an allocation by announcing a large length.
     let mut body = Vec::new();
     let wanted = u64::from(length(4));
     let found = stream.take(wanted).read_to_end(&mut body).await?;
@@ -167,7 +170,10 @@ fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std:
     std::io::Error::new(std::io::ErrorKind::InvalidData, problem)
 }
 
-/// Checks version and token of the first frame. The error is the answer to the peer.
+/// Checks version and token in the first frame.
+///
+/// # Errors
+/// Returns the reason to send to the peer if the frame is rejected.
 pub(super) fn admit(first: &StoreLinkRequest, token: &str) -> Result<(), String> {
     let StoreLinkRequest::Hello {
         version,
@@ -183,18 +189,20 @@ pub(super) fn admit(first: &StoreLinkRequest, token: &str) -> Result<(), String>
         .map_err(|_| "its token differs from shard 0's (--rendezvous-token)".to_owned())
 }
 
-/// The client side, in all shards but shard 0.
+/// The client of shard 0's store, in all other shards.
 pub(super) struct StoreClient {
     /// The server as HOST:PORT.
     address: String,
     token: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// The connection, taken out while a request is in flight, so that a cancelled request closes it and its answer
-    /// can't be taken for another's.
+    /// The connection; `None` while a request is in flight. A cancelled request drops the connection, so its answer
+    /// can't be mistaken for the answer to a later request.
     connection: Mutex<Option<Box<dyn LinkStream>>>,
 }
 
 impl StoreClient {
+    /// Creates a client; the connection is opened by the first request.
+    ///
     /// # Errors
     /// When the token is missing, or certificates can't be used.
     pub(super) fn new(
@@ -239,7 +247,7 @@ impl StoreClient {
         }
     }
 
-    /// Opens a connection; the inner error is the server's refusal.
+    /// Opens a connection. The inner error is the server's answer if it rejects the token.
     async fn connect(&self) -> std::io::Result<Result<Box<dyn LinkStream>, StoreResponse>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
@@ -271,7 +279,7 @@ async fn exchange(
     })
 }
 
-/// Classifies an error: TLS errors are permanent, all others may be retried.
+/// Converts an error to an answer: TLS errors are permanent, all others can be retried.
 fn failed(error: &std::io::Error) -> StoreResponse {
     let for_good = error
         .get_ref()
@@ -294,7 +302,7 @@ impl RendezvousAddress {
     /// Parses `HOST:PORT`.
     ///
     /// # Errors
-    /// When `text` is something else.
+    /// When `text` is not of this form, or the port is 0.
     pub(super) fn parse(text: &str) -> Result<RendezvousAddress, String> {
         let form = "write tcp://HOST:PORT, with a port that shard 0 can listen on";
         let (host, port) = text.rsplit_once(':').ok_or(form)?;
@@ -309,11 +317,11 @@ impl RendezvousAddress {
         }
     }
 
-    /// Binds shard 0's port: at the host's address if that belongs to this machine, otherwise (the name is that of a
-    /// load balancer or NAT) at all addresses.
+    /// Binds shard 0's port, on the host's address if this machine has it. Otherwise the host is a load balancer or
+    /// NAT, and the port is bound on all addresses.
     ///
     /// # Errors
-    /// When certificates can't be used, or the port is taken.
+    /// When certificates can't be used, or the port is in use.
     pub(super) fn listen(&self, access: &RendezvousAccess) -> Result<BoundServer, ServeError> {
         let tls = access.certs.as_deref().map(CertificateSet::in_dir);
         let tls = tls.map(|set| ServerTlsOptions {
@@ -358,8 +366,10 @@ impl RendezvousAddress {
 }
 
 impl RendezvousAccess {
+    /// Returns the token.
+    ///
     /// # Errors
-    /// When there is no token, or one short enough to guess.
+    /// When no token is set, or the token is so short that it could be guessed.
     pub(super) fn token(&self) -> Result<String, String> {
         match self.token.as_deref() {
             Some(token) if token.len() >= 16 => Ok(token.to_owned()),
@@ -369,7 +379,7 @@ impl RendezvousAccess {
     }
 }
 
-/// Returns a client configuration for mutual TLS 1.3 with the certificates of a set.
+/// Returns a client configuration for mutual TLS 1.3 with the certificates in `set`.
 fn client_config(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let anchors = TrustAnchors::read(NamedFile("CA of the rendezvous", &set.ca_cert))?;

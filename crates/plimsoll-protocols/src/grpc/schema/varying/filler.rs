@@ -1,5 +1,5 @@
-//! Fills a message's templates with one call's values. The resulting JSON is checked for mistakes, and its
-//! encoding must equal the patched bytes.
+//! Fills a message's templates with one call's values. The resulting JSON is checked for mistakes, and its encoding
+//! must equal the patched message of that call.
 
 use plimsoll_model::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::well_known::{any_content, is_now, json_or_string};
 use super::{TemplateTree, field_named};
 
-/// Replaces templates with their values.
+/// A converter that replaces templates with their values of one call.
 pub(super) struct TemplateFiller<'a> {
     pub(super) moment: &'a RenderContext<'a>,
 }

@@ -1,4 +1,4 @@
-//! Lists of which elements vary.
+//! Lists with varying elements.
 
 use prost_reflect::{FieldDescriptor, Kind};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Fields with one scalar value: which templates fit them, and how they are encoded.
+//! Varying fields with one scalar value: checks that their templates fit, and encodes them.
 
 use plimsoll_model::template::{FieldSource, RandomRange, TemplateField, TimeFormat};
 use prost_reflect::{FieldDescriptor, Kind};

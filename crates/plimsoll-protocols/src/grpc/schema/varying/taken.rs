@@ -1,4 +1,4 @@
-//! Fields whose values earlier answers of a journey give, and which only the schema can encode.
+//! Fields whose values are captured from earlier responses of a journey, and which only the schema can encode.
 
 use prost_reflect::FieldDescriptor;
 use serde_json::{Map, Value};
@@ -43,7 +43,7 @@ impl TemplateMessage<'_> {
         self.taken_node(index, path, encode)
     }
 
-    /// Returns the node of a field that is the value of an earlier answer, which `encode` encodes.
+    /// Returns the node of a field whose value is captured from an earlier response; `encode` encodes it.
     pub(super) fn taken_node(
         &self,
         index: u16,

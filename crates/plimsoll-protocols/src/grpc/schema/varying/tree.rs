@@ -26,7 +26,7 @@ impl TemplateTree {
         }
     }
 
-    /// Returns the position of the name whose value it is, if it is a single value of an earlier answer.
+    /// Returns the index of the captured value, if the template is a single value of an earlier response.
     pub(super) fn taken(&self) -> Option<u16> {
         match self {
             TemplateTree::Template(template) => template.alone_taken(),

@@ -20,7 +20,7 @@ pub(super) fn is_now(message: &MessageDescriptor, tree: &TemplateTree) -> bool {
             if template.alone().is_some_and(|only| matches!(only.source, FieldSource::Now(_))))
 }
 
-/// Converts a column's value to JSON: parsed if it is JSON, else a string.
+/// Parses a column's value as JSON; a value that is not JSON becomes a string.
 pub(super) fn json_or_string(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -174,8 +174,8 @@ impl TemplateMessage<'_> {
         self.field_nodes(&self.require_field(value, name, path)?, tree, path)
     }
 
-    /// Returns a field of a message that has a JSON format of its own but is encoded field by field like any
-    /// other.
+    /// Returns a field of a message that comes with protobuf. Such a message has its own JSON format, but is encoded
+    /// field by field like any other.
     fn require_field(
         &self,
         message: &MessageDescriptor,

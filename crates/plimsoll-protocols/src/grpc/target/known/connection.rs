@@ -26,7 +26,7 @@ const EVENT: &[u8] = b"data: known\n\n";
 pub(super) struct PendingRequest {
     pub(super) number: u64,
     pub(super) arrived: ArrivalTimes,
-    /// When its response is due by the law.
+    /// When the response is due according to the law.
     pub(super) due: Time,
 }
 
@@ -43,20 +43,20 @@ enum PendingReply {
 }
 
 pub(super) struct KnownConnection {
-    /// When the bytes of the next read reached this host.
+    /// When the bytes that are read next reached this host.
     pub(super) arrived: ArrivalTimes,
-    /// Held responses that were not yet passed to the event loop.
+    /// Delayed responses that were not yet passed to the event loop.
     pub(super) newly_held: VecDeque<DelayedResponse>,
     /// The request whose response is being written.
     pub(super) answer_in_write: Option<PendingRequest>,
     pending: BTreeMap<u64, (PendingRequest, PendingReply)>,
-    /// When the last response is due: over HTTP/1.1 responses are sent in order.
+    /// When the last response is due. Later responses are not due earlier, because HTTP/1.1 sends them in order.
     last_due: Time,
     protocol: ConnectionProtocol,
 }
 
 enum ConnectionProtocol {
-    /// The received bytes are the beginning of HTTP/2's preface, or nothing.
+    /// Not known yet: the received bytes, a prefix of HTTP/2's preface, which may be empty.
     Unknown(Vec<u8>),
     Http1(Http1Requests),
     Http2(Box<CannedConnection>),
@@ -69,7 +69,7 @@ struct Http1Requests {
     body: BodyReader,
     /// The request whose body is being read.
     reply: Option<PendingReply>,
-    /// Whether the client has announced that it sends no further request.
+    /// Whether the client has announced that this is its last request.
     is_over: bool,
 }
 
@@ -91,7 +91,7 @@ impl KnownConnection {
     /// Handles bytes from the client; `take` numbers each complete request and draws its delay.
     ///
     /// # Errors
-    /// Returns what the client did wrong.
+    /// Returns a description of the client's mistake.
     pub(super) fn receive(
         &mut self,
         canned: &CannedServer,
@@ -104,7 +104,7 @@ impl KnownConnection {
         let last = replies.len().saturating_sub(1);
         for (place, reply) in replies.into_iter().enumerate() {
             let mut arrived = self.arrived;
-            // The kernel's timestamp belongs to the last bytes.
+            // The kernel's timestamp is that of the last bytes, so only the last request's arrival is exact.
             if place == last {
                 arrived.earliest = arrived.last;
             }
@@ -183,7 +183,7 @@ impl KnownConnection {
             (PendingReply::Http2(stream), ConnectionProtocol::Http2(connection)) => {
                 let before = connection.answered();
                 connection.complete(stream, out);
-                // The client may have reset the stream, or its window may be too small.
+                // No response is written if the client has reset the stream, or if its window is too small.
                 connection.answered() > before
             }
             (PendingReply::Http2(_), _) => false,

@@ -1,8 +1,8 @@
-//! A description of a service, whose references are followed.
+//! Reads a description of a service, and follows its references.
 
 use serde_json::Value;
 
-/// The most references that are followed for one value, which also ends circles.
+/// The most references that are followed for one value; also ends cycles.
 const MAX_REFERENCES: usize = 16;
 /// The methods of operations (OpenAPI 3.1, 4.8.9).
 const OPERATION_METHODS: [&str; 8] = [
@@ -11,24 +11,24 @@ const OPERATION_METHODS: [&str; 8] = [
 /// The most operations that an error lists.
 const MAX_LISTED: usize = 10;
 
-/// A description.
+/// A description of a service (OpenAPI).
 pub(super) struct ServiceDescription<'a> {
     root: &'a Value,
 }
 
-/// An operation.
+/// An operation of a service.
 #[derive(Clone, Copy)]
 pub(super) struct ServiceOperation<'a> {
     pub(super) path: &'a str,
-    /// The method in small letters.
+    /// The method in lower case.
     pub(super) method: &'a str,
-    /// The path's own object, with what is common to its operations.
+    /// The path item object, with keys common to all operations of the path.
     pub(super) item: &'a Value,
     pub(super) value: &'a Value,
 }
 
 impl<'a> ServiceOperation<'a> {
-    /// Returns its id, or method and path.
+    /// Returns the operation's id, or method and path if it has none.
     pub(super) fn name(&self) -> String {
         match self.id() {
             Some(id) if !id.trim().is_empty() && !id.chars().any(char::is_control) => id.to_owned(),
@@ -57,7 +57,7 @@ impl<'a> ServiceDescription<'a> {
     /// # Errors
     /// When the version is not 3.0, 3.1 or 3.2.
     pub(super) fn new(root: &'a Value) -> Result<ServiceDescription<'a>, String> {
-        // YAML reads `3.1` as a number.
+        // In YAML, an unquoted `3.1` is a number.
         let text = |key: &str| match root.get(key)? {
             Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),
@@ -81,10 +81,10 @@ impl<'a> ServiceDescription<'a> {
         title.unwrap_or("a service")
     }
 
-    /// Returns the URL of the first server, with its variables' defaults.
+    /// Returns the URL of the first server, with the default values of its variables.
     ///
     /// # Errors
-    /// When there is none, or one without a host.
+    /// When the description has no server, or the server has no host.
     pub(super) fn server(&self) -> Result<String, String> {
         let server = self.root.pointer("/servers/0");
         let url = server
@@ -108,7 +108,7 @@ impl<'a> ServiceDescription<'a> {
         ))
     }
 
-    /// Returns the value, or the one that it refers to.
+    /// Returns the value, or the referenced value if it is a reference.
     pub(super) fn follow(&self, value: &'a Value) -> &'a Value {
         let mut value = value;
         for _ in 0..MAX_REFERENCES {
@@ -126,7 +126,8 @@ impl<'a> ServiceDescription<'a> {
         &Value::Null
     }
 
-    /// Returns a copy of a value that need not be a part of the document, or of the one that it refers to.
+    /// Returns a copy of the value, or of the referenced value if it is a reference. Unlike [`Self::follow`], `value`
+    /// need not be part of the document.
     pub(super) fn resolve_reference(&self, value: &Value) -> Value {
         match value.get("$ref").and_then(Value::as_str) {
             Some(reference) => {
@@ -139,10 +140,10 @@ impl<'a> ServiceDescription<'a> {
         }
     }
 
-    /// Returns the operations of these ids; without ids, all of GET that are not deprecated.
+    /// Returns the operations with these ids; without ids, all GET operations that are not deprecated.
     ///
     /// # Errors
-    /// When there is no such operation.
+    /// When an id is unknown, or no operation is left.
     pub(super) fn operations(&self, ids: &[String]) -> Result<Vec<ServiceOperation<'a>>, String> {
         let mut all = Vec::new();
         let paths = self.root.get("paths").and_then(Value::as_object);
@@ -184,7 +185,7 @@ impl<'a> ServiceDescription<'a> {
         found.collect()
     }
 
-    /// Returns the schemes of the operation's first security requirement; empty: it may be called without.
+    /// Returns the schemes of the operation's first security requirement; empty if it needs no credentials.
     pub(super) fn security(&self, operation: &ServiceOperation<'a>) -> Vec<&'a Value> {
         let own = operation
             .value
@@ -207,7 +208,7 @@ impl<'a> ServiceDescription<'a> {
             .collect()
     }
 
-    /// Returns the content type and the media object of an operation's body: JSON where there are several.
+    /// Returns the content type and the media type object of an operation's body; JSON is preferred.
     pub(super) fn body(&self, operation: &ServiceOperation<'a>) -> Option<(&'a str, &'a Value)> {
         let body = self.follow(operation.value.get("requestBody")?);
         let content = body.get("content")?.as_object()?;
@@ -222,7 +223,7 @@ impl<'a> ServiceDescription<'a> {
             return Some(example.clone());
         }
         match value.get("examples") {
-            // Those of parameters and media objects have names.
+            // Examples of parameters and media types are an object, by name.
             Some(Value::Object(examples)) => {
                 let examples = examples
                     .values()
@@ -230,13 +231,13 @@ impl<'a> ServiceDescription<'a> {
                 let mut values = examples.filter_map(|example| example.get("value").cloned());
                 values.next()
             }
-            // Those of schemas are a list.
+            // Examples of schemas are a list.
             Some(Value::Array(examples)) => examples.first().cloned(),
             _ => None,
         }
     }
 
-    /// Returns the value that a schema names itself: an example, its default, or the first of those it allows.
+    /// Returns the value that a schema specifies: an example, the default, or the first of its enumerated values.
     pub(super) fn schema_value(&self, schema: &Value) -> Option<Value> {
         let first = || schema.get("enum")?.as_array()?.first();
         let default = schema.get("default").filter(|value| !value.is_null());
@@ -244,7 +245,7 @@ impl<'a> ServiceDescription<'a> {
         named.or_else(|| default.or(schema.get("const")).or_else(first).cloned())
     }
 
-    /// Returns the value that a parameter or its schema names.
+    /// Returns the value that a parameter or its schema specifies.
     pub(super) fn parameter_value(&self, parameter: &Value) -> Option<Value> {
         let in_schema = || {
             let schema = self.resolve_reference(parameter.get("schema")?);

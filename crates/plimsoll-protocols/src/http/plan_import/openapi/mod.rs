@@ -1,5 +1,5 @@
-//! Reads descriptions of services (OpenAPI 3.0 and 3.1, <https://spec.openapis.org/oas/>), and makes a step of each
-//! operation. The steps have weights, so that each user makes one of them.
+//! Imports descriptions of services (OpenAPI 3.0 and 3.1, <https://spec.openapis.org/oas/>). Each operation becomes a
+//! step with a weight, so that each user makes one of them.
 
 mod document;
 mod parameters;
@@ -22,10 +22,10 @@ use document::{ServiceDescription, ServiceOperation};
 use parameters::{ParameterSyntax, ParameterText, parameters_of};
 use samples::sample;
 
-/// Makes a plan of a description in JSON.
+/// Builds a plan from a description in JSON.
 ///
 /// # Errors
-/// Where it is not one of these versions, names no server, or has no such operation.
+/// When the version is not supported, or the server or a requested operation is missing.
 pub(super) fn import_json(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
@@ -34,10 +34,10 @@ pub(super) fn import_json(
     import(request, &root)
 }
 
-/// Makes a plan of a description in YAML.
+/// Builds a plan from a description in YAML.
 ///
 /// # Errors
-/// Returns the errors of [`import_json`], and where the text is not YAML, with line and column.
+/// Returns the errors of [`import_json`], or line and column if the text is not YAML.
 pub(super) fn import_yaml(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
@@ -118,11 +118,11 @@ fn import(
     Ok(finish_import(request, draft, &steps.secrets, notes))
 }
 
-/// Makes steps of operations.
+/// The builder of steps from operations.
 struct StepMaker<'a> {
     document: &'a ServiceDescription<'a>,
     secrets: SecretNames,
-    /// Required values without an example.
+    /// The names of required values without an example.
     missing: BTreeSet<String>,
     notes: Vec<String>,
     /// The number of optional parameters without an example.
@@ -199,7 +199,7 @@ impl StepMaker<'_> {
         name
     }
 
-    /// Returns the text that sends a parameter; `None`: it is optional and has no example.
+    /// Returns the text of a parameter in the request; `None` if it is optional and has no example.
     fn value(
         &mut self,
         parameter: &parameters::OperationParameter,
@@ -223,7 +223,7 @@ impl StepMaker<'_> {
         }
     }
 
-    /// Returns the path with the values of its parameters, `{name}` in the description.
+    /// Returns the path with values in place of its parameters, which the description writes as `{name}`.
     fn path(
         &mut self,
         operation: &ServiceOperation<'_>,
@@ -251,7 +251,7 @@ impl StepMaker<'_> {
         path
     }
 
-    /// Adds what the first of the operation's security requirements needs.
+    /// Adds the credentials for the operation's first security requirement.
     fn add_security(
         &mut self,
         operation: &ServiceOperation<'_>,
@@ -373,7 +373,8 @@ impl StepMaker<'_> {
     }
 }
 
-/// Returns what stands in braces for a value that has to be written: no field, so that the plan is refused by this name.
+/// Returns the text in braces for a value that the user must fill in. It is no valid field, so the plan is rejected
+/// with this name until then.
 fn placeholder(name: &str) -> String {
     let is_plain = |c: &char| !c.is_control() && !"{}".contains(*c);
     let name: String = name.chars().filter(is_plain).collect();

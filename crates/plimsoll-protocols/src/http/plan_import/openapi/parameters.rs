@@ -1,10 +1,10 @@
-//! The parameters of an operation, as text of a request.
+//! The parameters of an operation, and their texts in a request.
 
 use serde_json::Value;
 
 use super::document::{ServiceDescription, ServiceOperation};
 
-/// A parameter.
+/// A parameter of an operation.
 pub(super) struct OperationParameter {
     pub(super) name: String,
     pub(super) place: ParameterSyntax,
@@ -20,20 +20,20 @@ pub(super) enum ParameterSyntax {
     Cookie,
 }
 
-/// What a parameter is sent as.
+/// The text of a parameter in a request, if it is known.
 pub(super) enum ParameterText {
-    /// The text of its value; in a query with its name.
+    /// The text of the value; in a query, `name=value`.
     Known(String),
-    /// It has no example, and is required.
+    /// The parameter is required, and has no example.
     Missing,
-    /// It has no example, and may be left out.
+    /// The parameter is optional, and has no example.
     LeftOut,
 }
 
 /// Header fields that a description can't set as parameters (OpenAPI 3.1, 4.8.12.1).
 const IGNORED_HEADERS: [&str; 3] = ["accept", "authorization", "content-type"];
 
-/// Returns the parameters of an operation: its own, and those of its path that it does not replace.
+/// Returns the parameters of an operation: its own, and those of its path that it does not override.
 pub(super) fn parameters_of(
     document: &ServiceDescription<'_>,
     operation: &ServiceOperation<'_>,
@@ -57,7 +57,7 @@ pub(super) fn parameters_of(
     found
 }
 
-/// Returns a parameter with the references to itself and its schema followed.
+/// Returns a parameter after following the references of the parameter and of its schema.
 fn resolve_parameter(document: &ServiceDescription<'_>, value: &Value) -> Value {
     let mut value = document.resolve_reference(value);
     let schema = value
@@ -91,7 +91,7 @@ fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<Operati
         ParameterSyntax::Header | ParameterSyntax::Cookie => join_values(&found),
     });
     let text = match rendered {
-        // An empty list or text would send nothing where something is required.
+        // An empty value would send nothing, although the parameter may be required.
         Some(text) if !text.is_empty() => ParameterText::Known(text),
         _ if is_required || place == ParameterSyntax::Path => ParameterText::Missing,
         _ => ParameterText::LeftOut,
@@ -114,7 +114,7 @@ fn join_values(value: &Value) -> String {
     }
 }
 
-/// Returns a parameter of a query (`style: form` and `deepObject`).
+/// Returns the text of a query parameter (`style: form` or `deepObject`).
 fn in_query(name: &str, value: &Value, explode: bool, style: &str) -> String {
     let pair = |name: &str, value: &Value| {
         format!(
@@ -153,7 +153,7 @@ pub(super) fn percent_encode(text: &str) -> String {
     encoded.collect()
 }
 
-/// Percent-encodes what the text of a path can't contain.
+/// Percent-encodes characters that a path can't contain.
 pub(super) fn path_text(text: &str) -> String {
     let encoded = text.bytes().map(|byte| match byte {
         b'!'..=b'~' if !b"#?\"<>\\^`{|}".contains(&byte) => char::from(byte).to_string(),

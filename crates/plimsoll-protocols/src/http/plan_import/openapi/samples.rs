@@ -1,23 +1,23 @@
-//! The smallest values that schemas allow, for bodies without an example.
+//! Builds the smallest values that schemas allow, for bodies without an example.
 
 use serde_json::{Map, Value, json};
 
 use super::document::ServiceDescription;
 
-/// The most schemas within each other, which also ends circles.
+/// The deepest nesting of schemas; also ends cycles.
 const MAX_DEPTH: usize = 12;
-/// The most schemas that a sample is made of.
+/// The most schemas that are evaluated for one sample.
 const MAX_SCHEMAS: usize = 2_000;
-/// The most items or characters that a sample has because a schema asks for them.
+/// The most items or characters that a sample has to meet a schema's minimum length.
 const MAX_LENGTH: u64 = 1_000;
 
-/// Returns a value that a schema allows: what it names itself, and otherwise what is required, as small as it can be.
+/// Returns a value that a schema allows: the one that it specifies, or else the smallest with all required parts.
 pub(super) fn sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
     let mut left = MAX_SCHEMAS;
     sample_within((document, &mut left), schema, MAX_DEPTH)
 }
 
-/// The document, and how many schemas may still be looked at.
+/// The document, and the number of schemas that may still be evaluated.
 type Scope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
 fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
@@ -60,7 +60,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
             let item = item.map_or(Value::Null, |item| {
                 sample_within((document, left), item, depth - 1)
             });
-            // Deep lists of long lists would be as large as the product of their lengths.
+            // The size of nested lists is the product of their lengths, so inner lists have one item.
             let count = if depth < MAX_DEPTH { 1 } else { count };
             Value::Array(vec![item; count as usize])
         }
@@ -78,7 +78,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
     }
 }
 
-/// Returns the schema's type; of several, the first that is not null.
+/// Returns the schema's type; if it has several, the first that is not null.
 fn kind(schema: &Value) -> &str {
     let named = match schema.get("type") {
         Some(Value::Array(kinds)) => {

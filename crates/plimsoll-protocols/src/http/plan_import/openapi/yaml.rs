@@ -1,17 +1,17 @@
-//! Reads YAML as the value that the same description has in JSON.
+//! Parses a description in YAML to the value that it has in JSON.
 
 use serde_json::Value;
 use serde_saphyr::{Options, budget, options};
 
-/// The most nodes of a description: the largest that services publish have some hundred thousand.
+/// The most nodes of a description; the largest published ones have several hundred thousand.
 const MAX_NODES: usize = 5_000_000;
-/// The most events of the parser: a node has up to two.
+/// The most parser events; a node causes up to two.
 const MAX_EVENTS: usize = 2 * MAX_NODES;
 
-/// Returns the value of a text in YAML 1.2, whose keys are strings.
+/// Parses a text in YAML 1.2 whose keys are strings.
 ///
 /// # Errors
-/// What is wrong, with line and column.
+/// Returns a message with line and column.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let limits = budget! {
         max_events: MAX_EVENTS,
