@@ -2,7 +2,7 @@
 //! send complete frames only.
 //!
 //! The first byte of the input chooses the options and the second the size of the pieces; the rest
-//! is what the client sends after its preface and SETTINGS.
+//! is what the client sends after its preface and SEND_SETTINGS.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         message: vec![1; if bit(0) { 70_000 } else { 9 }],
         status: if bit(1) { 5 } else { 0 },
         max_concurrent_streams: bit(2).then_some(2),
-        stream_window: if bit(3) { 10 } else { http2::MAX_WINDOW },
+        stream_window: if bit(3) { 10 } else { http2::MAX_WINDOW_BYTES },
         reset_every: bit(4).then_some((3, ErrorCode::CANCEL)),
         goaway_after: bit(5).then_some(4),
         answered_by_caller: bit(6),

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::http::events::{EventReader, EventsError, MAX_EVENT, StreamEventKind};
+use plimsoll_protocols::http::events::{EventReader, EventsError, MAX_EVENT_BYTES, StreamEventKind};
 use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
 type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventsError>);
@@ -13,7 +13,7 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut found = Vec::new();
     for piece in bytes.chunks(step) {
         let taken = reader.take(stream, piece, |event| {
-            assert!(event.data.len() <= MAX_EVENT);
+            assert!(event.data.len() <= MAX_EVENT_BYTES);
             found.push((event.kind, event.data.to_vec()));
             true
         });

@@ -36,7 +36,7 @@ static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
 
 fn shape(input: &[u8]) -> Shape<'_> {
     let (up, down) = input.split_at(input.len() / 2);
-    [ByteSource::of_bytes(up), ByteSource::of_bytes(down)]
+    [ByteSource::from_bytes(up), ByteSource::from_bytes(down)]
 }
 
 fn assert_whole(came: &Conversation) {

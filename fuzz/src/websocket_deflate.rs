@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, put_frame,
+    Deflate, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, append_frame,
 };
 
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
@@ -41,7 +41,7 @@ fn compressed_message(payload: &[u8], step: usize) -> Vec<u8> {
         } else {
             Opcode::Continuation
         };
-        put_frame(&mut frames, opcode, piece);
+        append_frame(&mut frames, opcode, piece);
         if is_first {
             frames[head] |= RSV1;
         }

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 mod local_limits;
-mod names;
+mod name_lookup;
 
 pub use local_limits::LocalResourceError;
-pub use names::look_up;
+pub use name_lookup::look_up;
 
 /// An address to connect to or listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ impl Address {
 
     /// Describes in a sentence why connecting to this address failed.
     pub fn describe_failure(&self, error: &io::Error) -> String {
-        if let Some(shortage) = LocalResourceError::of(error) {
+        if let Some(shortage) = LocalResourceError::from_io_error(error) {
             return format!("connect to {self}: {shortage}");
         }
         let why = match self {
@@ -76,7 +76,7 @@ impl Address {
     /// # Errors
     /// Returns the error that the system reports immediately; [`LocalResourceError::of`] tells whether the cause is
     /// local.
-    pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    pub fn start_connect(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
             Address::Tcp(address) => {
@@ -170,9 +170,9 @@ mod tests {
     fn error_names_foreign_source_address() {
         let to = Address::Tcp("127.0.0.1:1".parse().unwrap());
         let source = "192.0.2.1".parse().unwrap();
-        let error = to.begin(Some(source)).unwrap_err();
+        let error = to.start_connect(Some(source)).unwrap_err();
         assert_eq!(
-            LocalResourceError::of(&error),
+            LocalResourceError::from_io_error(&error),
             Some(LocalResourceError::Source(source)),
             "{error}"
         );

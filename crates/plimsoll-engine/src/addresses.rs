@@ -11,7 +11,7 @@ use std::time::Duration;
 use plimsoll_model::{FailureSource, Outcome, Recorder, Time};
 
 use crate::address::{Address, LocalResourceError};
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, ResolveResult, ResolvedAddresses, SocketToken};
 
 /// Time for which an address is excluded after its first failure; it doubles with each further failure.
@@ -48,7 +48,7 @@ struct KnownAddress {
 
 impl TargetAddresses {
     /// Creates an entry without addresses for the target with this number in the network.
-    pub(crate) fn of(target: usize) -> TargetAddresses {
+    pub(crate) fn for_target(target: usize) -> TargetAddresses {
         TargetAddresses {
             target,
             ..TargetAddresses::default()
@@ -79,7 +79,7 @@ impl TargetAddresses {
     ///
     /// # Errors
     /// Returns an error if the lookup failed and no usable older addresses are known.
-    pub(crate) fn take(
+    pub(crate) fn store_lookup_result(
         &mut self,
         found: ResolveResult,
         lookup: LookupScope,
@@ -96,7 +96,7 @@ impl TargetAddresses {
             }
             Err(e) => {
                 let detail = format!("host name not resolved: {e}");
-                let outcome = LocalResourceError::of(&e)
+                let outcome = LocalResourceError::from_io_error(&e)
                     .map_or(Outcome::ResolveFailed, LocalResourceError::outcome);
                 return Err(ConnectionLoss::new(outcome, detail));
             }
@@ -115,7 +115,7 @@ impl TargetAddresses {
                 self.known.push(KnownAddress {
                     address: address.clone(),
                     number: if counted {
-                        recorder.address(&address.to_string())
+                        recorder.address_number(&address.to_string())
                     } else {
                         NO_ADDRESS
                     },
@@ -129,7 +129,7 @@ impl TargetAddresses {
     }
 
     /// Returns the index of the only address, if there is exactly one.
-    pub(crate) fn only(&self) -> Option<u32> {
+    pub(crate) fn only_index(&self) -> Option<u32> {
         match self.current[..] {
             [place] => Some(place),
             _ => None,
@@ -146,22 +146,22 @@ impl TargetAddresses {
         token: SocketToken,
         network: &mut N,
     ) -> io::Result<N::Socket> {
-        network.connect(self.target, self.at(place), token)
+        network.connect(self.target, self.address_at(place), token)
     }
 
-    fn at(&self, place: u32) -> &Address {
+    fn address_at(&self, place: u32) -> &Address {
         &self.known[place as usize].address
     }
 
     /// Returns the recorder's number for the address at `place`.
-    pub(crate) fn number(&self, place: u32) -> u32 {
+    pub(crate) fn recorder_number(&self, place: u32) -> u32 {
         let known = self.known.get(place as usize);
         known.map_or(NO_ADDRESS, |known| known.number)
     }
 
     /// Returns the order in which connection `number` tries the addresses: first the one assigned to it by its number,
     /// excluded ones last.
-    pub(crate) fn route(&self, number: u64, now: Time) -> Vec<u32> {
+    pub(crate) fn connect_order(&self, number: u64, now: Time) -> Vec<u32> {
         let is_out = |place: &u32| self.known[*place as usize].excluded_until > now;
         let (mut out, mut route): (Vec<u32>, Vec<u32>) =
             self.current.iter().copied().partition(is_out);
@@ -177,8 +177,8 @@ impl TargetAddresses {
 
     /// Returns the failure of a connection whose last attempt, at the address at `place`, failed with `e`. If the
     /// target has several addresses, the message says that this was the last one.
-    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
-        let advice = match LocalResourceError::of(e) {
+    pub(crate) fn describe_connect_loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
+        let advice = match LocalResourceError::from_io_error(e) {
             Some(LocalResourceError::Descriptors) => ", or use fewer connections",
             Some(LocalResourceError::Ports | LocalResourceError::PortsOrAddress) => {
                 ", or give more addresses to connect from (load.source_addresses)"
@@ -190,21 +190,21 @@ impl TargetAddresses {
             0 | 1 => String::new(),
             n => format!(" (the last of {n} addresses)"),
         };
-        let unreached = self.at(place).describe_failure(e);
+        let unreached = self.address_at(place).describe_failure(e);
         ConnectionLoss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
     }
 
     /// Records an established connection to the address at `place`.
-    pub(crate) fn came_up(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
+    pub(crate) fn record_established(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
         if let Some(known) = self.known.get_mut(place as usize) {
             (known.failures, known.excluded_until) = (0, Time::ZERO);
-            recorder.connection_at(known.number, stage);
+            recorder.count_connection_at(known.number, stage);
         }
     }
 
     /// Records that connecting to the address at `place` failed or was far slower than another. A shortage of
     /// local resources does not exclude the address.
-    pub(crate) fn failed(
+    pub(crate) fn record_failed(
         &mut self,
         place: u32,
         why: Outcome,
@@ -215,8 +215,8 @@ impl TargetAddresses {
         let Some(known) = self.known.get_mut(place as usize) else {
             return;
         };
-        recorder.connect_failure_at(known.number, stage);
-        if why.blame() == Some(FailureSource::Client) {
+        recorder.count_connect_failure_at(known.number, stage);
+        if why.failure_source() == Some(FailureSource::Client) {
             return;
         }
         let doublings = known.failures.min(5);
@@ -234,7 +234,7 @@ pub fn classify_connect(e: &io::Error) -> Outcome {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             Outcome::ConnectUnreachable
         }
-        _ => LocalResourceError::of(e).map_or(Outcome::ConnectFailed, LocalResourceError::outcome),
+        _ => LocalResourceError::from_io_error(e).map_or(Outcome::ConnectFailed, LocalResourceError::outcome),
     }
 }
 
@@ -259,20 +259,20 @@ mod tests {
         let mut recorder = Recorder::new(1);
         let mut addresses = three_addresses(&mut recorder);
         let firsts = |addresses: &TargetAddresses, now| -> Vec<u32> {
-            (0..6).map(|n| addresses.route(n, now)[0]).collect()
+            (0..6).map(|n| addresses.connect_order(n, now)[0]).collect()
         };
         assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
-        addresses.failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
+        addresses.record_failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
         // The failed address's share goes to the others, and it is still tried last.
         assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
-        assert_eq!(addresses.route(0, Time(2)), [0, 2, 1]);
+        assert_eq!(addresses.connect_order(0, Time(2)), [0, 2, 1]);
         let later = Time(1) + MIN_EXCLUSION;
         assert_eq!(firsts(&addresses, later), [0, 1, 2, 0, 1, 2]);
-        addresses.failed(1, Outcome::ConnectRefused, 0, later, &mut recorder);
+        addresses.record_failed(1, Outcome::ConnectRefused, 0, later, &mut recorder);
         assert_eq!(firsts(&addresses, later + MIN_EXCLUSION)[1], 2);
-        addresses.came_up(1, 0, &mut recorder);
+        addresses.record_established(1, 0, &mut recorder);
         assert_eq!(firsts(&addresses, later)[1], 1);
-        addresses.failed(0, Outcome::NoPorts, 0, later, &mut recorder);
+        addresses.record_failed(0, Outcome::NoPorts, 0, later, &mut recorder);
         assert_eq!(firsts(&addresses, later)[0], 0);
     }
 
@@ -299,18 +299,18 @@ mod tests {
             ),
         ] {
             let lacking = || io::Error::other(shortage);
-            let lookup = addresses.take(
+            let lookup = addresses.store_lookup_result(
                 Err(lacking().into()),
                 LookupScope::Own,
                 Time(1_000),
                 &mut recorder,
             );
             assert_eq!(lookup.unwrap_err().outcome, outcome);
-            let loss = addresses.loss(1, &lacking());
+            let loss = addresses.describe_connect_loss(1, &lacking());
             assert_eq!(loss.outcome, outcome);
             assert!(loss.detail.contains(needle), "{}", loss.detail);
-            addresses.failed(1, outcome, 0, Time(1), &mut recorder);
-            assert_eq!(addresses.route(1, Time(2)), [1, 2, 0], "{shortage}");
+            addresses.record_failed(1, outcome, 0, Time(1), &mut recorder);
+            assert_eq!(addresses.connect_order(1, Time(2)), [1, 2, 0], "{shortage}");
         }
     }
 
@@ -326,8 +326,8 @@ mod tests {
             may_change: true,
         };
         addresses.update(&found, Time(2_000), &mut recorder);
-        assert_eq!(addresses.route(0, Time(1)), [2, 3]);
-        assert_eq!(addresses.at(3).to_string(), "10.0.0.4:1");
-        assert_eq!(addresses.number(3), recorder.address("10.0.0.4:1"));
+        assert_eq!(addresses.connect_order(0, Time(1)), [2, 3]);
+        assert_eq!(addresses.address_at(3).to_string(), "10.0.0.4:1");
+        assert_eq!(addresses.recorder_number(3), recorder.address_number("10.0.0.4:1"));
     }
 }

@@ -11,10 +11,10 @@ const UNIT_SUFFIXES: [&str; 3] = [".service", ".scope", ".slice"];
 /// Prefixes that container engines put before a container's id.
 const CONTAINER_PREFIXES: [&str; 5] = ["docker-", "libpod-", "crio-", "cri-containerd-", ""];
 /// Minimum number of digits of a container id for a lookup: as many as `docker ps` prints.
-const MIN_ID_LENGTH: usize = 12;
+const MIN_ID_PREFIX_LENGTH: usize = 12;
 /// Maximum number of groups that are searched.
 const MAX_GROUPS: usize = 100_000;
-const MAX_NAMED: usize = 5;
+const MAX_NAMED_GROUPS: usize = 5;
 
 /// A control group of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Cgroup {
             };
         }
         let mut found: Vec<PathBuf> = groups_below(mount)
-            .filter(|dir| is_called(dir, name))
+            .filter(|dir| has_name(dir, name))
             .collect();
         match found.len() {
             0 => Err(missing()),
@@ -99,7 +99,7 @@ impl Cgroup {
                 };
                 Err(CgroupError::Ambiguous {
                     name: name.to_owned(),
-                    among: found.iter().take(MAX_NAMED).map(path).collect(),
+                    among: found.iter().take(MAX_NAMED_GROUPS).map(path).collect(),
                 })
             }
         }
@@ -158,7 +158,7 @@ fn groups_below(dir: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns whether a group has this name, or is the systemd unit with this name or the container with this id.
-fn is_called(dir: &Path, name: &str) -> bool {
+fn has_name(dir: &Path, name: &str) -> bool {
     let Some(group) = dir.file_name().and_then(|group| group.to_str()) else {
         return false;
     };
@@ -168,7 +168,7 @@ fn is_called(dir: &Path, name: &str) -> bool {
             .any(|suffix| group.strip_suffix(suffix) == Some(name))
     };
     let is_container = || {
-        name.len() >= MIN_ID_LENGTH
+        name.len() >= MIN_ID_PREFIX_LENGTH
             && name.bytes().all(|byte| byte.is_ascii_hexdigit())
             && CONTAINER_PREFIXES.iter().any(|prefix| {
                 let id = group.strip_prefix(prefix);

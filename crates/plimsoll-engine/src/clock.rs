@@ -16,11 +16,11 @@ pub struct Clock {
 impl Clock {
     /// Creates a clock whose origin is the current time.
     pub fn new() -> Clock {
-        Clock::of_origin(monotonic_ns())
+        Clock::from_origin(monotonic_ns())
     }
 
     /// Creates a copy of the clock of another process of this machine from its [`Clock::origin_ns`].
-    pub fn of_origin(origin_ns: u64) -> Clock {
+    pub fn from_origin(origin_ns: u64) -> Clock {
         Clock { origin_ns }
     }
 
@@ -30,7 +30,7 @@ impl Clock {
     }
 
     /// Returns the wall-clock time at [`Time::ZERO`] in nanoseconds since 1970, computed from the current time.
-    pub fn unix_zero(&self) -> u64 {
+    pub fn origin_unix_ns(&self) -> u64 {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since_1970.map_or(0, |since| since.as_nanos());
         u64::try_from(nanos)
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn clocks_with_same_origin_agree() {
         let one = Clock::new();
-        let other = Clock::of_origin(one.origin_ns());
+        let other = Clock::from_origin(one.origin_ns());
         let (before, read, after) = (one.now(), other.now(), one.now());
         assert!(
             before <= read && read <= after,

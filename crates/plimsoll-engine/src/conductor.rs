@@ -25,25 +25,25 @@ use crate::driver::Protocol;
 use crate::error::EngineError;
 use crate::event_loop::client::{LoopClient, LoopHandler};
 use crate::event_loop::{ConnectSummary, EventLoop, WorkerControl, WorkerShare};
-use crate::machine::MachineMeter;
+use crate::machine_meter::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::network::resolver;
-use crate::resources::{BatchMeter, ResourceMeter, WatchedProcesses, server_of};
+use crate::resources::{BatchMeter, ResourceMeter, WatchedProcesses, find_server_processes};
 use crate::script::ScriptFactory;
 use crate::script::worker::ScriptWorker;
-use crate::stop::StopFlag;
+use crate::stop_flag::StopFlag;
 use crate::tls::TlsClient;
 use crate::worker::Worker;
 
-mod conducting;
+mod run_loop;
 mod idle_memory;
 mod partition;
 mod worker_handle;
 
-use conducting::Conductor;
+use run_loop::Conductor;
 use idle_memory::IdleMemorySampler;
-use partition::{RunShape, check_descriptors, shares, worker_count};
-pub use partition::{connections_at_once, connections_of_scripts, max_connections};
+use partition::{RunShape, check_descriptors, worker_shares, worker_count};
+pub use partition::{concurrent_connections, concurrent_script_connections, max_connections};
 use worker_handle::{SharedRunState, WorkerHandle, WorkerMessage};
 
 /// An event that is reported to the caller while a run is in progress.
@@ -127,7 +127,7 @@ pub fn run<P: Protocol>(
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
     let shard = role.shard();
-    check_descriptors(shard.part(connections_at_once(plan)))?;
+    check_descriptors(shard.share(concurrent_connections(plan)))?;
     let tls = match &plan.tls {
         Some(tls) => {
             let offered: Vec<&[u8]> = protocol
@@ -147,7 +147,7 @@ pub fn run<P: Protocol>(
     let rests = protocol.is_mostly_idle();
     let protocol = Arc::new(protocol);
     let wanted = match plan.load.reuse {
-        ConnectionReuse::Always => shard.part(u64::from(plan.load.connections)),
+        ConnectionReuse::Always => shard.share(u64::from(plan.load.connections)),
         ConnectionReuse::Never => 0,
     };
     let most_workers = match plan.load.reuse {
@@ -177,7 +177,7 @@ pub fn run<P: Protocol>(
                 share,
                 handle,
                 |share, network, handle| {
-                    protocol.set_clock_origin(clock.unix_zero());
+                    protocol.set_clock_origin(clock.origin_unix_ns());
                     let mut worker = Worker::new(share, network, protocol, tls);
                     worker.measure_batches(handle.batch_meter.take());
                     let established = worker.establish(handle)?;
@@ -199,10 +199,10 @@ pub fn run_scripts<C: ScriptFactory>(
     stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
-    check_descriptors(role.shard().part(connections_of_scripts(plan)))?;
+    check_descriptors(role.shard().share(concurrent_script_connections(plan)))?;
     let shape = RunShape {
         max_workers: u32::MAX,
-        calls_per_script: u64::from(scripts.calls().max(1)),
+        calls_per_script: u64::from(scripts.calls_per_script().max(1)),
         wanted: 0,
         trace: false,
         is_mostly_idle: false,
@@ -222,7 +222,7 @@ pub fn run_scripts<C: ScriptFactory>(
                 share,
                 handle,
                 |share, network, _| {
-                    scripts.set_clock_origin(clock.unix_zero());
+                    scripts.set_clock_origin(clock.origin_unix_ns());
                     let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
                     // Scripts open their connections during the load, so there is nothing to establish before it.
                     Ok((worker, ConnectSummary::default()))
@@ -237,7 +237,7 @@ pub fn run_scripts<C: ScriptFactory>(
 /// # Errors
 /// Returns an error if the name does not resolve.
 pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
-    resolver::addresses(target).map_err(|source| EngineError::Resolve {
+    resolver::target_addresses(target).map_err(|source| EngineError::Resolve {
         url: target.url.clone(),
         host: target.host.clone(),
         source,
@@ -263,7 +263,7 @@ fn run_workers(
     work: impl Fn(Clock, WorkerShare, WorkerHandle) + Clone + Send + 'static,
 ) -> Result<RunCompletion, EngineError> {
     let addresses = resolve(&plan.target)?;
-    let server = server_of(&plan.watch, &addresses);
+    let server = find_server_processes(&plan.watch, &addresses);
     let shard = role.shard();
     let workers = worker_count(plan, shape.max_workers, shard, &addresses);
     let clock = match &role {
@@ -276,9 +276,9 @@ fn run_workers(
         connections: AtomicI64::new(0),
     });
     let (sender, messages) = mpsc::channel();
-    let client = WatchedProcesses::own();
+    let client = WatchedProcesses::this_process();
     let holding =
-        (shape.is_mostly_idle).then(|| IdleMemorySampler::before(&client, server.as_ref()));
+        (shape.is_mostly_idle).then(|| IdleMemorySampler::new(&client, server.as_ref()));
     let client = ResourceMeter::new(client);
     let mut server = server.map(ResourceMeter::new);
     // The CPU time of batches with a fixed number of calls is measured only with a single worker: with several, each
@@ -290,8 +290,8 @@ fn run_workers(
     let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_mut()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
-    for mut share in shares(plan, shape, shard, workers) {
-        share.unix_zero_ns = clock.unix_zero();
+    for mut share in worker_shares(plan, shape, shard, workers) {
+        share.unix_zero_ns = clock.origin_unix_ns();
         let (give, given) = mpsc::channel();
         let handle = WorkerHandle {
             shared: Arc::clone(&shared),
@@ -314,7 +314,7 @@ fn run_workers(
         match thread {
             Ok(thread) => threads.push(thread),
             Err(e) => {
-                end_at_once(stop);
+                request_immediate_stop(stop);
                 return Err(EngineError::Loop(e));
             }
         }
@@ -341,7 +341,7 @@ fn run_workers(
     let outcome = conductor.conduct(plan, role, workers, shape.wanted);
     if outcome.is_err() {
         // Workers may still be waiting for the start: stop them.
-        end_at_once(&conductor.shared.stop);
+        request_immediate_stop(&conductor.shared.stop);
     }
     for thread in threads {
         // A panic on the thread was already caught and reported there.
@@ -350,7 +350,7 @@ fn run_workers(
     outcome
 }
 
-fn end_at_once(stop: &StopFlag) {
+fn request_immediate_stop(stop: &StopFlag) {
     stop.request();
     stop.request();
 }
@@ -366,9 +366,9 @@ fn run_worker<C: LoopClient>(
 ) where
     EventLoop<C, OsNetwork>: LoopHandler<C::ConnectRequest>,
 {
-    OsNetwork::sharpen_timers();
+    OsNetwork::minimize_timer_slack();
     if share.load.pin_last_core && share.of == 1 {
-        cores::generator();
+        cores::pin_to_generator_core();
     }
     let options = SocketOptions {
         sources: share.load.source_addresses.clone(),
@@ -383,9 +383,9 @@ fn run_worker<C: LoopClient>(
         // A send fails only if the run was abandoned.
         let _ = handle.sender.send(WorkerMessage::Established(established));
         if worker.await_start(handle)?
-            && let Some(start) = handle.start()
+            && let Some(start) = handle.start_time()
         {
-            handle.begin();
+            handle.reset_cpu_time();
             worker.run(start, handle)?;
         }
         Ok(())

@@ -15,7 +15,7 @@ fn divisible_cores() -> Option<(CpuSet, Vec<usize>)> {
 }
 
 /// Returns the cores that the calling thread may use, in ascending order; `None` if they are unknown.
-pub(crate) fn all() -> Option<Vec<usize>> {
+pub(crate) fn usable_cores() -> Option<Vec<usize>> {
     Some(list_cores(&sched_getaffinity(None).ok()?))
 }
 
@@ -26,7 +26,7 @@ fn list_cores(set: &CpuSet) -> Vec<usize> {
 }
 
 /// Restricts the calling thread to `cores`; returns false if the system refuses.
-pub(crate) fn use_only(cores: &[usize]) -> bool {
+pub(crate) fn pin_to_cores(cores: &[usize]) -> bool {
     let mut set = CpuSet::new();
     for core in cores {
         set.set(*core);
@@ -35,19 +35,19 @@ pub(crate) fn use_only(cores: &[usize]) -> bool {
 }
 
 /// Restricts the calling thread to the generators' core.
-pub fn generator() {
+pub fn pin_to_generator_core() {
     if let Some((_, cores)) = divisible_cores() {
         // If the system refuses, the thread keeps its cores.
-        let _ = use_only(&cores[cores.len() - 1..]);
+        let _ = pin_to_cores(&cores[cores.len() - 1..]);
     }
 }
 
 /// Runs `start` on the servers' cores and returns its result; processes that it starts inherit these cores.
-pub fn on_server_cores<T>(start: impl FnOnce() -> T) -> T {
+pub fn run_on_server_cores<T>(start: impl FnOnce() -> T) -> T {
     let Some((whole, cores)) = divisible_cores() else {
         return start();
     };
-    let _ = use_only(&cores[..cores.len() - 1]);
+    let _ = pin_to_cores(&cores[..cores.len() - 1]);
     let started = start();
     let _ = sched_setaffinity(None, &whole);
     started
@@ -62,9 +62,9 @@ mod tests {
         // The test uses a thread of its own, which stays restricted to one core.
         let found = std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();
-            let servers = on_server_cores(|| sched_getaffinity(None).unwrap());
+            let servers = run_on_server_cores(|| sched_getaffinity(None).unwrap());
             let between = sched_getaffinity(None).unwrap();
-            generator();
+            pin_to_generator_core();
             (before, servers, between, sched_getaffinity(None).unwrap())
         });
         let (before, servers, between, generators) = found.join().unwrap();

@@ -47,12 +47,12 @@ thread_local! {
 pub struct Defect(String);
 
 /// Installs a panic hook that counts every panic and calls `report` with the first few, on the panicking thread.
-pub fn watch(report: fn(PanicCause, &str)) {
+pub fn install_panic_hook(report: fn(PanicCause, &str)) {
     panic::set_hook(Box::new(move |info| {
-        let text = text(info);
-        let message = message(info.payload());
+        let text = describe_panic(info);
+        let message = payload_message(info.payload());
         let file = info.location().map_or("", panic::Location::file);
-        let cause = PanicCause::of(file, &message);
+        let cause = PanicCause::classify(file, &message);
         let counter = match cause {
             PanicCause::Defect => &PANIC_COUNT,
             PanicCause::Refusal | PanicCause::FatalRefusal | PanicCause::RuntimeFailure => {
@@ -95,7 +95,7 @@ pub fn count_reported_panic() {
 /// # Errors
 /// Returns the defect if `work` panicked.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
-    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::from_panic_payload(&*payload))
 }
 
 /// Runs `work` with `state` until it returns without a panic. After each panic, `anew` resets the parts of `state` that
@@ -112,7 +112,7 @@ pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mu
 
 impl PanicCause {
     /// Returns the cause of a panic with `message` that was raised in the source file `file`.
-    fn of(file: &str, message: &str) -> PanicCause {
+    fn classify(file: &str, message: &str) -> PanicCause {
         let is_of_library = ["/library/std/", "/tokio-"]
             .iter()
             .any(|part| file.contains(part));
@@ -129,20 +129,20 @@ impl PanicCause {
 }
 
 impl Defect {
-    fn of(payload: &(dyn Any + Send)) -> Defect {
+    fn from_panic_payload(payload: &(dyn Any + Send)) -> Defect {
         let reported = LAST_PANIC.with(|last| last.take());
         Defect(reported.unwrap_or_else(|| {
-            let message = message(payload);
+            let message = payload_message(payload);
             format!("{} panicked: {message}", thread_name(&thread::current()))
         }))
     }
 }
 
-fn text(info: &PanicHookInfo<'_>) -> String {
+fn describe_panic(info: &PanicHookInfo<'_>) -> String {
     let place = info
         .location()
         .map_or_else(String::new, |at| format!(" at {at}"));
-    let message = message(info.payload());
+    let message = payload_message(info.payload());
     format!(
         "{} panicked{place}: {message}",
         thread_name(&thread::current())
@@ -154,7 +154,7 @@ fn thread_name(thread: &thread::Thread) -> &str {
 }
 
 /// Returns the panic's message on one line, because it is written to line-based files.
-fn message(payload: &(dyn Any + Send)) -> String {
+fn payload_message(payload: &(dyn Any + Send)) -> String {
     let text = match (
         payload.downcast_ref::<&str>(),
         payload.downcast_ref::<String>(),
@@ -217,7 +217,7 @@ mod tests {
                 PanicCause::Defect,
             ),
         ] {
-            assert_eq!(PanicCause::of(file, message), cause, "{file}: {message}");
+            assert_eq!(PanicCause::classify(file, message), cause, "{file}: {message}");
         }
     }
 

@@ -19,7 +19,7 @@ impl DescriptorLimit {
     ///
     /// # Errors
     /// Returns an error if the system does not report the limit.
-    pub fn of_process() -> io::Result<DescriptorLimit> {
+    pub fn for_this_process() -> io::Result<DescriptorLimit> {
         let (current, maximum) = getrlimit(Resource::RLIMIT_NOFILE)?;
         Ok(DescriptorLimit { current, maximum })
     }
@@ -40,7 +40,7 @@ impl DescriptorLimit {
 /// Returns how many files this process may have open; [`u64::MAX`] if there is no limit or the system does not report
 /// it.
 pub fn descriptor_limit() -> u64 {
-    DescriptorLimit::of_process().map_or(u64::MAX, |limit| limit.current)
+    DescriptorLimit::for_this_process().map_or(u64::MAX, |limit| limit.current)
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn descriptor_limit_matches_proc() {
-        let limit = DescriptorLimit::of_process().unwrap();
+        let limit = DescriptorLimit::for_this_process().unwrap();
         let all = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = all.lines().find(|line| line.starts_with("Max open files"));
         let mut numbers = line

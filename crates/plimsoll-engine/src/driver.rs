@@ -11,7 +11,7 @@ use plimsoll_model::{Count, Outcome, Time};
 
 /// Unsent bytes of a connection above which no more requests are appended. A peer that does not read then shows up as
 /// waiting calls rather than as memory growth.
-pub const MAX_UNSENT: usize = 1 << 20;
+pub const MAX_UNSENT_BYTES: usize = 1 << 20;
 
 /// The worker's number of a call in flight, which a driver returns unchanged. Numbers are small and are reused after a
 /// call has ended.
@@ -122,7 +122,7 @@ pub enum Event {
 impl Event {
     /// Returns the call that this event ends, whether or not it may be retried; `None` for other events.
     #[must_use]
-    pub fn ended(&self) -> Option<&CompletedCall> {
+    pub fn ended_call(&self) -> Option<&CompletedCall> {
         match self {
             Self::Done(done) | Self::Unprocessed(done) | Self::EndedWithLoad(done) => Some(done),
             _ => None,
@@ -230,7 +230,7 @@ pub trait Driver {
 
     /// Returns how many bytes the peer must send before anything else can happen, such as the rest of a body whose
     /// length is known. The worker need not be woken until they have all arrived.
-    fn still_to_come(&self) -> u64 {
+    fn awaited_bytes(&self) -> u64 {
         0
     }
 
@@ -275,7 +275,7 @@ pub trait Driver {
 
     /// Ends the calls that would never end on their own, each as a success with [`Event::EndedWithLoad`]; other calls
     /// continue. Called when the drain begins, before the deadlines of that moment are checked.
-    fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
+    fn end_unbounded_calls(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
     /// Ends every call in flight with `outcome` because the transport has failed or was closed.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
@@ -344,8 +344,8 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).call_progress(call)
     }
 
-    fn still_to_come(&self) -> u64 {
-        (**self).still_to_come()
+    fn awaited_bytes(&self) -> u64 {
+        (**self).awaited_bytes()
     }
 
     fn prefetch(&self) {
@@ -386,8 +386,8 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).expire(now, out, events);
     }
 
-    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        (**self).end_with_load(now, out, events);
+    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        (**self).end_unbounded_calls(now, out, events);
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
@@ -417,7 +417,7 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Returns the name of the protocol chosen by ALPN, for the handshake records; `None` if there was no choice.
-    fn chosen(&self, _alpn: Option<&[u8]>) -> Option<&'static str> {
+    fn alpn_label(&self, _alpn: Option<&[u8]>) -> Option<&'static str> {
         None
     }
 
@@ -426,7 +426,7 @@ pub trait Protocol: Send + Sync + 'static {
     fn set_clock_origin(&self, _unix_ns: u64) {}
 
     /// Creates a driver for a new connection.
-    fn driver(&self) -> Self::Driver;
+    fn new_driver(&self) -> Self::Driver;
 
     /// Returns whether the protocol's connections are numerous and mostly idle. The engine then keeps idle connections
     /// small, which costs a few microseconds per iteration, and measures the memory of client and server.
@@ -445,7 +445,7 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Creates a tracer that describes one connection's bytes, one line per frame, for `--trace`.
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         None
     }
 }
@@ -462,5 +462,5 @@ pub enum Direction {
 /// A formatter that describes a connection's bytes as lines of text. Not on the hot path.
 pub trait Tracer {
     /// Appends the lines that describe `bytes`. An incomplete frame is kept for the next call.
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
 }

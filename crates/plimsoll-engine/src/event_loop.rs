@@ -24,24 +24,24 @@ use crate::tls::{HandshakeTally, TlsClient};
 pub(crate) mod client;
 pub(crate) mod connecting;
 pub(crate) mod connection;
-mod control;
-mod established;
+mod worker_control;
+mod connect_summary;
 mod intervals;
 pub(crate) mod issue;
 mod racing;
-mod share;
+mod worker_share;
 pub(crate) mod timers;
-mod turns;
+mod batches;
 
 use client::{LoopClient, LoopHandler};
 use connection::Connection;
-pub use control::{StopLevel, WorkerControl, WorkerInterval};
-pub use established::ConnectSummary;
+pub use worker_control::{StopLevel, WorkerControl, WorkerInterval};
+pub use connect_summary::ConnectSummary;
 pub use intervals::INTERVAL_NS;
 use intervals::IntervalClock;
 use issue::{CallSource, LoadPhase};
 use racing::ConnectRaces;
-pub use share::WorkerShare;
+pub use worker_share::WorkerShare;
 
 /// One worker's event loop; the module documentation describes an iteration.
 pub struct EventLoop<C: LoopClient, N: Network> {
@@ -101,7 +101,7 @@ where
     Self: LoopHandler<C::ConnectRequest>,
 {
     /// Creates an event loop with connections to `targets` targets and a read buffer of `buffer` bytes.
-    pub(crate) fn of(
+    pub(crate) fn with_client(
         client: C,
         share: WorkerShare,
         network: N,
@@ -114,7 +114,7 @@ where
         EventLoop {
             client,
             network,
-            addresses: (0..targets).map(TargetAddresses::of).collect(),
+            addresses: (0..targets).map(TargetAddresses::for_target).collect(),
             races: ConnectRaces::default(),
             connections: Vec::new(),
             free_indices: Vec::new(),
@@ -129,14 +129,14 @@ where
             buffer: vec![0; buffer],
             recorder: Recorder::new(share.load.stages.len()).with_request_log(share.keep_requests),
             spare: None,
-            intervals: IntervalClock::beginning(Time::NEVER),
+            intervals: IntervalClock::starting_at(Time::NEVER),
             pauses: PauseTracker::new(),
             records_lower_bounds: stamps,
             last_poll: Time::ZERO,
             awoke_at: Time::ZERO,
             start: Time::NEVER,
             load_end: Time::NEVER,
-            call_source: CallSource::of(&share),
+            call_source: CallSource::from_share(&share),
             stage: first_counted.unwrap_or(0) as u8,
             phase: LoadPhase::Connecting,
             stopped_at: Time::NEVER,
@@ -154,12 +154,12 @@ where
     /// Returns an error if a system call of the event loop fails, which targets cannot cause.
     pub fn await_start(&mut self, control: &mut impl WorkerControl) -> io::Result<bool> {
         let mut ready = Vec::new();
-        while control.start().is_none() {
+        while control.start_time().is_none() {
             if control.stop_level() != StopLevel::Run {
                 return Ok(false);
             }
             let soon = self.network.now() + Duration::from_millis(50);
-            self.turn(control, Some(soon), &mut ready)?;
+            self.run_iteration(control, Some(soon), &mut ready)?;
         }
         Ok(true)
     }
@@ -176,7 +176,7 @@ where
     pub fn run(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
         let carried = catch_unwind(AssertUnwindSafe(|| self.run_load(start, control)));
         carried.unwrap_or_else(|panic| {
-            self.abandon(control);
+            self.send_records_after_panic(control);
             resume_unwind(panic)
         })
     }
@@ -184,7 +184,7 @@ where
     fn run_load(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
         self.start = start;
         if let Some(ids) = self.client.trace_ids() {
-            self.recorder.keep_traced(CallTracing {
+            self.recorder.enable_tracing(CallTracing {
                 ids,
                 worker: self.share.index,
                 start,
@@ -192,7 +192,7 @@ where
                 sampler: self.share.sampler.take(),
             });
         }
-        self.intervals = IntervalClock::beginning(start);
+        self.intervals = IntervalClock::starting_at(start);
         self.start_issuing();
         // Detects a pause that began before the load, when pauses were not tracked yet, and extends into it.
         let now = self.network.now();
@@ -202,25 +202,25 @@ where
         let mut ready = Vec::new();
         let mut result = Ok(());
         while self.phase != LoadPhase::Ended {
-            if let Err(e) = self.turn(control, None, &mut ready) {
+            if let Err(e) = self.run_iteration(control, None, &mut ready) {
                 result = Err(e);
                 break;
             }
         }
         let now = self.network.now();
         let calls = self.call_counts();
-        self.pauses.end(calls, &mut self.recorder);
+        self.pauses.end_recovery(calls, &mut self.recorder);
         let outcome = match control.stop_level() {
             StopLevel::Run => Outcome::CutOff,
             _ => Outcome::Interrupted,
         };
-        self.end_everything(control, outcome, now);
-        self.hand_over(control, now, true);
+        self.shut_down(control, outcome, now);
+        self.finish_interval(control, now, true);
         result
     }
 
     /// Runs one iteration of the loop.
-    pub(crate) fn turn(
+    pub(crate) fn run_iteration(
         &mut self,
         control: &mut impl WorkerControl,
         at_latest: Option<Time>,
@@ -238,8 +238,8 @@ where
             Time::ZERO
         };
         self.awoke_at = now;
-        self.intervals.waited(now.since(before), found);
-        if let Some(length) = self.pauses.waited(before, wake.at, now) {
+        self.intervals.add_wait(now.since(before), found);
+        if let Some(length) = self.pauses.check_wait(before, wake.at, now) {
             self.record_pause(length, now);
         }
 
@@ -253,7 +253,7 @@ where
                 self.flush(control);
             }
         }
-        self.take_addresses(control);
+        self.process_lookups(control);
         // The unread bytes of these connections may have arrived before the last poll, so no lower bound of their
         // arrival is known.
         self.last_poll = Time::ZERO;
@@ -268,15 +268,15 @@ where
         self.begin_connections(control, now);
         self.issue_due(control, now);
         // A literal address needs no lookup and is available at once: connect to it in this iteration.
-        self.take_addresses(control);
+        self.process_lookups(control);
         self.flush(control);
-        self.progress(control, now);
+        self.advance_phase(control, now);
         if self.pauses.is_recovering() {
             let calls = self.call_counts();
             self.pauses.check_recovery(now, calls, &mut self.recorder);
         }
         if now >= self.intervals.end() {
-            self.hand_over(control, now, false);
+            self.finish_interval(control, now, false);
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ where
             self.stop_issuing(now);
         }
         if !self.interrupted {
-            self.load_ended(control, end, now);
+            self.on_load_end(control, end, now);
         }
     }
 
@@ -303,13 +303,13 @@ where
         }
         let calls = self.call_counts();
         let length_ns = length_ns.min(now.since(self.start));
-        self.pauses.begin(length_ns, now, calls, &mut self.recorder);
+        self.pauses.begin_recovery(length_ns, now, calls, &mut self.recorder);
     }
 
     /// Returns the stage, the number of calls in flight or waiting, and the number of calls due so far.
     fn call_counts(&self) -> (u8, u64, u64) {
         let under_way =
-            self.client.in_flight() + self.client.connecting() + self.call_source.waiting();
+            self.client.in_flight() + self.client.connecting() + self.call_source.backlog_length();
         (self.stage, under_way, self.calls_due)
     }
 
@@ -350,9 +350,9 @@ where
     }
 
     /// Returns the parameters that the TLS handshakes negotiated; `None` if there were none.
-    fn negotiated(&mut self) -> Option<NegotiatedTls> {
+    fn negotiated_tls(&mut self) -> Option<NegotiatedTls> {
         let clients = (0..self.addresses.len()).filter_map(|target| self.client.tls(target));
-        let renewed = clients.clone().map(TlsClient::renewed).max();
+        let renewed = clients.clone().map(TlsClient::reload_count).max();
         let mut taken: Vec<_> = clients
             .flat_map(TlsClient::certificate_exceptions)
             .collect();
@@ -364,28 +364,28 @@ where
 
     /// Sends the recorded data to the conductor after a panic. The loop's tables may be inconsistent, so the number of
     /// calls in flight is derived from the records: calls that were due and have no recorded end.
-    fn abandon(&mut self, control: &mut impl WorkerControl) {
+    fn send_records_after_panic(&mut self, control: &mut impl WorkerControl) {
         let now = self.network.now();
-        let recorded = self.recorder.take(None);
+        let recorded = self.recorder.take_interval(None);
         control.add_connections(-i64::from(self.open_connections));
         control.send_interval(WorkerInterval {
             is_last: true,
-            negotiated: self.negotiated(),
+            negotiated: self.negotiated_tls(),
             connections: self.open_connections,
-            ..self.intervals.next(self.share.index, recorded, now)
+            ..self.intervals.finish_interval(self.share.index, recorded, now)
         });
     }
 
     /// Sends the completed interval to the conductor and begins the next one.
-    fn hand_over(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
-        let recorded = self.recorder.take(self.spare.take());
+    fn finish_interval(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
+        let recorded = self.recorder.take_interval(self.spare.take());
         self.spare = control.send_interval(WorkerInterval {
             is_last: last,
-            negotiated: if last { self.negotiated() } else { None },
+            negotiated: if last { self.negotiated_tls() } else { None },
             in_flight: self.client.in_flight(),
-            backlog: self.call_source.waiting(),
+            backlog: self.call_source.backlog_length(),
             connections: self.open_connections,
-            ..self.intervals.next(self.share.index, recorded, now)
+            ..self.intervals.finish_interval(self.share.index, recorded, now)
         });
     }
 }

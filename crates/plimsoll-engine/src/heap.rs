@@ -10,7 +10,7 @@
 /// are kept.
 ///
 /// Returns `None` if the C library is not glibc, or is older than 2.33.
-pub(crate) fn allocated() -> Option<u64> {
+pub(crate) fn allocated_bytes() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
         // The function is looked up at run time, because release packages are linked against a glibc that does not have
@@ -36,12 +36,12 @@ mod tests {
     #[test]
     fn heap_usage_excludes_freed_memory() {
         // Other tests allocate at the same time, but less than these two blocks.
-        let before = allocated().unwrap();
+        let before = allocated_bytes().unwrap();
         let small: Vec<Vec<u8>> = (0..1 << 16).map(|_| vec![1; 1 << 10]).collect();
         let large = vec![1_u8; 128 << 20];
-        let with = allocated().unwrap();
+        let with = allocated_bytes().unwrap();
         assert!(with >= before + (160 << 20), "{before} {with}");
         drop((small, large));
-        assert!(allocated().unwrap() <= with - (160 << 20));
+        assert!(allocated_bytes().unwrap() <= with - (160 << 20));
     }
 }

@@ -5,7 +5,7 @@
 
 pub mod address;
 mod addresses;
-pub mod awake;
+pub mod awake_cores;
 pub mod cgroup;
 pub mod clock;
 mod conductor;
@@ -17,9 +17,9 @@ mod error;
 mod event_loop;
 pub mod fault;
 mod heap;
-pub mod layout;
-mod loss;
-mod machine;
+pub mod memory_layout;
+mod connection_loss;
+mod machine_meter;
 pub mod memory;
 pub mod network;
 mod pauses;
@@ -28,7 +28,7 @@ pub mod prefetch;
 pub mod resources;
 pub mod script;
 pub mod slab;
-mod stop;
+mod stop_flag;
 pub mod tls;
 pub mod tunnel;
 pub mod worker;
@@ -36,11 +36,11 @@ pub mod worker;
 pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
-    Observation, RunCompletion, RunRole, TraceLevel, connections_at_once, connections_of_scripts,
+    Observation, RunCompletion, RunRole, TraceLevel, concurrent_connections, concurrent_script_connections,
     max_connections, resolve, run, run_scripts,
 };
 pub use driver::{
     CallId, CallProgress, CompletedCall, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
 };
 pub use error::EngineError;
-pub use stop::StopFlag;
+pub use stop_flag::StopFlag;

@@ -13,15 +13,15 @@ use crate::resources::WatchedProcesses;
 
 /// Returns the total memory of `processes`; `None` if one cannot be read. Shared pages count in the resident memory of
 /// each process.
-pub fn of_processes(processes: &WatchedProcesses) -> Option<ProcessMemory> {
+pub fn read_processes(processes: &WatchedProcesses) -> Option<ProcessMemory> {
     processes
         .pids()
         .iter()
-        .map(|pid| of_process(*pid))
-        .try_fold(ProcessMemory::default(), |all, one| Some(all.plus(one?)))
+        .map(|pid| read_process(*pid))
+        .try_fold(ProcessMemory::default(), |all, one| Some(all.combine(one?)))
 }
 
-fn of_process(pid: i32) -> Option<ProcessMemory> {
+fn read_process(pid: i32) -> Option<ProcessMemory> {
     let rollup = Process::new(pid).ok()?.smaps_rollup().ok()?;
     let sums = &rollup.memory_map_rollup.0.first()?.extension.map;
     let bytes = |key: &str| sums.get(key).copied();
@@ -34,7 +34,7 @@ fn of_process(pid: i32) -> Option<ProcessMemory> {
 
 /// Returns the kernel's memory for the sockets of this network namespace, and its slabs (which include
 /// sockets) for the whole machine.
-pub fn of_kernel() -> Option<KernelMemory> {
+pub fn read_kernel() -> Option<KernelMemory> {
     let sockstat = fs::read_to_string("/proc/net/sockstat").ok()?;
     let (sockets, pages) = tcp_sockets(&sockstat)?;
     Some(KernelMemory {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn process_and_kernel_memory_are_readable() {
-        let own = of_processes(&WatchedProcesses::own()).expect("Linux 4.14 and later report it");
+        let own = read_processes(&WatchedProcesses::this_process()).expect("Linux 4.14 and later report it");
         assert!(
             own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
             "{own:?}"
@@ -72,16 +72,16 @@ mod tests {
             (own.private_bytes..=own.rss_bytes).contains(&own.pss_bytes),
             "{own:?}"
         );
-        let kernel = of_kernel().expect("/proc is there");
+        let kernel = read_kernel().expect("/proc is there");
         assert!(kernel.slab_bytes > 0, "{kernel:?}");
-        assert_eq!(of_processes(&WatchedProcesses::pid(i32::MAX as u32)), None);
+        assert_eq!(read_processes(&WatchedProcesses::process_tree(i32::MAX as u32)), None);
     }
 
     #[test]
     fn rss_grows_when_pages_are_touched() {
         let grown = || {
             let private = || {
-                let own = of_processes(&WatchedProcesses::own()).expect("see above");
+                let own = read_processes(&WatchedProcesses::this_process()).expect("see above");
                 own.private_bytes
             };
             let before = private();

@@ -16,7 +16,7 @@ mod low_water;
 pub mod os;
 pub(crate) mod resolver;
 pub mod simulated;
-mod stamps;
+mod receive_timestamps;
 mod tcp_info;
 mod tunnels;
 
@@ -89,7 +89,7 @@ pub trait Network {
     ) -> io::Result<Self::Socket>;
 
     /// Returns the result of a connection attempt whose socket has become writable.
-    fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
+    fn take_connect_result(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
     /// Returns the proxy that was reached and has not answered the connect request yet, if any.
     fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
@@ -114,7 +114,7 @@ pub trait Network {
 
     /// Sets the socket's low-water mark: the socket becomes readable only when this many bytes (1: any) have arrived,
     /// or at end of stream. This is a hint: a network may report readiness earlier.
-    fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
+    fn set_low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
     /// Writes a prefix of the slices; returns `WouldBlock` if the socket accepts nothing now.
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
@@ -137,7 +137,7 @@ pub trait Network {
     fn resolve(&mut self, target: usize, token: SocketToken, lookup: LookupScope);
 
     /// Returns the next result of [`Network::resolve`], if there is one.
-    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)>;
+    fn next_lookup_result(&mut self) -> Option<(SocketToken, ResolveResult)>;
 }
 
 /// An adapter that gives the TLS library access to a socket as [`io::Write`].

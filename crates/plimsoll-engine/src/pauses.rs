@@ -54,7 +54,7 @@ impl PauseTracker {
     /// Examines a wait from `before` to `now` that should have ended at `wake`. Returns the length of the pause in
     /// nanoseconds, if there was one.
     #[inline]
-    pub(crate) fn waited(&mut self, before: Time, wake: Time, now: Time) -> Option<u64> {
+    pub(crate) fn check_wait(&mut self, before: Time, wake: Time, now: Time) -> Option<u64> {
         let worked = before.since(self.awoke);
         self.awoke = now;
         let overslept = now.since(wake.max(before));
@@ -84,7 +84,7 @@ impl PauseTracker {
     /// Begins the recovery from a pause of `length_ns`. The tuple contains the stage, the number of calls in flight or
     /// waiting, and the number of calls due so far.
     #[cold]
-    pub(crate) fn begin(
+    pub(crate) fn begin_recovery(
         &mut self,
         length_ns: u64,
         now: Time,
@@ -147,7 +147,7 @@ impl PauseTracker {
     }
 
     /// Records the current recovery at the end of the run.
-    pub(crate) fn end(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
+    pub(crate) fn end_recovery(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
         if let Some(aftermath) = self.recovery.take() {
             aftermath.record(due, stage, recorder);
         }
@@ -160,9 +160,9 @@ impl PauseRecovery {
         if calls == 0 {
             return;
         }
-        recorder.delayed(self.stage, self.lengthened_ns, calls);
+        recorder.record_pause(self.stage, self.lengthened_ns, calls);
         if stage != self.stage {
-            recorder.delayed(stage, self.lengthened_ns, calls);
+            recorder.record_pause(stage, self.lengthened_ns, calls);
         }
     }
 }
@@ -176,18 +176,18 @@ mod tests {
     #[test]
     fn on_time_wakeup_is_not_a_pause() {
         let mut pauses = PauseTracker::new();
-        assert_eq!(pauses.waited(Time(0), Time(5 * MS), Time(5 * MS)), None);
+        assert_eq!(pauses.check_wait(Time(0), Time(5 * MS), Time(5 * MS)), None);
         // An answer ended the wait early.
         assert_eq!(
-            pauses.waited(Time(5 * MS), Time(90 * MS), Time(6 * MS)),
+            pauses.check_wait(Time(5 * MS), Time(90 * MS), Time(6 * MS)),
             None
         );
         // Work was pending, so the loop did not wait.
-        assert_eq!(pauses.waited(Time(6 * MS), Time::ZERO, Time(6 * MS)), None);
+        assert_eq!(pauses.check_wait(Time(6 * MS), Time::ZERO, Time(6 * MS)), None);
         // Stopped during a wait, and then busy after one.
-        let stopped = pauses.waited(Time(6 * MS), Time(8 * MS), Time(90 * MS));
+        let stopped = pauses.check_wait(Time(6 * MS), Time(8 * MS), Time(90 * MS));
         assert_eq!(stopped, Some(84 * MS));
-        let busy = pauses.waited(Time(120 * MS), Time(121 * MS), Time(121 * MS));
+        let busy = pauses.check_wait(Time(120 * MS), Time(121 * MS), Time(121 * MS));
         assert_eq!(busy, Some(30 * MS));
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn pause_recovery_ends_and_is_bounded() {
         let mut recorder = Recorder::new(1);
         let mut pauses = PauseTracker::new();
-        pauses.begin(80 * MS, Time(0), (0, 3, 100), &mut recorder);
+        pauses.begin_recovery(80 * MS, Time(0), (0, 3, 100), &mut recorder);
         let mut look = |ms: u64, under_way, due| {
             pauses.check_recovery(Time(ms * MS), (0, under_way, due), &mut recorder);
             pauses.is_recovering()
@@ -205,17 +205,17 @@ mod tests {
         assert!(look(30, 3, 150));
         assert!(!look(81, 2, 170));
         let delayed = |recorder: &mut Recorder| {
-            let interval = recorder.take(None);
+            let interval = recorder.take_interval(None);
             let times = &interval.stages[0].as_ref().unwrap().delayed;
             (
                 times.len(),
-                times.longer_than(79 * MS),
-                times.longer_than(81 * MS),
+                times.count_longer_than(79 * MS),
+                times.count_longer_than(81 * MS),
             )
         };
         assert_eq!(delayed(&mut recorder), (73, 73, 0));
-        pauses.begin(10 * MS, Time(0), (0, 3, 0), &mut recorder);
-        pauses.begin(20 * MS, Time(50 * MS), (0, 9, 7), &mut recorder);
+        pauses.begin_recovery(10 * MS, Time(0), (0, 3, 0), &mut recorder);
+        pauses.begin_recovery(20 * MS, Time(50 * MS), (0, 9, 7), &mut recorder);
         pauses.check_recovery(Time(249 * MS), (0, 4, 11), &mut recorder);
         assert!(pauses.is_recovering());
         pauses.check_recovery(Time(250 * MS), (0, 4, 11), &mut recorder);

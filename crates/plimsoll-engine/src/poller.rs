@@ -174,16 +174,16 @@ impl Poller {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         events.0.clear();
-        fault::system_call(WAIT_CALL).map_err(wait_failed)?;
+        fault::system_call(WAIT_CALL).map_err(name_wait_error)?;
         let room = rustix::buffer::spare_capacity(&mut events.0);
         match epoll::wait(&self.epoll, room, timeout.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(e) => Err(wait_failed(e.into())),
+            Err(e) => Err(name_wait_error(e.into())),
         }
     }
 }
 
-fn wait_failed(error: io::Error) -> io::Error {
+fn name_wait_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{WAIT_CALL}: {error}"))
 }

@@ -4,7 +4,7 @@
 //! The conductor reads them from /proc and the group's files once per interval. Workers read only CPU clocks, and only
 //! if their load alternates with others in batches.
 
-mod watched;
+mod watched_processes;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::record::{BatchStart, BatchTotals};
 use plimsoll_model::run::ResourceUsage;
 
-pub use watched::{WatchedProcesses, server_of};
+pub use watched_processes::{WatchedProcesses, find_server_processes};
 
 /// CPU time that processes have used, and the resources that they currently use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct ProcessResources {
 
 impl ProcessResources {
     /// Returns a copy with the CPU time and ticks only.
-    fn cpu_alone(self) -> ProcessResources {
+    fn only_cpu(self) -> ProcessResources {
         ProcessResources {
             cpu_ns: self.cpu_ns,
             user_ticks: self.user_ticks,
@@ -133,13 +133,13 @@ impl ResourceMeter {
         if let Some(clocks) = self.clocks.as_ref().filter(|_| changed) {
             clocks.update(self.watched.pids());
         }
-        let now = self.watched.usage_of_each();
-        self.add_up(now)
+        let now = self.watched.usage_by_pid();
+        self.sum_usage(now)
     }
 
     /// Adds the latest readings to those of processes that have ended. For a process that is still watched but could
     /// not be read, for lack of descriptors, the previous reading is used.
-    fn add_up(&mut self, mut now: Vec<(i32, ProcessResources)>) -> Option<ProcessResources> {
+    fn sum_usage(&mut self, mut now: Vec<(i32, ProcessResources)>) -> Option<ProcessResources> {
         if now.is_empty() {
             return None;
         }
@@ -150,7 +150,7 @@ impl ResourceMeter {
             if self.watched.pids().contains(&pid) {
                 now.push((pid, used));
             } else {
-                self.ended = self.ended.plus(used.cpu_alone());
+                self.ended = self.ended.plus(used.only_cpu());
             }
         }
         let sum = now.iter().map(|(_, used)| *used);
@@ -247,7 +247,7 @@ impl BatchMeter {
 
     /// Returns the CPU time used so far if the load's arrival `number` begins a batch; otherwise `None`.
     #[inline]
-    pub(crate) fn began(&self, number: u64) -> Option<BatchStart> {
+    pub(crate) fn read_at_batch_start(&self, number: u64) -> Option<BatchStart> {
         number
             .is_multiple_of(self.calls)
             .then(|| self.read(number / self.calls, None))
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn meter_counts_initial_usage_and_microseconds() {
-        let mut meter = ResourceMeter::new(WatchedProcesses::own());
+        let mut meter = ResourceMeter::new(WatchedProcesses::this_process());
         // Far more than other tests of this process open and close in the meantime.
         let files: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();
@@ -362,7 +362,7 @@ mod tests {
         let mut shell = forking_shell();
         let mut input = shell.stdin.take().unwrap();
         let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
-        let mut meter = ResourceMeter::new(WatchedProcesses::pid(shell.id()));
+        let mut meter = ResourceMeter::new(WatchedProcesses::process_tree(shell.id()));
         let clocks = meter.clocks();
         let before = clocks.read_ns().unwrap();
         input.write_all(b"\n").unwrap();
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn process_that_is_not_read_once_keeps_its_usage() {
-        let mut watched = WatchedProcesses::pid(std::process::id());
+        let mut watched = WatchedProcesses::process_tree(std::process::id());
         watched.keep_only(&[1, 2]);
         let mut meter = ResourceMeter {
             usage_by_pid: Vec::new(),
@@ -399,7 +399,7 @@ mod tests {
         };
         let mut sum = |now: &[(i32, u64)]| {
             let now = now.iter().map(|(pid, cpu_ns)| (*pid, used(*cpu_ns)));
-            meter.add_up(now.collect()).map(|sum| sum.cpu_ns)
+            meter.sum_usage(now.collect()).map(|sum| sum.cpu_ns)
         };
         assert_eq!(sum(&[(1, 10), (2, 1_000)]), Some(1_010));
         assert_eq!(sum(&[(1, 11)]), Some(1_011));
@@ -438,14 +438,14 @@ mod tests {
             read_cpu: true,
             slot: None,
         };
-        let mut own = ResourceMeter::new(WatchedProcesses::own());
+        let mut own = ResourceMeter::new(WatchedProcesses::this_process());
         let meter = BatchMeter::new(turns, Some(&mut own));
-        let (first, second) = (meter.began(0).unwrap(), meter.began(20).unwrap());
+        let (first, second) = (meter.read_at_batch_start(0).unwrap(), meter.read_at_batch_start(20).unwrap());
         assert_eq!((first.batch, second.batch), (0, 1));
-        assert!(meter.began(1).is_none() && meter.began(39).is_none());
+        assert!(meter.read_at_batch_start(1).is_none() && meter.read_at_batch_start(39).is_none());
         assert!(first.client_ns > 0 && second.client_ns > first.client_ns);
         assert!(first.server_ns < second.server_ns, "{first:?} {second:?}");
         let unwatched = BatchMeter::new(turns, None);
-        assert_eq!(unwatched.began(40).unwrap().server_ns, None);
+        assert_eq!(unwatched.read_at_batch_start(40).unwrap().server_ns, None);
     }
 }

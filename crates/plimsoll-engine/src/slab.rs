@@ -53,14 +53,14 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
     }
 
     #[inline]
-    fn place(key: u64) -> usize {
+    fn index_of(key: u64) -> usize {
         (key & ((1 << PLACE) - 1)) as usize
     }
 
     /// Returns the entry with this key; `None` if it was removed.
     #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
-        match self.places.get(Self::place(key)) {
+        match self.places.get(Self::index_of(key)) {
             Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_ref(),
             _ => None,
         }
@@ -69,7 +69,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
     /// Returns the entry with this key for modification; `None` if it was removed.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
-        match self.places.get_mut(Self::place(key)) {
+        match self.places.get_mut(Self::index_of(key)) {
             Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_mut(),
             _ => None,
         }
@@ -88,19 +88,19 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
     #[inline]
     pub fn check_out(&mut self, key: u64) -> Option<T> {
         self.get(key)?;
-        self.places[Self::place(key)].1.take()
+        self.places[Self::index_of(key)].1.take()
     }
 
     /// Stores an entry under a key that was reserved, or whose entry was [checked out](GenerationalSlab::check_out).
     #[inline]
     pub fn put_back(&mut self, key: u64, lifted: T) {
-        self.places[Self::place(key)].1 = Some(lifted);
+        self.places[Self::index_of(key)].1 = Some(lifted);
     }
 
     /// Frees a key that was reserved, or whose entry was [checked out](GenerationalSlab::check_out).
     #[inline]
     pub fn release(&mut self, key: u64) {
-        self.free.push(Self::place(key) as u32);
+        self.free.push(Self::index_of(key) as u32);
     }
 
     /// Returns the keys of all entries.
@@ -113,7 +113,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
     }
 
     /// Removes and returns the entries for which `is_one` returns true.
-    pub fn take_if(&mut self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
+    pub fn remove_if(&mut self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
         if self.is_empty() {
             return Vec::new();
         }

@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme, SupportedProtocolVersion};
 
 mod agreement;
-mod buffered;
+mod buffered_session;
 mod chain;
 pub mod crypto_speed;
 mod der;
@@ -32,7 +32,7 @@ pub mod handshake_fuzz;
 mod hybrid;
 mod key_kinds;
 mod key_log;
-mod own;
+mod own_session;
 mod pem_errors;
 pub mod record;
 pub mod rotation;
@@ -44,19 +44,19 @@ pub mod trust;
 pub mod validity;
 mod x509_version_1;
 
-use buffered::BufferedSession;
-use failures::{PresentedIdentity, classify_record, explained};
+use buffered_session::BufferedSession;
+use failures::{PresentedIdentity, classify_record, classify_and_explain};
 use files::{FileError, NamedFile};
 use key_log::KeyLogFile;
-use own::{KeySource, OwnSession};
+use own_session::{KeySource, OwnSession};
 use rotation::RotatingIdentity;
 use secrets::{KeyLogSecrets, LocalEnd};
 use session::SessionLayer;
 use tickets::TicketStore;
-use trust::{CertificateObservations, ServerCheck, TrustAnchors, TrustPolicy};
+use trust::{CertificateObservations, ServerVerifier, TrustAnchors, TrustPolicy};
 
 pub use agreement::{Agreement, ChainSummary, HandshakeTally, KeyKind, SharedHandshakeTally};
-pub use buffered::SessionError;
+pub use buffered_session::SessionError;
 pub(crate) use session::TlsSession;
 pub use session::{ServerSession, ServerSessions, TlsConnection};
 
@@ -142,23 +142,23 @@ impl TlsClient {
         target: &Target,
         alpn: &[&[u8]],
     ) -> Result<TlsClient, TlsSetupError> {
-        let provider = provider(&plan.suites, &plan.groups);
+        let provider = crypto_provider(&plan.suites, &plan.groups);
         let mut warmth = [0u8; 32];
         let _ = provider.secure_random.fill(&mut warmth);
 
         let observations = Arc::new(CertificateObservations::default());
-        let mut trust = trust(&plan.trust)?;
+        let mut trust = read_trust(&plan.trust)?;
         if let Some(path) = &plan.crl {
             trust = trust.with_lists(NamedFile("list of revoked certificates", path))?;
         }
-        let check = ServerCheck::new(trust, &provider, Arc::clone(&observations));
+        let check = ServerVerifier::new(trust, &provider, Arc::clone(&observations));
         let check = Arc::new(match plan.chain_check {
             ChainCheck::Each => check,
-            ChainCheck::Once => check.once(),
+            ChainCheck::Once => check.with_chain_cache(),
         });
         let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&versions(&plan.versions))?
+            .with_protocol_versions(&library_versions(&plan.versions))?
             .dangerous()
             .with_custom_certificate_verifier(check);
         let mut identity = None;
@@ -186,10 +186,10 @@ impl TlsClient {
         }
         config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.record_layer == RecordLayer::Own;
-        if plan.lacks_name(target) {
+        if plan.lacks_server_name(target) {
             return Err(TlsSetupError::NoServerName);
         }
-        let name = plan.server_name.as_deref().unwrap_or(target.name());
+        let name = plan.server_name.as_deref().unwrap_or(target.host_without_zone());
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =
             ServerName::try_from(bare.to_owned()).map_err(|_| TlsSetupError::ServerName {
@@ -198,7 +198,7 @@ impl TlsClient {
         Ok(TlsClient {
             config: Arc::new(config),
             server_name,
-            presented: PresentedIdentity::of(plan.identity.is_some()),
+            presented: PresentedIdentity::new(plan.identity.is_some()),
             identity,
             resumes_sessions: plan.resume,
             full_handshake_share: plan.full_share,
@@ -227,7 +227,7 @@ impl TlsClient {
 
     /// Returns outcome and message of a connection with [`TlsClient::config`] that failed with `error` before its peer
     /// sent anything.
-    pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
+    pub fn classify_failure(&self, error: &io::Error) -> (Outcome, String) {
         const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
             io::ErrorKind::ConnectionReset,
@@ -236,7 +236,7 @@ impl TlsClient {
         let library = error.get_ref().and_then(|e| e.downcast_ref());
         let suspected = self.suspected_refusal();
         match (library, error.kind()) {
-            (Some(error), _) => explained(error, self.presented, &self.observations),
+            (Some(error), _) => classify_and_explain(error, self.presented, &self.observations),
             _ if self.lacks_certificate() => (
                 Outcome::TlsClientCertificateRequired,
                 CLIENT_CERT_MISSING.to_owned(),
@@ -254,11 +254,11 @@ impl TlsClient {
 
     /// Returns the exceptions that were made in accepting servers' certificates.
     pub(crate) fn certificate_exceptions(&self) -> Vec<CertificateAcceptance> {
-        self.observations.taken()
+        self.observations.exceptions_made()
     }
 
     /// Returns how often the client's certificate was reloaded.
-    pub(crate) fn renewed(&self) -> u64 {
+    pub(crate) fn reload_count(&self) -> u64 {
         self.identity
             .as_ref()
             .map_or(0, |shown| shown.reload_count())
@@ -266,7 +266,7 @@ impl TlsClient {
 
     /// Returns whether a server asked for a client certificate and none was available.
     pub fn lacks_certificate(&self) -> bool {
-        self.presented == PresentedIdentity::Nothing && self.observations.asked()
+        self.presented == PresentedIdentity::Nothing && self.observations.was_certificate_requested()
     }
 
     /// Returns an error message if the server may have rejected the client certificate: it asked for the certificate
@@ -317,14 +317,14 @@ impl TlsClient {
     }
 
     /// Returns whether the plan resumes sessions.
-    pub(crate) fn resumes(&self) -> bool {
+    pub(crate) fn resumes_sessions(&self) -> bool {
         self.resumes_sessions
     }
 
-    pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        self.observations.note_reloads(self.renewed());
+    pub(crate) fn new_session(&self) -> Result<TlsSession, rustls::Error> {
+        self.observations.note_reloads(self.reload_count());
         if let (Some(tickets), Some(share)) = (&self.tickets, self.full_handshake_share) {
-            tickets.begin(share);
+            tickets.prepare_connection(share);
         }
         let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
         let layer = if self.own_records {
@@ -332,7 +332,7 @@ impl TlsClient {
                 Some(secrets) => KeySource::KeyLog(Arc::clone(secrets), LocalEnd::Client),
                 None => KeySource::Library(self.tickets.clone()),
             };
-            SessionLayer::Own(OwnSession::client(config, name, source)?)
+            SessionLayer::Own(OwnSession::new_client(config, name, source)?)
         } else {
             let connection = ClientConnection::new(config, name)?;
             SessionLayer::Library(Box::new(BufferedSession::new(connection)))
@@ -341,10 +341,10 @@ impl TlsClient {
     }
 
     /// Returns outcome and message of a failed session.
-    pub(crate) fn explained(&self, fault: &SessionError) -> (Outcome, String) {
+    pub(crate) fn classify_session_error(&self, fault: &SessionError) -> (Outcome, String) {
         match fault {
             SessionError::Handshake(e) | SessionError::Library(e) => {
-                explained(e, self.presented, &self.observations)
+                classify_and_explain(e, self.presented, &self.observations)
             }
             SessionError::TooLong => (
                 Outcome::TlsFailed,
@@ -357,14 +357,14 @@ impl TlsClient {
     }
 
     /// Returns whether a certificate was replaced since the last call, on any connection.
-    pub(crate) fn took_replacement(&self) -> bool {
-        self.observations.took_replacement()
+    pub(crate) fn take_replaced(&self) -> bool {
+        self.observations.take_replaced()
     }
 }
 
 /// Returns the TLS library's provider with the suites and groups of a plan, in the plan's order. If they are empty, the
-/// library's suites and [`KeyExchangeGroup::DEFAULT_OFFER`] are used.
-pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvider {
+/// library's suites and [`KeyExchangeGroup::DEFAULT_GROUPS`] are used.
+pub fn crypto_provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
         let named = |suite: &TlsSuite| {
@@ -374,20 +374,20 @@ pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvi
         provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
     let groups = match groups {
-        [] => &KeyExchangeGroup::DEFAULT_OFFER,
+        [] => &KeyExchangeGroup::DEFAULT_GROUPS,
         asked => asked,
     };
     let coded = |group: &KeyExchangeGroup| {
         let own = [hybrid::SECP384R1MLKEM1024];
         let mut all = ALL_KX_GROUPS.iter().copied().chain(own);
-        all.find(|known| u16::from(known.name()) == group.code())
+        all.find(|known| u16::from(known.name()) == group.iana_code())
     };
     provider.kx_groups = groups.iter().filter_map(coded).collect();
     provider
 }
 
 /// Converts TLS versions to the library's types.
-pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+pub fn library_versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
     let library = |version: &TlsVersion| match version {
         TlsVersion::V1_3 => &rustls::version::TLS13,
         TlsVersion::V1_2 => &rustls::version::TLS12,
@@ -399,10 +399,10 @@ pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersio
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or the system's trust store is empty.
-pub fn trust(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
+pub fn read_trust(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
     Ok(match plan {
         plan::ServerTrust::System => {
-            TrustPolicy::Anchors(TrustAnchors::of_system().ok_or(TlsSetupError::NoSystemRoots)?)
+            TrustPolicy::Anchors(TrustAnchors::from_system().ok_or(TlsSetupError::NoSystemRoots)?)
         }
         plan::ServerTrust::Ca(path) => {
             TrustPolicy::Anchors(TrustAnchors::read(NamedFile("CA file", path))?)
@@ -418,12 +418,12 @@ mod tests {
 
     #[test]
     fn provider_keeps_suite_and_group_order() {
-        let made = provider(&TlsSuite::ALL, &KeyExchangeGroup::ALL);
+        let made = crypto_provider(&TlsSuite::ALL, &KeyExchangeGroup::ALL);
         let suites = made.cipher_suites.iter();
         let suites: Vec<String> = suites.map(|s| agreement::suite_name(s.suite())).collect();
         assert_eq!(suites, TlsSuite::ALL.map(TlsSuite::name));
         let groups = made.kx_groups.iter();
         let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();
-        assert_eq!(groups, KeyExchangeGroup::ALL.map(KeyExchangeGroup::code));
+        assert_eq!(groups, KeyExchangeGroup::ALL.map(KeyExchangeGroup::iana_code));
     }
 }

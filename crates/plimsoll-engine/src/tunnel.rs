@@ -11,7 +11,7 @@ use std::sync::Arc;
 use plimsoll_model::plan::{ForwardProxy, ProxyKind, Target};
 
 /// Maximum length of a proxy's answer in bytes.
-pub const MAX_ANSWER: usize = 16 << 10;
+pub const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// A proxy, and the target to reach through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// Returns the tunnel to `target`; `None` if `target` is reached without a proxy.
-    pub fn to(target: &Target) -> Option<Arc<Tunnel>> {
+    pub fn to_target(target: &Target) -> Option<Arc<Tunnel>> {
         let proxy = target.proxy.clone()?;
         let given = target.addresses.first().map(IpAddr::to_string);
         Some(Arc::new(Tunnel {
@@ -97,7 +97,7 @@ impl ProxyHandshake {
     }
 
     /// Returns `host:port` of the proxy.
-    pub fn proxy(&self) -> String {
+    pub fn proxy_address(&self) -> String {
         let proxy = &self.tunnel.proxy;
         format!("{}:{}", proxy.host, proxy.port)
     }
@@ -108,15 +108,15 @@ impl ProxyHandshake {
     /// # Errors
     /// Returns an error if the proxy refuses, could not connect, or does not speak the protocol.
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
-        self.take(bytes, out).map_err(|e| proxy_error(&e))
+        self.process_replies(bytes, out).map_err(|e| proxy_error(&e))
     }
 
-    fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
+    fn process_replies(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         let mut taken = 0;
         loop {
             let Some((size, is_open)) = self.process_reply(&bytes[taken..], out)? else {
-                if bytes.len() - taken >= MAX_ANSWER {
-                    return Err(refused("its answer is too long"));
+                if bytes.len() - taken >= MAX_ANSWER_BYTES {
+                    return Err(protocol_error("its answer is too long"));
                 }
                 return Ok((taken, false));
             };
@@ -134,7 +134,7 @@ impl ProxyHandshake {
         out: &mut Vec<u8>,
     ) -> io::Result<Option<(usize, bool)>> {
         match self.expected {
-            ExpectedReply::Head => head(bytes),
+            ExpectedReply::Head => parse_connect_response(bytes),
             ExpectedReply::Method => match bytes {
                 [] => Ok(None),
                 [5] => Ok(None),
@@ -149,7 +149,7 @@ impl ProxyHandshake {
                 [5, ..] => Err(permission_error(
                     "it requires another authentication method (SOCKS5)",
                 )),
-                _ => Err(refused("it does not speak SOCKS5")),
+                _ => Err(protocol_error("it does not speak SOCKS5")),
             },
             ExpectedReply::Login => match bytes {
                 [] | [_] => Ok(None),
@@ -167,10 +167,10 @@ impl ProxyHandshake {
                     [5, 0, _, 4, ..] => 4 + 16 + 2,
                     [5, 0, _, 3, length, ..] => 5 + usize::from(*length) + 2,
                     [5, 0, _, 3] => return Ok(None),
-                    [5, 0, _, _, ..] => return Err(refused("it does not speak SOCKS5")),
-                    [5, why, ..] if *why != 0 => return Err(reply(*why)),
+                    [5, 0, _, _, ..] => return Err(protocol_error("it does not speak SOCKS5")),
+                    [5, why, ..] if *why != 0 => return Err(socks5_reply_error(*why)),
                     [] | [5] | [5, 0] | [5, 0, _] => return Ok(None),
-                    _ => return Err(refused("it does not speak SOCKS5")),
+                    _ => return Err(protocol_error("it does not speak SOCKS5")),
                 };
                 Ok((bytes.len() >= size).then_some((size, true)))
             }
@@ -206,7 +206,7 @@ impl ProxyHandshake {
             }
             Err(_) => {
                 let length = u8::try_from(host.len());
-                let length = length.map_err(|_| refused("the host name is too long for SOCKS5"))?;
+                let length = length.map_err(|_| protocol_error("the host name is too long for SOCKS5"))?;
                 out.extend_from_slice(&[3, length]);
                 out.extend_from_slice(host.as_bytes());
             }
@@ -217,10 +217,10 @@ impl ProxyHandshake {
 }
 
 /// Parses the response to CONNECT; returns its size and whether the tunnel is open.
-fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
+fn parse_connect_response(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
     let begins = &b"HTTP/1."[..];
     if !bytes.starts_with(&begins[..bytes.len().min(begins.len())]) {
-        return Err(refused("it does not speak HTTP"));
+        return Err(protocol_error("it does not speak HTTP"));
     }
     let end = bytes.windows(4).position(|part| part == b"\r\n\r\n");
     let Some(end) = end.map(|at| at + 4) else {
@@ -241,12 +241,12 @@ fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
         Some(100..200) => Ok(Some((end, false))),
         Some(200..300) => Ok(Some((end, true))),
         Some(401 | 403 | 407) => Err(permission_error(&format!("it answered {shown}"))),
-        _ => Err(refused(&format!("it answered {shown}"))),
+        _ => Err(protocol_error(&format!("it answered {shown}"))),
     }
 }
 
 /// Returns the error for a SOCKS5 reply code (RFC 1928 §6).
-fn reply(code: u8) -> io::Error {
+fn socks5_reply_error(code: u8) -> io::Error {
     use io::ErrorKind as Kind;
     let (kind, why) = match code {
         1 => (Kind::Other, "general failure"),
@@ -273,7 +273,7 @@ pub fn proxy_error(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("the proxy: {e}"))
 }
 
-fn refused(why: &str) -> io::Error {
+fn protocol_error(why: &str) -> io::Error {
     io::Error::other(why.to_owned())
 }
 
@@ -289,7 +289,7 @@ mod tests {
     fn opening(kind: ProxyKind, target: &str, user: Option<&str>) -> (ProxyHandshake, Vec<u8>) {
         let (host, port) = target.rsplit_once(':').unwrap();
         let host = host.trim_matches(['[', ']']);
-        let mut target = Target::at(target, host, port.parse().unwrap());
+        let mut target = Target::new_tcp(target, host, port.parse().unwrap());
         target.proxy = Some(ForwardProxy {
             kind,
             host: "p".to_owned(),
@@ -300,7 +300,7 @@ mod tests {
             }),
         });
         let mut out = Vec::new();
-        let opening = ProxyHandshake::begin(Tunnel::to(&target).unwrap(), &mut out);
+        let opening = ProxyHandshake::begin(Tunnel::to_target(&target).unwrap(), &mut out);
         (opening, out)
     }
 
@@ -447,7 +447,7 @@ mod tests {
                 assert!(error.to_string().contains(text), "{error}");
             }
         }
-        let endless = [&b"HTTP/1.1 200 OK\r\n"[..], &vec![b'x'; MAX_ANSWER]].concat();
+        let endless = [&b"HTTP/1.1 200 OK\r\n"[..], &vec![b'x'; MAX_ANSWER_BYTES]].concat();
         let refused = run_handshake(opening(ProxyKind::Connect, "a:80", None), &endless, 100);
         assert!(refused.is_err());
     }

@@ -19,19 +19,19 @@ use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::heap;
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 use crate::prefetch::prefetch;
 use crate::resources::BatchMeter;
 use crate::tls::TlsClient;
 
-mod calls;
+mod call_table;
 mod connection;
 mod deadlines;
 mod events;
 mod issue;
 mod lifecycle;
-mod limit;
+mod in_flight_limiter;
 mod remainders;
 mod retry;
 mod slots;
@@ -41,9 +41,9 @@ pub use crate::addresses::classify_connect;
 pub use crate::event_loop::{
     ConnectSummary, INTERVAL_NS, StopLevel, WorkerControl, WorkerInterval, WorkerShare,
 };
-use calls::CallTable;
+use call_table::CallTable;
 use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUntil};
-use limit::InFlightLimiter;
+use in_flight_limiter::InFlightLimiter;
 use retry::PendingRetry;
 pub(crate) use tokens::ResponseTokens;
 use tokens::TokenTracker;
@@ -128,7 +128,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             is_mostly_idle: protocol.is_mostly_idle(),
             tokens: TokenTracker::new(protocol.goodput()),
             protocol,
-            ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
+            ticketless: tls.as_ref().is_some_and(TlsClient::resumes_sessions),
             tls,
             slots: vec![ConnectionSlot::default(); slots as usize],
             slots_down: 0,
@@ -141,7 +141,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             retries: VecDeque::new(),
             pending_calls: Vec::new(),
             single_calls: 0,
-            limit: InFlightLimiter::of(&share),
+            limit: InFlightLimiter::from_share(&share),
             attempt_deadlines: VecDeque::new(),
             last_answer: Time::ZERO,
             answers_arrived: Time::ZERO,
@@ -153,7 +153,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             established: ConnectSummary::default(),
         };
         let (clients, buffer) = (share.clients, share.load.read_buffer);
-        let mut worker = EventLoop::of(drivers, share, network, 1, buffer);
+        let mut worker = EventLoop::with_client(drivers, share, network, 1, buffer);
         worker.connections.reserve_exact(slots as usize);
         worker.to_connect = (0..slots).collect();
         if let CallSource::Closed(closed) = &mut worker.call_source {
@@ -175,7 +175,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             CallSource::Open(open) => open.batch_meter = meter,
             CallSource::Closed(closed) => {
                 if let Some((turns, meter)) = closed.batches.as_mut().zip(meter) {
-                    turns.measure(meter);
+                    turns.set_meter(meter);
                 }
             }
         }
@@ -189,13 +189,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub fn establish(&mut self, control: &mut impl WorkerControl) -> io::Result<ConnectSummary> {
         let mut ready = Vec::new();
         let alone = self.share.of == 1;
-        let before = alone.then(heap::allocated).flatten();
+        let before = alone.then(heap::allocated_bytes).flatten();
         while self.client.slots.iter().any(|slot| !slot.was_tried)
             && control.stop_level() == StopLevel::Run
         {
-            self.turn(control, None, &mut ready)?;
+            self.run_iteration(control, None, &mut ready)?;
         }
-        let grown = |before| Some(heap::allocated()?.saturating_sub(before));
+        let grown = |before| Some(heap::allocated_bytes()?.saturating_sub(before));
         self.client.established.heap_bytes = before.and_then(grown);
         Ok(self.client.established.clone())
     }
@@ -264,7 +264,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
-        self.greet(control, index, now);
+        self.send_greeting(control, index, now);
     }
 
     fn on_disconnect(
@@ -284,13 +284,13 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         (waits && connection.state == ConnectionState::Open).then(|| connection.state.waiting_for())
     }
 
-    fn resolved(
+    fn on_resolved(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
         found: ResolveResult,
     ) {
-        let Some(index) = self.find_live(token) else {
+        let Some(index) = self.find_connection(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_ref() else {
@@ -299,7 +299,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         // The number is unique across all workers and processes, so that connections are spread evenly over the
         // addresses.
         let (number, lookup) = match connection.data.role {
-            ConnectionRole::Slot(slot) => (self.number_of(slot), LookupScope::Shared),
+            ConnectionRole::Slot(slot) => (self.slot_number(slot), LookupScope::Shared),
             ConnectionRole::SingleCall => (
                 self.client.pending_calls[index as usize].number,
                 LookupScope::Own,
@@ -307,7 +307,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         };
         let now = self.network.now();
         let until = now + self.share.load.resolve_interval;
-        match self.addresses[0].take(found, lookup, until, &mut self.recorder) {
+        match self.addresses[0].store_lookup_result(found, lookup, until, &mut self.recorder) {
             Ok(()) => self.connect(control, index, number, now),
             Err(loss) => self.on_disconnect(control, index, &loss, now),
         }
@@ -328,10 +328,10 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     fn begin_connection(&mut self, control: &mut impl WorkerControl, slot: u32, now: Time) {
         let index = self.add_driver(ConnectionRole::Slot(slot), now);
         if self.addresses[0].is_fresh(now) {
-            self.connect(control, index, self.number_of(slot), now);
+            self.connect(control, index, self.slot_number(slot), now);
         } else {
             self.network
-                .resolve(0, self.token_of(index), LookupScope::Shared);
+                .resolve(0, self.socket_token(index), LookupScope::Shared);
         }
     }
 
@@ -339,11 +339,11 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         let client = &self.client;
         let first =
             |queue: &VecDeque<(Time, SocketToken)>| queue.front().map_or(Time::NEVER, |q| q.0);
-        let mut at = client.reconnects.next().min(client.thinking.next());
+        let mut at = client.reconnects.next_time().min(client.thinking.next_time());
         at = at
-            .min(client.driver_timers.next())
+            .min(client.driver_timers.next_time())
             .min(first(&client.low_water_checks))
-            .min(self.next_set_aside());
+            .min(self.next_set_aside_time());
         let Some(deadline) = self.share.load.deadline else {
             return at.min(self.stalled_at());
         };
@@ -353,7 +353,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         if !self.interrupted {
             let backlog = self.call_source.backlog();
             at = backlog.map_or(at, |backlog| at.min(backlog.due(self.start) + deadline));
-            at = at.min(client.wait_deadlines.next());
+            at = at.min(client.wait_deadlines.next_time());
         }
         at.min(first(&client.attempt_deadlines))
     }
@@ -366,7 +366,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         } else if self.stalled_at() <= now {
             self.fail_stalled(control, now);
         }
-        if self.next_set_aside() <= now {
+        if self.next_set_aside_time() <= now {
             self.set_aside_readers(control, now);
         }
         self.expire_connects(control, now);
@@ -374,10 +374,10 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             self.expire_attempt(control, token, now);
         }
         self.start_due_attempts(control, now);
-        while let Some((_, slot)) = self.client.reconnects.due(now) {
+        while let Some((_, slot)) = self.client.reconnects.pop_due(now) {
             self.to_connect.push_back(slot);
         }
-        while let Some((_, token)) = self.client.driver_timers.due(now) {
+        while let Some((_, token)) = self.client.driver_timers.pop_due(now) {
             self.expire_driver(control, token, now);
         }
         while let Some((_, token)) = self.client.low_water_checks.pop_front_if(is_due) {
@@ -385,42 +385,42 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         }
     }
 
-    fn load_ended(&mut self, control: &mut impl WorkerControl, end: Time, now: Time) {
+    fn on_load_end(&mut self, control: &mut impl WorkerControl, end: Time, now: Time) {
         self.end_unbounded_calls(control, end, now);
     }
 
     #[inline]
-    fn arrived(&mut self, _control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
+    fn on_arrival(&mut self, _control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
         self.count_due(arrival.stage);
         let late_ns = now.since(self.start.plus_nanos(arrival.at));
-        if self.client.limit.is_some() && self.is_shed(arrival, now) {
+        if self.client.limit.is_some() && self.shed_if_at_limit(arrival, now) {
             return;
         }
         if self.call_source.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
-            self.wait(arrival, late_ns);
+            self.enqueue_call(arrival, late_ns);
         }
-        self.update_limit(now);
+        self.update_time_at_limit(now);
     }
 
     fn on_missed_deadline(&mut self, stage: u8) {
         self.count_due(stage);
-        self.recorder.stage(stage).not_started += 1;
+        self.recorder.stage_mut(stage).not_started += 1;
     }
 
     #[inline]
     fn start_backlog(&mut self, now: Time) {
-        self.update_limit(now);
+        self.update_time_at_limit(now);
         if !self.client.retries.is_empty() {
             // Retries were due before all calls in the backlog, so they come first.
             self.start_retries(now);
         }
         if self.call_source.backlog().is_some() && !self.interrupted {
             self.drain_backlog(now);
-            self.update_limit(now);
+            self.update_time_at_limit(now);
         }
     }
 
-    fn issue_on_lanes(&mut self, now: Time) {
+    fn issue_on_persistent_connections(&mut self, now: Time) {
         if self.call_source.take_persistent_start() {
             for slot in 0..self.client.slots.len() {
                 if self.share.load.batches.is_some() {
@@ -430,15 +430,15 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
                 self.start_idle_clients(slot as u32, now);
             }
         }
-        while let Some((_, slot)) = self.client.thinking.due(now) {
+        while let Some((_, slot)) = self.client.thinking.pop_due(now) {
             self.client.slots[slot as usize].idle += 1;
             self.start_idle_clients(slot, now);
         }
     }
 
-    fn begin(&mut self, _control: &mut impl WorkerControl, number: u64, now: Time) {
+    fn start_client_call(&mut self, _control: &mut impl WorkerControl, number: u64, now: Time) {
         self.count_due(self.stage);
-        self.begin_attempt(PendingCall {
+        self.connect_for_call(PendingCall {
             number,
             arrival: now,
             begun: now,
@@ -461,12 +461,12 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         self.client.calls.len() == 0 && self.client.single_calls == 0 && !waiting
     }
 
-    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
+    fn shut_down(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         // Report the change before closing, since an observer of the server must not see fewer connections than were
         // reported.
         control.add_connections(-i64::from(self.open_connections));
         self.abandon_backlog(now);
-        self.races.close(&mut self.network);
+        self.races.cancel_all(&mut self.network);
         for index in 0..self.connections.len() as u32 {
             self.end_connection(index, outcome, now);
         }
@@ -476,7 +476,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Returns the stage in which a connection's events are counted: that of its call, or the current one.
-    fn stage_of(&self, index: u32, role: ConnectionRole) -> u8 {
+    fn connection_stage(&self, index: u32, role: ConnectionRole) -> u8 {
         match role {
             ConnectionRole::Slot(_) => self.stage,
             ConnectionRole::SingleCall => self.client.pending_calls[index as usize].stage,
@@ -484,7 +484,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Returns a slot's number, which is unique across all workers and processes.
-    fn number_of(&self, slot: u32) -> u64 {
+    fn slot_number(&self, slot: u32) -> u64 {
         u64::from(slot) * u64::from(self.share.of) + u64::from(self.share.index)
     }
 }

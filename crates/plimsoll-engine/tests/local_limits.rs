@@ -66,7 +66,7 @@ fn lookup_without_descriptors_blames_no_name() {
         setrlimit(Resource::Nofile, usual).unwrap();
         let error = looked_up.unwrap_err();
         assert_eq!(
-            LocalResourceError::of(&error),
+            LocalResourceError::from_io_error(&error),
             Some(LocalResourceError::Descriptors),
             "{error}"
         );
@@ -75,7 +75,7 @@ fn lookup_without_descriptors_blames_no_name() {
         assert!(found.iter().all(|address| address.port() == 7) && !found.is_empty());
     }
     let error = look_up(("no..name", 7)).unwrap_err();
-    assert_eq!(LocalResourceError::of(&error), None, "{error}");
+    assert_eq!(LocalResourceError::from_io_error(&error), None, "{error}");
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn port_exhaustion_blames_no_address() {
     fs::write(range, format!("{port} {port}")).unwrap();
     let local: IpAddr = to.ip();
     for source in [None, Some(local)] {
-        let error = Address::Tcp(to).begin(source).unwrap_err();
+        let error = Address::Tcp(to).start_connect(source).unwrap_err();
         assert_eq!(
-            LocalResourceError::of(&error),
+            LocalResourceError::from_io_error(&error),
             Some(LocalResourceError::Ports),
             "{source:?}: {error}"
         );
@@ -101,17 +101,17 @@ fn port_exhaustion_blames_no_address() {
         assert!(reported.contains("ran out of ports"), "{reported}");
     }
     let another: SocketAddr = "127.0.0.2:1".parse().unwrap();
-    assert!(Address::Tcp(another).begin(Some(another.ip())).is_ok());
+    assert!(Address::Tcp(another).start_connect(Some(another.ip())).is_ok());
     // No address of this family remains.
     let file = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
     if fs::exists(file).unwrap() {
         fs::write(file, "1").unwrap();
     }
     let error = Address::Tcp("[::1]:1".parse().unwrap())
-        .begin(None)
+        .start_connect(None)
         .unwrap_err();
     assert_eq!(
-        LocalResourceError::of(&error),
+        LocalResourceError::from_io_error(&error),
         Some(LocalResourceError::Address),
         "{error}"
     );

@@ -42,23 +42,23 @@ fn main() {
         let start = Instant::now();
         for i in 0..CALLS {
             let sample = &samples[(i & 65_535) as usize];
-            recorder.stage(1).due += 1;
-            recorder.call(black_box(sample));
+            recorder.stage_mut(1).due += 1;
+            recorder.record_call(black_box(sample));
         }
         best = best.min(start.elapsed().as_nanos() as f64 / CALLS as f64);
-        let mut taken = recorder.take(spare.take());
+        let mut taken = recorder.take_interval(spare.take());
         let start = Instant::now();
         taken.clear();
         best_clear = best_clear.min(start.elapsed().as_nanos() as f64 / 1e3);
         spare = Some(taken);
     }
     for i in 0..10_000 {
-        recorder.stage(1).pacing.record(i * 3);
-        recorder.call(&samples[i as usize]);
+        recorder.stage_mut(1).pacing.record(i * 3);
+        recorder.record_call(&samples[i as usize]);
     }
-    let taken = recorder.take(spare.take());
+    let taken = recorder.take_interval(spare.take());
     let record = IntervalRecord {
-        stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+        stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
         ..IntervalRecord::default()
     };
     let start = Instant::now();

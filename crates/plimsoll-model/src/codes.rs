@@ -5,7 +5,7 @@
 //! in the list. A code of a single protocol has its constant in that protocol's module, and `_` in the list.
 
 /// Returns the position of `wanted` among `codes`, for constants. A code that does not exist is a compile error.
-pub(crate) const fn place(codes: &[&str], wanted: &str) -> usize {
+pub(crate) const fn position(codes: &[&str], wanted: &str) -> usize {
     let mut place = 0;
     while place < codes.len() {
         let (code, wanted) = (codes[place].as_bytes(), wanted.as_bytes());
@@ -58,7 +58,7 @@ macro_rules! codes {
             /// # Panics
             /// If the code does not exist; in a constant this is a compile error.
             pub const fn $coded(code: &str) -> $kind {
-                $kind($crate::codes::place($kind::CODES, code) as u8)
+                $kind($crate::codes::position($kind::CODES, code) as u8)
             }
 
             /// Returns the value of this code, if it exists.

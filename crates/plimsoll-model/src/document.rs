@@ -20,7 +20,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 const OLDEST_SCHEMA_VERSION: u64 = 1;
 
 /// Maximum size of a document, or of a plan in the same directory, in bytes.
-pub(crate) const MAX_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// Writes `document` to a temporary file, which then replaces `path`.
 ///
@@ -43,7 +43,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
 /// # Errors
 /// When there is no document, or it was written in another version of the format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
-    let text = input::entry_to_string(path, MAX_BYTES).map_err(RunError::io(path, "reading it"))?;
+    let text = input::entry_to_string(path, MAX_DOCUMENT_BYTES).map_err(RunError::io(path, "reading it"))?;
     parse(&text, path)
 }
 

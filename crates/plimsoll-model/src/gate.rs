@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for Gate {
 impl Gate {
     /// Returns the allowed difference in the metric's unit, given the first rung's value. `None`: the limit is a
     /// percentage of that value, which is not known.
-    pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
+    pub(crate) fn allowed_difference(self, first: Option<f64>) -> Option<f64> {
         match self.limit {
             GateLimit::Absolute(most) => Some(most),
             GateLimit::Percent(percent) => first.map(|value| value * percent / 100.0),

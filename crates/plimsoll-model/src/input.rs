@@ -34,7 +34,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
 pub fn open_entry(path: &Path) -> io::Result<File> {
-    let kind = fs::symlink_metadata(path).map_err(plain)?.file_type();
+    let kind = fs::symlink_metadata(path).map_err(simplify_error)?.file_type();
     open_regular(path, kind, libc::O_NOFOLLOW)
 }
 
@@ -47,7 +47,7 @@ pub fn is_entry(path: &Path) -> bool {
 ///
 /// # Errors
 /// When `name` leads outside, by its components or by links.
-pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
+pub fn resolve_subfolder(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = dir.to_owned();
     for component in Path::new(name).components() {
         let Component::Normal(part) = component else {
@@ -56,9 +56,9 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
             )));
         };
         path.push(part);
-        let kind = fs::symlink_metadata(&path).map_err(plain)?.file_type();
+        let kind = fs::symlink_metadata(&path).map_err(simplify_error)?.file_type();
         if !kind.is_dir() {
-            let what = what(kind);
+            let what = describe_file_type(kind);
             return Err(invalid_input(format!(
                 "{} is {what}, not a folder",
                 path.display()
@@ -76,7 +76,7 @@ fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<F
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
-        .map_err(plain)?;
+        .map_err(simplify_error)?;
     // Check again: the file may have been replaced between the first check and opening it.
     require_file(file.metadata()?.file_type())?;
     Ok(file)
@@ -86,21 +86,21 @@ fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<F
 ///
 /// # Errors
 /// When stdin can't be read or is not UTF-8.
-pub fn text_or_file(typed: Option<&str>) -> io::Result<(Option<String>, Option<PathBuf>)> {
+pub fn read_text_argument(typed: Option<&str>) -> io::Result<(Option<String>, Option<PathBuf>)> {
     Ok(match typed.map(|text| (text, text.strip_prefix('@'))) {
         None => (None, None),
-        Some(("-", _) | (_, Some("-"))) => (Some(stdin_to_string()?), None),
+        Some(("-", _) | (_, Some("-"))) => (Some(read_stdin_to_string()?), None),
         Some((_, Some(path))) => (None, Some(path.into())),
         Some((text, None)) => (Some(text.to_owned()), None),
     })
 }
 
 fn metadata(path: &Path) -> io::Result<Metadata> {
-    fs::metadata(path).map_err(plain)
+    fs::metadata(path).map_err(simplify_error)
 }
 
 /// Replaces the system's messages for common errors with plain wording without error numbers.
-fn plain(error: io::Error) -> io::Error {
+fn simplify_error(error: io::Error) -> io::Error {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "no such file",
         io::ErrorKind::PermissionDenied => "permission denied",
@@ -113,7 +113,7 @@ fn require_file(kind: FileType) -> io::Result<()> {
     if kind.is_file() {
         Ok(())
     } else {
-        Err(invalid_input(format!("{}, not a file", what(kind))))
+        Err(invalid_input(format!("{}, not a file", describe_file_type(kind))))
     }
 }
 
@@ -121,7 +121,7 @@ fn invalid_input(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-fn what(kind: FileType) -> &'static str {
+fn describe_file_type(kind: FileType) -> &'static str {
     if kind.is_dir() {
         "a folder"
     } else if kind.is_symlink() {
@@ -207,7 +207,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         let path = path.to_owned();
         return read_stream(
             || File::open(path),
-            what(kind),
+            describe_file_type(kind),
             STREAM_IDLE_TIMEOUT,
             MAX_STREAM_BYTES,
         );
@@ -229,7 +229,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// Returns the errors of [`read`].
-pub fn stdin() -> io::Result<Vec<u8>> {
+pub fn read_stdin() -> io::Result<Vec<u8>> {
     let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let kind = stdin.metadata()?.file_type();
     if kind.is_dir() {
@@ -240,22 +240,22 @@ pub fn stdin() -> io::Result<Vec<u8>> {
     } else {
         MAX_STREAM_BYTES
     };
-    read_stream(|| Ok(io::stdin()), what(kind), STREAM_IDLE_TIMEOUT, most)
+    read_stream(|| Ok(io::stdin()), describe_file_type(kind), STREAM_IDLE_TIMEOUT, most)
 }
 
 /// Reads standard input as text.
 ///
 /// # Errors
 /// Returns the errors of [`stdin`], and one when the text is not UTF-8.
-pub fn stdin_to_string() -> io::Result<String> {
-    decode_text(stdin()?)
+pub fn read_stdin_to_string() -> io::Result<String> {
+    decode_text(read_stdin()?)
 }
 
 /// The byte-order mark of UTF-8, which some editors and shells write at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Removes a byte-order mark at the start of `content`.
-pub fn without_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
+pub fn strip_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
     if content.starts_with(BYTE_ORDER_MARK) {
         content.drain(..BYTE_ORDER_MARK.len());
     }
@@ -269,7 +269,7 @@ fn decode_text(content: Vec<u8>) -> io::Result<String> {
     } else {
         "it is not UTF-8"
     };
-    String::from_utf8(without_byte_order_mark(content))
+    String::from_utf8(strip_byte_order_mark(content))
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
@@ -284,7 +284,7 @@ fn read_stream<R: Read>(
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            if let Err(e) = open().and_then(|stream| forward(stream, &sender)) {
+            if let Err(e) = open().and_then(|stream| forward_chunks(stream, &sender)) {
                 let _ = sender.send(Err(e));
             }
         })?;
@@ -314,7 +314,7 @@ fn read_stream<R: Read>(
 }
 
 /// Sends the stream's data until it ends, or until the receiver is dropped.
-fn forward(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
+fn forward_chunks(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {
         match stream.read(&mut block) {
@@ -394,10 +394,10 @@ mod tests {
         fs::create_dir_all(inside.join("a/b")).unwrap();
         fs::create_dir(&outside).unwrap();
         std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
-        assert_eq!(folder_below(&inside, "a/b").unwrap(), inside.join("a/b"));
+        assert_eq!(resolve_subfolder(&inside, "a/b").unwrap(), inside.join("a/b"));
         let absolute = outside.to_str().unwrap();
         for name in ["../outside", "a/../../outside", "link", absolute, "missing"] {
-            assert!(folder_below(&inside, name).is_err(), "{name}");
+            assert!(resolve_subfolder(&inside, name).is_err(), "{name}");
         }
     }
 

@@ -13,17 +13,17 @@ use crate::record::{StageRecord, TimeHistogram};
 /// Number of values of lateness that are tried per octave (from a value to its double).
 const STEPS_PER_OCTAVE: u32 = 6;
 /// The smallest lateness above 0 that is tried, in nanoseconds.
-const SHORTEST_NS: u64 = 1_000;
+const MIN_LATENESS_NS: u64 = 1_000;
 /// Number of steps in which a lateness is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
 /// The longest delay in reading an answer that the records may not show, in nanoseconds: a wait and the work after it,
 /// each too short to count as a pause. Lower bounds that were recorded for each call already exclude this delay; it is
 /// subtracted from bounds that are computed from the records of all calls together.
-pub(crate) const UNRECORDED_NS: u64 = 2_000_000;
+pub(crate) const MAX_UNRECORDED_DELAY_NS: u64 = 2_000_000;
 
 /// Returns how many of `n` times may be longer than their quantile `p` (0–1).
-pub(crate) fn beyond(p: f64, n: u64) -> u64 {
+pub(crate) fn count_beyond(p: f64, n: u64) -> u64 {
     // The factor corrects a product that floating-point rounding put just above a whole number.
     let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
     n - within.min(n)
@@ -38,7 +38,7 @@ pub(crate) struct TailCounts {
 }
 
 impl TailCounts {
-    pub(crate) fn of(times: &TimeHistogram) -> TailCounts {
+    pub(crate) fn new(times: &TimeHistogram) -> TailCounts {
         let Some(histogram) = times.histogram() else {
             return TailCounts::default();
         };
@@ -56,7 +56,7 @@ impl TailCounts {
     }
 
     /// Returns how many times are longer than `ns`, as [`TimeHistogram::longer_than`] does.
-    pub(crate) fn longer_than(&self, ns: u64) -> u64 {
+    pub(crate) fn count_longer_than(&self, ns: u64) -> u64 {
         match self.buckets.partition_point(|(least, ..)| *least <= ns) {
             0 => self.len,
             n => self.buckets[n - 1].2,
@@ -64,7 +64,7 @@ impl TailCounts {
     }
 
     /// Returns the shortest time that is exceeded by at most `n` of the times; 0 if there are no more than `n`.
-    fn exceeded_by(&self, n: u64) -> u64 {
+    fn value_exceeded_by(&self, n: u64) -> u64 {
         if n >= self.len {
             return 0;
         }
@@ -73,7 +73,7 @@ impl TailCounts {
     }
 
     /// Returns the lengths of the times, ascending, each with the number of longer times.
-    pub(crate) fn longer_by_length(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn counts_by_length(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.buckets.iter();
         buckets.map(|(_, greatest, longer)| (*greatest, *longer))
     }
@@ -102,16 +102,16 @@ pub struct LatenessBounds {
 
 impl LatenessBounds {
     /// Computes the bounds from the lateness that is recorded in `record`.
-    pub fn of(record: &StageRecord) -> LatenessBounds {
+    pub fn from_record(record: &StageRecord) -> LatenessBounds {
         let (sent, read) = (
-            TailCounts::of(&record.pacing),
-            TailCounts::of(&record.delayed),
+            TailCounts::new(&record.pacing),
+            TailCounts::new(&record.delayed),
         );
         let sum =
             |times: &TimeHistogram| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
         let longest = sent.max().saturating_add(read.max());
         let exact = [0, sent.max(), read.max(), longest];
-        let mut steps: Vec<(u64, u64)> = lengths_up_to(longest)
+        let mut steps: Vec<(u64, u64)> = lateness_values_up_to(longest)
             .chain(exact)
             .map(|length| (length, count_lengthened(&sent, &read, length)))
             .collect();
@@ -129,21 +129,21 @@ impl LatenessBounds {
     /// A journey is lengthened by the sum of its calls' lateness. So if a journey was lengthened by more than `a`, at
     /// least one of its `n` calls was lengthened by more than `a / n`. Also, at most `sum / a` journeys can have been
     /// lengthened by more than `a`, where `sum` is all lateness together.
-    pub fn of_journeys(record: &StageRecord) -> LatenessBounds {
-        let of_calls = LatenessBounds::of(record);
+    pub fn from_journeys(record: &StageRecord) -> LatenessBounds {
+        let of_calls = LatenessBounds::from_record(record);
         let calls = match record.longest_journey {
             0 => u64::MAX,
             calls => calls,
         };
         let lengthened = |length: u64| {
-            let with_late_call = of_calls.longer_than(length / calls);
+            let with_late_call = of_calls.count_longer_than(length / calls);
             let fitting = of_calls.sum_ns / length as f64;
             with_late_call.min(fitting as u64)
         };
         let of_each = of_calls.steps.iter().map(|(length, _)| *length);
         let mut steps: Vec<(u64, u64)> = of_each
             .map(|length| length.saturating_mul(calls))
-            .chain(lengths_up_to(of_calls.sum_ns as u64))
+            .chain(lateness_values_up_to(of_calls.sum_ns as u64))
             .map(|length| (length, lengthened(length)))
             .collect();
         steps.sort_unstable();
@@ -151,7 +151,7 @@ impl LatenessBounds {
     }
 
     /// Returns how many calls can have been lengthened by more than `ns`.
-    pub fn longer_than(&self, ns: u64) -> u64 {
+    pub fn count_longer_than(&self, ns: u64) -> u64 {
         match self.steps.partition_point(|(length, _)| *length <= ns) {
             0 => 0,
             n => self.steps[n - 1].1,
@@ -159,7 +159,7 @@ impl LatenessBounds {
     }
 
     /// Returns the values of lateness to try, each with the number of calls that can have been lengthened by more.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn lateness_steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let none = self.steps.is_empty().then_some((0, 0));
         self.steps.iter().copied().chain(none)
     }
@@ -170,14 +170,14 @@ impl LatenessBounds {
     }
 
     /// Returns the greatest delay until a due call was noticed, or the longest pause, in nanoseconds.
-    pub fn greatest_ns(&self) -> u64 {
+    pub fn max_lateness_ns(&self) -> u64 {
         self.max_pacing_ns.max(self.max_pause_ns)
     }
 
     /// Returns the lower bound of the value that at most `beyond` of the times of `tail` exceed, in nanoseconds.
-    fn low_end(&self, tail: &TailCounts, beyond: u64) -> u64 {
-        self.steps()
-            .map(|(length, calls)| tail.exceeded_by(beyond + calls).saturating_sub(length))
+    fn lower_bound(&self, tail: &TailCounts, beyond: u64) -> u64 {
+        self.lateness_steps()
+            .map(|(length, calls)| tail.value_exceeded_by(beyond + calls).saturating_sub(length))
             .max()
             .unwrap_or(0)
     }
@@ -185,10 +185,10 @@ impl LatenessBounds {
 
 /// Returns the values of lateness to try, in nanoseconds: [`STEPS_PER_OCTAVE`] in each octave, ending with the first
 /// one above `longest`.
-fn lengths_up_to(longest: u64) -> impl Iterator<Item = u64> {
-    let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
+fn lateness_values_up_to(longest: u64) -> impl Iterator<Item = u64> {
+    let octaves = (MIN_LATENESS_NS.max(longest) / MIN_LATENESS_NS).ilog2() + 2;
     (0..octaves * STEPS_PER_OCTAVE)
-        .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
+        .map(|n| MIN_LATENESS_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
         .map(|ns| ns as u64)
 }
 
@@ -196,11 +196,11 @@ fn lengths_up_to(longest: u64) -> impl Iterator<Item = u64> {
 /// split between the two, at least one of them exceeded its part.
 fn count_lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
     // Lateness of sending beyond this is due to a pause, which the lateness of reading already counts.
-    const PAUSE_NS: u64 = 1_000_000;
+    const MIN_PAUSE_NS: u64 = 1_000_000;
     let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
     parts
-        .chain([length, length.min(PAUSE_NS)])
-        .map(|of_sending| sent.longer_than(of_sending) + read.longer_than(length - of_sending))
+        .chain([length, length.min(MIN_PAUSE_NS)])
+        .map(|of_sending| sent.count_longer_than(of_sending) + read.count_longer_than(length - of_sending))
         .min()
         .unwrap_or(0)
 }
@@ -217,27 +217,27 @@ pub struct LowerBounds<'a> {
 
 impl<'a> LowerBounds<'a> {
     /// Computes the bounds of `times` of calls that `lateness` can have lengthened.
-    pub fn of(times: &TimeHistogram, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
+    pub fn new(times: &TimeHistogram, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
         LowerBounds {
             lateness,
-            tail: TailCounts::of(times),
+            tail: TailCounts::new(times),
             mean_ns: mean_ns(times),
             individual_bounds: None,
         }
     }
 
     /// Computes the bounds of response times, whose individual lower bounds may be known.
-    pub fn of_responses(record: &StageRecord, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
-        let least = known_lower_bounds(record).map(|times| (TailCounts::of(times), mean_ns(times)));
+    pub fn from_response_times(record: &StageRecord, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
+        let least = known_lower_bounds(record).map(|times| (TailCounts::new(times), mean_ns(times)));
         LowerBounds {
             individual_bounds: least,
-            ..LowerBounds::of(&record.response, lateness)
+            ..LowerBounds::new(&record.response, lateness)
         }
     }
 
     /// Returns the lower bound of the quantile `p` (0–1), in nanoseconds.
     pub fn quantile(&self, p: f64) -> u64 {
-        self.exceeded_by(beyond(p, self.tail.len))
+        self.exceeded_by(count_beyond(p, self.tail.len))
     }
 
     /// Returns the lower bound of the maximum, in nanoseconds.
@@ -247,10 +247,10 @@ impl<'a> LowerBounds<'a> {
 
     /// Returns the lower bound of the value that at most `n` of the times exceed, in nanoseconds.
     fn exceeded_by(&self, n: u64) -> u64 {
-        let of_all = self.lateness.low_end(&self.tail, n);
+        let of_all = self.lateness.lower_bound(&self.tail, n);
         self.individual_bounds.as_ref().map_or(of_all, |(tail, _)| {
-            let of_all = of_all.saturating_sub(UNRECORDED_NS);
-            of_all.max(tail.exceeded_by(n))
+            let of_all = of_all.saturating_sub(MAX_UNRECORDED_DELAY_NS);
+            of_all.max(tail.value_exceeded_by(n))
         })
     }
 
@@ -261,7 +261,7 @@ impl<'a> LowerBounds<'a> {
         self.individual_bounds
             .as_ref()
             .map_or(of_all, |(_, mean_ns)| {
-                (of_all - UNRECORDED_NS as f64).max(*mean_ns)
+                (of_all - MAX_UNRECORDED_DELAY_NS as f64).max(*mean_ns)
             })
     }
 }
@@ -305,15 +305,15 @@ mod tests {
     fn tail_counts_match_histogram() {
         let mut random = SeededRng(1);
         let times = times((0..2_000).map(|_| random.below(50 * MS)));
-        let tail = TailCounts::of(&times);
+        let tail = TailCounts::new(&times);
         for _ in 0..2_000 {
             let ns = random.below(60 * MS);
-            assert_eq!(tail.longer_than(ns), times.longer_than(ns), "{ns}");
+            assert_eq!(tail.count_longer_than(ns), times.count_longer_than(ns), "{ns}");
         }
         let h = times.histogram().unwrap();
         for p in [0.5, 0.9, 0.95, 0.99, 0.999] {
             let on_time = LatenessBounds::default();
-            let low = LowerBounds::of(&times, &on_time).quantile(p);
+            let low = LowerBounds::new(&times, &on_time).quantile(p);
             assert_eq!(low, h.value_at_quantile(p), "{p}");
         }
     }
@@ -324,10 +324,10 @@ mod tests {
         record.response.record_n(5 * MS, 900);
         record.response.record_n(50 * MS, 60);
         record.delayed.record_n(80 * MS, 70);
-        let lateness = LatenessBounds::of(&record);
-        assert_eq!(lateness.longer_than(79 * MS), 70);
-        assert_eq!(lateness.longer_than(81 * MS), 0);
-        let low = LowerBounds::of(&record.response, &lateness);
+        let lateness = LatenessBounds::from_record(&record);
+        assert_eq!(lateness.count_longer_than(79 * MS), 70);
+        assert_eq!(lateness.count_longer_than(81 * MS), 0);
+        let low = LowerBounds::new(&record.response, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
         assert_eq!(low.quantile(0.99) / MS, 5);
         assert_eq!(low.max() / MS, 5);
@@ -343,8 +343,8 @@ mod tests {
         record.pacing.record_n(300_000, 400);
         let journeys = times([11_200_000; 100]);
         let low = |record: &StageRecord| {
-            let lateness = LatenessBounds::of_journeys(record);
-            let low = LowerBounds::of(&journeys, &lateness);
+            let lateness = LatenessBounds::from_journeys(record);
+            let low = LowerBounds::new(&journeys, &lateness);
             (low.quantile(0.5), low.quantile(0.99), low.mean() as u64)
         };
         // A histogram's bucket is up to 0.1 % wide.
@@ -366,16 +366,16 @@ mod tests {
         // Any of the calls may have been late, but each is known to have been late by at most 2 ms.
         record.pacing.record_n(4 * MS, 100);
         record.response_low.record_n(7 * MS, 100);
-        let lateness = LatenessBounds::of(&record);
-        let low = LowerBounds::of_responses(&record, &lateness);
+        let lateness = LatenessBounds::from_record(&record);
+        let low = LowerBounds::from_response_times(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 7);
         assert_eq!(low.max() / MS, 7);
         assert!((6.9e6..7.1e6).contains(&low.mean()));
         // One more call has no known lower bound, so none of them are used.
         record.response.record(9 * MS);
         record.pacing.record(4 * MS);
-        let lateness = LatenessBounds::of(&record);
-        let low = LowerBounds::of_responses(&record, &lateness);
+        let lateness = LatenessBounds::from_record(&record);
+        let low = LowerBounds::from_response_times(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
     }
 
@@ -386,8 +386,8 @@ mod tests {
         record.pacing.record_n(4_000, 100);
         // Each answer was read 60 µs after it had come.
         record.response_low.record_n(1_076_000, 100);
-        let lateness = LatenessBounds::of(&record);
-        let low = LowerBounds::of_responses(&record, &lateness);
+        let lateness = LatenessBounds::from_record(&record);
+        let low = LowerBounds::from_response_times(&record, &lateness);
         assert_eq!(low.quantile(0.5) / 10_000, 107);
         assert_eq!(low.max() / 10_000, 107);
         assert!((1.07e6..1.08e6).contains(&low.mean()), "{}", low.mean());
@@ -423,8 +423,8 @@ mod tests {
                 truth.push(own);
             }
             truth.sort_unstable();
-            let lateness = LatenessBounds::of(&record);
-            let low = LowerBounds::of(&record.response, &lateness);
+            let lateness = LatenessBounds::from_record(&record);
+            let low = LowerBounds::new(&record.response, &lateness);
             let high = record.response.histogram().unwrap();
             for p in [0.5, 0.9, 0.99] {
                 let own = truth[(p * 500.0_f64).ceil() as usize - 1];

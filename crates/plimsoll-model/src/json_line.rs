@@ -14,7 +14,7 @@ pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String
     // Skip the brace or comma.
     let mut rest = line.trim_start().get(1..).unwrap_or_default().trim_start();
     while !rest.is_empty() && !rest.starts_with('}') {
-        let (name, behind) = leading::<String>(rest)?;
+        let (name, behind) = parse_leading_value::<String>(rest)?;
         // Skip the colon.
         let typed = behind
             .trim_start()
@@ -22,11 +22,11 @@ pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String
             .unwrap_or_default()
             .trim_start();
         let value = if typed.starts_with('"') {
-            let (value, behind) = leading::<String>(typed)?;
+            let (value, behind) = parse_leading_value::<String>(typed)?;
             rest = behind;
             value
         } else {
-            let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
+            let (IgnoredAny, behind) = parse_leading_value::<IgnoredAny>(typed)?;
             rest = behind;
             typed[..typed.len() - behind.len()].to_owned()
         };
@@ -37,7 +37,7 @@ pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String
 }
 
 /// Parses the JSON value at the start of `text`; returns it and the rest.
-fn leading<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
+fn parse_leading_value<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let value = match values.next() {
         Some(value) => value?,

@@ -15,7 +15,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_VALUE_BYTES: usize = 256;
 
 /// Splits `NAME=VALUE` into name and value. `None`: there is no `=`.
-pub fn split(typed: &str) -> Option<(String, String)> {
+pub fn parse_label(typed: &str) -> Option<(String, String)> {
     let (name, value) = typed.split_once('=')?;
     Some((name.trim().to_owned(), value.trim().to_owned()))
 }
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn labels_are_split_at_first_equals_sign() {
         let pair = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
-        assert_eq!(split("commit=1a2b=c"), pair("commit", "1a2b=c"));
-        assert_eq!(split("note="), pair("note", ""));
-        assert_eq!(split("commit"), None);
+        assert_eq!(parse_label("commit=1a2b=c"), pair("commit", "1a2b=c"));
+        assert_eq!(parse_label("note="), pair("note", ""));
+        assert_eq!(parse_label("commit"), None);
     }
 
     #[test]

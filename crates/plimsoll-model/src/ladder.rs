@@ -12,27 +12,27 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{CryptoSpeeds, CryptoWork, HandshakeWork, PrimitiveCosts};
+use crate::crypto_speeds::{CryptoSpeeds, CryptoWork, HandshakeWork, PrimitiveCosts};
 use crate::objective::RunVerdict;
 use crate::run::{CommonConditions, Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
-use crate::statistics::paired::{PairedDifference, fewest_pairs, paired};
-use crate::statistics::rank::median_of;
+use crate::statistics::paired::{PairedDifference, min_pairs, paired_difference};
+use crate::statistics::rank::median_of_unsorted;
 use crate::{document, input};
 
 pub mod composition;
 mod consistency;
 mod gate;
-mod price;
+mod connection_cost;
 mod slice;
 pub mod throughput;
-pub mod turns;
+pub mod batches;
 
 pub use crate::gate::{ExtraMeasurement, Gate, LadderMetric, LadderUnit};
 pub use gate::{GateObstacle, GateOutcome, GateResult};
-pub use price::{ConnectionCost, PercentileEstimate};
+pub use connection_cost::{ConnectionCost, PercentileEstimate};
 pub use slice::{SliceResult, TcpTraffic};
-use turns::BatchesRecord;
+use batches::BatchesRecord;
 
 /// The record's file name in the directory of a ladder.
 pub const FILE_NAME: &str = "ladder.json";
@@ -73,7 +73,7 @@ pub struct SliceThroughput {
 
 impl SliceThroughput {
     /// Summarises `run`. `verified`: signatures that the client verifies in a full handshake.
-    pub fn of(run: &Run, limits: &CryptoSpeeds, verified: f64) -> SliceThroughput {
+    pub fn from_run(run: &Run, limits: &CryptoSpeeds, verified: f64) -> SliceThroughput {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
         let warmup = run.header.warmup().as_secs_f64();
@@ -149,8 +149,8 @@ pub struct BatchPercentiles {
 
 impl Rung {
     /// Returns the slices in which the metric was measured.
-    fn slices_of(&self, metric: LadderMetric) -> &[SliceResult] {
-        match metric.part() {
+    fn slices_for(&self, metric: LadderMetric) -> &[SliceResult] {
+        match metric.source_measurement() {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
@@ -177,7 +177,7 @@ impl Rung {
     /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open connection.
     ///
     /// Both are computed from two loads that differ in their number of calls per connection.
-    fn bytes(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
+    fn bytes_per_connection_and_call(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
         let carried =
             |slices: &[SliceResult]| TcpTraffic::sum(slices.iter().filter_map(|s| s.carried));
         let slices = self.parts.get(&part)?;
@@ -206,17 +206,17 @@ impl Rung {
             (LadderMetric::P50, Some(all)) => all.p50_us,
             (LadderMetric::P99, Some(all)) => all.p99_us,
             (LadderMetric::ConnectionBytes, _) => self
-                .bytes(ExtraMeasurement::Connections)
+                .bytes_per_connection_and_call(ExtraMeasurement::Connections)
                 .map(|(new, _)| new),
             (LadderMetric::ResumedBytes, _) => {
-                self.bytes(ExtraMeasurement::Resumed).map(|(new, _)| new)
+                self.bytes_per_connection_and_call(ExtraMeasurement::Resumed).map(|(new, _)| new)
             }
             (LadderMetric::CallBytes, _) => self
-                .bytes(ExtraMeasurement::Connections)
+                .bytes_per_connection_and_call(ExtraMeasurement::Connections)
                 .map(|(_, call)| call),
             _ => {
-                let slices = self.slices_of(metric).iter();
-                median_of(slices.filter_map(|s| s.value(metric)).collect())
+                let slices = self.slices_for(metric).iter();
+                median_of_unsorted(slices.filter_map(|s| s.value(metric)).collect())
             }
         }
     }
@@ -292,7 +292,7 @@ pub struct LadderRecord {
 
 impl LadderRecord {
     /// Returns the pairs of rungs whose difference is reported: every rung with the one below it and with the first.
-    pub fn pairs(rungs: usize) -> impl Iterator<Item = (usize, usize)> {
+    pub fn reported_pairs(rungs: usize) -> impl Iterator<Item = (usize, usize)> {
         (1..rungs).flat_map(|of| match of {
             1 => vec![(1, 0)],
             _ => vec![(of, of - 1), (of, 0)],
@@ -314,7 +314,7 @@ impl LadderRecord {
     pub fn conclusion(&self) -> Option<RunVerdict> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
         let mut found: Vec<RunVerdict> = slices.filter_map(|s| s.conclusion).collect();
-        found.extend(self.gated().iter().map(|gated| match gated.outcome {
+        found.extend(self.evaluate_gates().iter().map(|gated| match gated.outcome {
             GateOutcome::Within => RunVerdict::Pass,
             GateOutcome::Beyond => RunVerdict::Fail,
             GateOutcome::Undecided => RunVerdict::Invalid,
@@ -328,13 +328,13 @@ impl LadderRecord {
 
     /// Returns the error probability of all differences of slices together. Where there are batches as well, it is half
     /// of the ladder's; the other half belongs to the batches.
-    fn alpha(&self) -> f64 {
+    fn slice_alpha(&self) -> f64 {
         self.batches.as_ref().map_or(ALPHA, |batches| batches.alpha)
     }
 
     /// Returns the probability, in percent, that all intervals contain the true differences.
     pub fn confidence_percent(&self) -> f64 {
-        100.0 * (1.0 - 2.0 * self.alpha())
+        100.0 * (1.0 - 2.0 * self.slice_alpha())
     }
 
     /// Returns the number of reported differences.
@@ -345,13 +345,13 @@ impl LadderRecord {
             .filter(|m| !m.is_exact() && **m != LadderMetric::ProxyMemory)
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
-        Self::pairs(self.rungs.len()).count() * measured.max(1)
+        Self::reported_pairs(self.rungs.len()).count() * measured.max(1)
     }
 
     /// Returns the cost that rung `of` adds to rung `to`, compared round by round.
-    pub fn added(&self, of: usize, to: usize, metric: LadderMetric) -> AddedCost {
+    pub fn added_cost(&self, of: usize, to: usize, metric: LadderMetric) -> AddedCost {
         let added = |found: Option<PairedDifference>| match found {
-            Some(d) if d.is_clear() => AddedCost::Significant(d),
+            Some(d) if d.excludes_zero() => AddedCost::Significant(d),
             Some(d) => AddedCost::NotSignificant(d),
             None => AddedCost::TooFewRounds,
         };
@@ -365,18 +365,18 @@ impl LadderRecord {
             };
         }
         if let Some(turns) = &self.batches
-            && metric.part().is_none()
+            && metric.source_measurement().is_none()
         {
             return added(turns.difference(of, to, metric));
         }
         let differences: Vec<f64> = upper
-            .slices_of(metric)
+            .slices_for(metric)
             .iter()
-            .zip(lower.slices_of(metric))
+            .zip(lower.slices_for(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        let alpha = self.alpha() / self.reported_differences().max(1) as f64;
-        added(paired(&differences, alpha))
+        let alpha = self.slice_alpha() / self.reported_differences().max(1) as f64;
+        added(paired_difference(&differences, alpha))
     }
 
     /// Writes `ladder.json` in `dir` atomically.
@@ -396,29 +396,29 @@ impl LadderRecord {
     }
 
     /// Returns whether `dir` contains a ladder.
-    pub fn is_in(dir: &Path) -> bool {
+    pub fn exists_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
 
 /// Returns the minimum number of rounds in which a ladder of slices can report a difference of every metric.
-pub fn fewest_rounds(rungs: usize) -> usize {
-    rounds_for(rungs, SLICE_METRIC_COUNT)
+pub fn min_rounds(rungs: usize) -> usize {
+    min_rounds_for_metrics(rungs, SLICE_METRIC_COUNT)
 }
 
 /// Number of metrics whose differences a ladder of slices reports.
 const SLICE_METRIC_COUNT: usize = 6;
 
 /// Returns the minimum number of rounds in which a difference of each of `metrics` metrics can be reported.
-pub fn rounds_for(rungs: usize, metrics: usize) -> usize {
+pub fn min_rounds_for_metrics(rungs: usize, metrics: usize) -> usize {
     let pairs = (2 * rungs).saturating_sub(3).max(1);
-    fewest_pairs(ALPHA / (pairs * metrics.max(1)) as f64)
+    min_pairs(ALPHA / (pairs * metrics.max(1)) as f64)
 }
 
 /// Returns the rungs in the order in which their slices are measured: round by round, each round shuffled from `seed`.
-pub fn order(rungs: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
+pub fn slice_order(rungs: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
     let of = u32::try_from(rungs).unwrap_or(u32::MAX);
-    let round = |round| schedule::turns::order(of, round, seed);
+    let round = |round| schedule::batches::shuffle_batches(of, round, seed);
     (0..rounds as u64)
         .map(|n| round(n).into_iter().map(|rung| rung as usize).collect())
         .collect()

@@ -44,9 +44,9 @@ impl LanesRecord {
     ///
     /// # Errors
     /// When a run directory is not inside `dir`.
-    pub fn runs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+    pub fn run_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
         let below = |lane: &LaneRecord| {
-            input::folder_below(dir, &lane.run).map_err(|e| RunError::InvalidDocument {
+            input::resolve_subfolder(dir, &lane.run).map_err(|e| RunError::InvalidDocument {
                 path: dir.join(FILE_NAME),
                 problem: format!("the run of lane {}: {e}", lane.name),
             })
@@ -71,7 +71,7 @@ impl LanesRecord {
     }
 
     /// Returns whether `dir` contains the record of a run with lanes.
-    pub fn is_in(dir: &Path) -> bool {
+    pub fn exists_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }

@@ -213,7 +213,7 @@ impl StageMeasures {
     }
 
     /// Returns the value of a counter.
-    pub fn of(&self, count: Count) -> u64 {
+    pub fn counter(&self, count: Count) -> u64 {
         self.counts[count.index()]
     }
 
@@ -236,7 +236,7 @@ impl StageMeasures {
     ///
     /// # Errors
     /// Returns the first error of `f`.
-    pub(crate) fn each_number<E>(
+    pub(crate) fn try_for_each_count<E>(
         &self,
         mut f: impl FnMut(&str, u64) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -283,7 +283,7 @@ mod tests {
         one.record(TimeMeasure::TokenGap, 50);
         let mut both = one.clone();
         both.merge(&one);
-        assert_eq!(both.of(Count::TokensReceived), 6);
+        assert_eq!(both.counter(Count::TokensReceived), 6);
         assert_eq!(both.times(TimeMeasure::TokenGap).len(), 2);
         both.clear();
         assert!(both.is_empty());

@@ -7,9 +7,9 @@
 mod blame;
 mod fidelity;
 mod inputs;
-mod lost;
+mod lost_objective;
 mod running_totals;
-mod table;
+mod verdict_table;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,11 +24,11 @@ use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 pub use blame::RunCircumstances;
-use blame::{FailureCounts, TimeEvidence, times};
+use blame::{FailureCounts, TimeEvidence, limited_times};
 pub use inputs::{MeasuredCalls, ObjectiveInputs};
-pub use lost::{ExpectedCalls, OBJECTIVE_LOST, lost};
-pub use running_totals::{LiveObjectiveInputs, plotted_objective, value};
-pub use table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, verdict};
+pub use lost_objective::{ExpectedCalls, OBJECTIVE_LOST_SUFFIX, find_lost_objective};
+pub use running_totals::{LiveObjectiveInputs, plotted_objective, objective_value};
+pub use verdict_table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, decide_verdict};
 
 /// An objective with its verdict and measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ fn has_problem(run: &Run, kind: ProblemKind) -> bool {
 }
 
 /// Judges `objectives` by the values that were `measured`, in a run of this validity.
-pub fn judge(
+pub fn judge_objectives(
     objectives: &[Objective],
     measured: &ObjectiveInputs,
     validity: RunValidity,
@@ -58,9 +58,9 @@ pub fn judge(
     objectives
         .iter()
         .map(|objective| {
-            let evidence = match measured.of_objective(objective) {
-                Some(part) => find(objective, &part, &measured.circumstances),
-                None => Evaluation {
+            let evidence = match measured.for_objective(objective) {
+                Some(part) => evaluate(objective, &part, &measured.circumstances),
+                None => ObjectiveEvaluation {
                     check: LimitCheck::TooFew,
                     text: match objective.step {
                         None => "no calls in this stage".to_owned(),
@@ -72,9 +72,9 @@ pub fn judge(
             let finite = |(low, high): (f64, f64)| high.is_finite().then_some([low, high]);
             ObjectiveResult {
                 objective: objective.text.clone(),
-                verdict: verdict(validity_for(objective, validity), evidence.check),
+                verdict: decide_verdict(validity_for(objective, validity), evidence.check),
                 measured: evidence.text,
-                instrument_us: evidence.interval.and_then(finite).map(in_micros),
+                instrument_us: evidence.interval.and_then(finite).map(to_micros),
             }
         })
         .collect()
@@ -91,11 +91,11 @@ fn validity_for(objective: &Objective, validity: RunValidity) -> RunValidity {
 }
 
 /// Returns whether, and how far, objectives can be judged by `run`.
-pub fn validity(run: &Run) -> RunValidity {
+pub fn run_validity(run: &Run) -> RunValidity {
     let lost = run
         .reason
         .as_deref()
-        .is_some_and(|r| r.ends_with(OBJECTIVE_LOST));
+        .is_some_and(|r| r.ends_with(OBJECTIVE_LOST_SUFFIX));
     match run.state {
         _ if run.summary.total.ok == 0 => RunValidity::Unproven,
         _ if has_problem(run, ProblemKind::CountsDiffer) => RunValidity::Unproven,
@@ -117,15 +117,15 @@ pub fn judge_run(run: &Run) -> Vec<ObjectiveResult> {
     if objectives.is_empty() {
         return Vec::new();
     }
-    judge(
+    judge_objectives(
         &objectives,
-        &ObjectiveInputs::of(run, spec.deadline()),
-        validity(run),
+        &ObjectiveInputs::from_run(run, spec.deadline()),
+        run_validity(run),
     )
 }
 
 /// Returns whether full handshakes, in place of resumed ones, are the only problem that makes `run` invalid.
-pub(crate) fn only_not_resumed(run: &Run) -> bool {
+pub(crate) fn is_only_problem_full_handshakes(run: &Run) -> bool {
     let problems = &run.summary.health.problems;
     let mut invalidating = problems.iter().filter(|p| p.invalidates);
     run.state == RunState::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
@@ -133,7 +133,7 @@ pub(crate) fn only_not_resumed(run: &Run) -> bool {
 
 /// Returns the bytes of memory per open connection (the larger of the first and last measurement), and the text for
 /// reports.
-fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
+fn connection_memory(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
             LinkEnd::Client => growth.client,
@@ -149,7 +149,7 @@ fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, Stri
 }
 
 /// The evaluation of one objective.
-struct Evaluation {
+struct ObjectiveEvaluation {
     check: LimitCheck,
     /// The measured value as text, with the reason where the limit lies within the interval.
     text: String,
@@ -158,29 +158,29 @@ struct Evaluation {
 }
 
 /// Converts nanoseconds to µs with three decimals.
-fn in_micros(ns: [f64; 2]) -> [f64; 2] {
+fn to_micros(ns: [f64; 2]) -> [f64; 2] {
     ns.map(|ns| ns.round() / 1e3)
 }
 
 /// Evaluates an objective independently of the state of the run.
-fn find(
+fn evaluate(
     objective: &Objective,
     part: &MeasuredCalls,
     circumstances: &RunCircumstances,
-) -> Evaluation {
+) -> ObjectiveEvaluation {
     if let (Metric::Fidelity, Some(delivery)) = (objective.metric, &part.delivery) {
-        return fidelity::find(objective, delivery);
+        return fidelity::evaluate(objective, delivery);
     }
     let record = &part.record;
-    let (value, text) = measure(objective, part);
+    let (value, text) = measured_value(objective, part);
     let Some(value) = value else {
-        return Evaluation {
+        return ObjectiveEvaluation {
             check: LimitCheck::TooFew,
             text,
             interval: None,
         };
     };
-    let interval = interval(objective, value, record, circumstances);
+    let interval = instrument_interval(objective, value, record, circumstances);
     // The objective is met if both ends of the interval are within the limit, and missed if neither is.
     let (low, high) = interval.unwrap_or((value, value));
     let (is_met, is_missed) = if objective.is_upper {
@@ -190,14 +190,14 @@ fn find(
     };
     let is_sure = match objective.metric {
         Metric::Errors => {
-            let all = record.ok() + FailureCounts::of(record).all();
-            let sure = FailureCounts::of(record).certain_count(record, circumstances);
+            let all = record.ok() + FailureCounts::from_record(record).total();
+            let sure = FailureCounts::from_record(record).count_certain(record, circumstances);
             sure as f64 > objective.limit * all as f64
         }
         Metric::FailedUsers => {
             // Each failure that the generator may have caused can have made one user fail.
-            let failures = FailureCounts::of(record);
-            let excused = failures.all() - failures.certain_count(record, circumstances);
+            let failures = FailureCounts::from_record(record);
+            let excused = failures.total() - failures.count_certain(record, circumstances);
             let failed = failed_users(record);
             let sure = failed.saturating_sub(excused) as f64;
             sure > objective.limit * ended_users(record) as f64
@@ -220,11 +220,11 @@ fn find(
         (true, _) => (LimitCheck::Met, text),
         (false, true) => (LimitCheck::Missed, text),
         (false, false) => {
-            let why = reason(objective, record, circumstances);
+            let why = doubt_reason(objective, record, circumstances);
             (LimitCheck::Within, format!("{text}; {why}"))
         }
     };
-    Evaluation {
+    ObjectiveEvaluation {
         check: found,
         text,
         interval,
@@ -233,7 +233,7 @@ fn find(
 
 /// Returns the instrument interval of a time that was measured as `value`, in nanoseconds; `None`: the objective
 /// limits something else.
-fn interval(
+fn instrument_interval(
     objective: &Objective,
     value: f64,
     record: &StageRecord,
@@ -242,10 +242,10 @@ fn interval(
     let Metric::Time(timed, statistic) = objective.metric else {
         return None;
     };
-    let evidence = TimeEvidence::of(timed, record, circumstances);
+    let evidence = TimeEvidence::new(timed, record, circumstances);
     let low = match statistic {
-        Statistic::Percentile(p) => evidence.low_end(p),
-        Statistic::Mean => evidence.low_mean(value, circumstances),
+        Statistic::Percentile(p) => evidence.lower_bound(p),
+        Statistic::Mean => evidence.lower_bound_of_mean(value, circumstances),
     };
     Some((low.min(value), value))
 }
@@ -253,7 +253,7 @@ fn interval(
 /// Formats an instrument interval: as one number where both ends agree to two significant digits or differ by at
 /// most 1 %.
 fn format_interval(low: f64, high: f64) -> String {
-    match two_significant_digits(low) == two_significant_digits(high) || high - low <= high / 100.0
+    match format_two_digits(low) == format_two_digits(high) || high - low <= high / 100.0
     {
         true => format_ns(high),
         false if low == 0.0 => format!("at most {}", format_ns(high)),
@@ -262,12 +262,12 @@ fn format_interval(low: f64, high: f64) -> String {
 }
 
 /// Formats `ns`, rounded to two significant digits.
-fn two_significant_digits(ns: f64) -> String {
+fn format_two_digits(ns: f64) -> String {
     format!("{ns:.1e}")
 }
 
 /// Describes why the generator may have caused the result.
-fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
+fn doubt_reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
     if circumstances.is_short_of_resources {
         return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
     }
@@ -297,7 +297,7 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
     if circumstances.has_busy_worker {
         seen.push("a worker used a whole core".to_owned());
     }
-    match FailureCounts::of(record).local {
+    match FailureCounts::from_record(record).local {
         0 => {}
         1 => seen.push("1 failure is the generator's own".to_owned()),
         local => seen.push(format!("{local} failures are the generator's own")),
@@ -315,25 +315,25 @@ fn count_unrecorded_over(timed: TimeMetric, limit: u64, record: &StageRecord) ->
     if !timed.counts_failures() {
         return 0;
     }
-    FailureCounts::of(record).all() + record.cut_off.longer_than(limit)
+    FailureCounts::from_record(record).total() + record.cut_off.count_longer_than(limit)
 }
 
-fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String) {
+fn measured_value(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String) {
     let record = &part.record;
     match objective.metric {
         Metric::Time(timed, statistic) => {
             let failed = count_unrecorded_over(timed, objective.limit as u64, record);
             let value =
-                times(timed, record).and_then(|times| statistic_of(times, statistic, failed));
+                limited_times(timed, record).and_then(|times| compute_statistic(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
-                    let recorded = times(timed, record).and_then(TimeHistogram::histogram);
+                    let recorded = limited_times(timed, record).and_then(TimeHistogram::histogram);
                     let all = recorded.map_or(0, |h| h.len()) + failed;
                     let name = match statistic {
                         Statistic::Percentile(p) => format!("p{p} is"),
                         Statistic::Mean => "the mean includes".to_owned(),
                     };
-                    let what = match record.given_up() {
+                    let what = match record.abandoned_calls() {
                         0 => "a failed call",
                         _ => "a failed or cut-off call",
                     };
@@ -342,7 +342,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
                 }
                 Some(ns) => (value, format_ns(ns)),
                 None => {
-                    let n = times(timed, record)
+                    let n = limited_times(timed, record)
                         .and_then(TimeHistogram::histogram)
                         .map_or(0, |h| h.len() + failed);
                     (None, format!("not enough calls ({n})"))
@@ -350,7 +350,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             }
         }
         Metric::Errors => {
-            let failed = FailureCounts::of(record).all();
+            let failed = FailureCounts::from_record(record).total();
             let all = record.ok() + failed;
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
@@ -372,7 +372,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
         }
         Metric::Fidelity => {
             let low = part.delivery.map(|delivery| delivery.fidelity()[0]);
-            let text = part.delivery.as_ref().map(fidelity::text);
+            let text = part.delivery.as_ref().map(fidelity::format_fidelity);
             (low, text.unwrap_or_else(|| "not known".to_owned()))
         }
         Metric::Resumed => {
@@ -384,9 +384,9 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             });
             (share, text)
         }
-        Metric::Memory(end) => memory_of(end, part.memory.as_ref()),
+        Metric::Memory(end) => connection_memory(end, part.memory.as_ref()),
         Metric::Finish(reason) => {
-            let of = |count| record.measures.of(count);
+            let of = |count| record.measures.counter(count);
             let all: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
             let share = (all > 0).then(|| of(reason) as f64 / all as f64);
             let text = share.map_or("no answer has a finish reason".to_owned(), |share| {
@@ -402,19 +402,19 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
 
 /// Returns the number of users who stopped after a failed call, plus failed sessions.
 fn failed_users(record: &StageRecord) -> u64 {
-    let of = |count| record.measures.of(count);
+    let of = |count| record.measures.counter(count);
     of(Count::UsersFailed) + of(Count::keyed("sessions_failed"))
 }
 
 /// Returns the number of users and sessions that ended, successfully or not.
 fn ended_users(record: &StageRecord) -> u64 {
-    let of = |count| record.measures.of(count);
+    let of = |count| record.measures.counter(count);
     of(Count::UsersOk) + of(Count::keyed("sessions_ok")) + failed_users(record)
 }
 
 /// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few
 /// times.
-fn statistic_of(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
+fn compute_statistic(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);
     };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::codes::codes;
-use crate::named::named;
+use crate::named_enum::named;
 
 named! {
     /// The source of a failure.
@@ -170,7 +170,7 @@ outcomes! {
 
 impl Outcome {
     /// Returns the source of the failure; `None` for [`Outcome::Ok`].
-    pub fn blame(self) -> Option<FailureSource> {
+    pub fn failure_source(self) -> Option<FailureSource> {
         BLAMES[self.index()]
     }
 
@@ -200,7 +200,7 @@ impl Outcome {
     /// Returns the outcome of gRPC status `number` (0–16, gRPC core, doc/statuscodes.md); any other number gives
     /// `UNKNOWN`, as that document requires of clients.
     #[inline]
-    pub fn status_response(number: u32) -> Outcome {
+    pub fn from_grpc_status(number: u32) -> Outcome {
         match number {
             0..=16 => Outcome(number as u8),
             _ => Outcome::Unknown,
@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn status_numbers_map_to_first_outcomes() {
-        assert_eq!(Outcome::status_response(0), Outcome::Ok);
-        assert_eq!(Outcome::status_response(4), Outcome::DeadlineExceeded);
-        assert_eq!(Outcome::status_response(12), Outcome::Unimplemented);
-        assert_eq!(Outcome::status_response(16), Outcome::Unauthenticated);
-        assert_eq!(Outcome::status_response(17), Outcome::Unknown);
+        assert_eq!(Outcome::from_grpc_status(0), Outcome::Ok);
+        assert_eq!(Outcome::from_grpc_status(4), Outcome::DeadlineExceeded);
+        assert_eq!(Outcome::from_grpc_status(12), Outcome::Unimplemented);
+        assert_eq!(Outcome::from_grpc_status(16), Outcome::Unauthenticated);
+        assert_eq!(Outcome::from_grpc_status(17), Outcome::Unknown);
     }
 }

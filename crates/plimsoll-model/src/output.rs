@@ -15,18 +15,18 @@ use std::path::Path;
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(contents.as_ref())?;
-    settle(&file)
+    sync(&file)
 }
 
 /// Waits until everything written to `file` is stored.
 ///
 /// # Errors
 /// When the data can't be stored, for example for lack of space.
-pub fn settle(file: &File) -> io::Result<()> {
-    sync_stored(|| file.sync_data())
+pub fn sync(file: &File) -> io::Result<()> {
+    retry_sync(|| file.sync_data())
 }
 
-fn sync_stored(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+fn retry_sync(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     loop {
         match sync() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -50,7 +50,7 @@ mod tests {
             io::ErrorKind::StorageFull,
             io::ErrorKind::Other,
         ] {
-            let error = sync_stored(|| Err(kind.into())).unwrap_err();
+            let error = retry_sync(|| Err(kind.into())).unwrap_err();
             assert_eq!(error.kind(), kind);
         }
         let mut attempts = 0;
@@ -62,7 +62,7 @@ mod tests {
             }
         };
         assert_eq!(
-            sync_stored(interrupted).unwrap_err().kind(),
+            retry_sync(interrupted).unwrap_err().kind(),
             io::ErrorKind::StorageFull
         );
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::labels::Labels;
 use crate::measure::{Count, TimeMeasure};
-use crate::named::named;
+use crate::named_enum::named;
 use crate::recording::Recording;
 use crate::template::VaryingMetadata;
 
@@ -84,7 +84,7 @@ pub struct Target {
 
 impl Target {
     /// Returns a target that is reached over TCP and whose name is looked up.
-    pub fn at(url: impl Into<String>, host: impl Into<String>, port: u16) -> Target {
+    pub fn new_tcp(url: impl Into<String>, host: impl Into<String>, port: u16) -> Target {
         Target {
             url: url.into(),
             host: host.into(),
@@ -96,11 +96,11 @@ impl Target {
     }
 
     /// Returns the address that sockets connect to: the target, or the proxy in front of it.
-    pub fn reached(&self) -> Cow<'_, Target> {
+    pub fn next_hop(&self) -> Cow<'_, Target> {
         let Some(proxy) = &self.proxy else {
             return Cow::Borrowed(self);
         };
-        Cow::Owned(Target::at(&*self.url, &*proxy.host, proxy.port))
+        Cow::Owned(Target::new_tcp(&*self.url, &*proxy.host, proxy.port))
     }
 }
 
@@ -170,10 +170,10 @@ pub struct RequestFields {
 
 impl RequestFields {
     /// Returns every field of call `number`. `unix_ns`: the current time, nanoseconds since 1970.
-    pub fn of(&self, number: u64, unix_ns: u64) -> Vec<(String, String)> {
+    pub fn for_call(&self, number: u64, unix_ns: u64) -> Vec<(String, String)> {
         let mut all = self.constant.clone();
         if let Some(varying) = &self.varying {
-            let moment = varying.variation.moment(number, 0, unix_ns);
+            let moment = varying.variation.render_context(number, 0, unix_ns);
             all.extend(varying.fields.iter().map(|field| {
                 let mut value = Vec::new();
                 field.write(&moment, &mut value);
@@ -352,7 +352,7 @@ impl Shard {
     pub const WHOLE_RUN: Shard = Shard { index: 0, of: 1 };
 
     /// Returns this shard's share of `whole`; the first shards take the remainder.
-    pub fn part(self, whole: u64) -> u64 {
+    pub fn share(self, whole: u64) -> u64 {
         let of = u64::from(self.of.max(1));
         whole / of + u64::from(u64::from(self.index) < whole % of)
     }
@@ -360,7 +360,7 @@ impl Shard {
     /// Divides this shard into `of` sub-shards and returns number `inner` of them, as a shard of the whole run. Every
     /// shard must be divided into the same number of sub-shards, which together have exactly the shard's calls.
     #[must_use]
-    pub fn inner(self, inner: u32, of: u32) -> Shard {
+    pub fn sub_shard(self, inner: u32, of: u32) -> Shard {
         Shard {
             index: inner * self.of + self.index,
             of: self.of * of,
@@ -385,7 +385,7 @@ pub struct LoadStage {
 
 impl LoadStage {
     /// Returns a stage with a constant rate that is not warm-up.
-    pub fn measured(name: &str, duration: Duration, rate: f64) -> LoadStage {
+    pub fn constant_rate(name: &str, duration: Duration, rate: f64) -> LoadStage {
         LoadStage {
             name: name.to_owned(),
             warmup: false,

@@ -33,7 +33,7 @@ const IGNORED_KEYS: &[&str] = &[
 
 impl PlanDifference {
     /// Returns whether the difference affects the measurement.
-    pub fn matters(&self) -> bool {
+    pub fn affects_measurement(&self) -> bool {
         !IGNORED_KEYS.iter().any(|k| {
             self.key
                 .strip_prefix(k)
@@ -52,7 +52,7 @@ impl fmt::Display for PlanDifference {
 /// Returns the keys in which the meaning of the plans `a` and `b` (resolved, TOML) differs, in order, even if an older
 /// build wrote a time, rate or size differently. If one of them can't be parsed, because another build wrote it, the
 /// texts are compared. Text that is not TOML counts as a plan without keys.
-pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
+pub fn plan_differences(a: &str, b: &str) -> Vec<PlanDifference> {
     let (a, b) = match (normalise(a), normalise(b)) {
         (Some(a), Some(b)) => (dotted_keys(&a), dotted_keys(&b)),
         _ => (dotted_keys(a), dotted_keys(b)),
@@ -75,7 +75,7 @@ fn normalise(plan: &str) -> Option<String> {
     let canonical = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
         Ok((protocol.canonical)(section))
     };
-    let Ok(()) = spec.call.change(canonical);
+    let Ok(()) = spec.call.try_change_sections(canonical);
     spec.to_toml().ok()
 }
 
@@ -109,10 +109,10 @@ mod tests {
     fn plan_diff_names_keys_and_relevance() {
         let a = "name = 'a'\ntarget = 'grpc://x:1'\n[load]\nrate = '100/s'\nconnections = 1\n";
         let b = "name = 'b'\ntarget = 'grpc://x:1'\n[load]\nrate = '200/s'\n";
-        let found = differences(a, b);
+        let found = plan_differences(a, b);
         let keys: Vec<_> = found
             .iter()
-            .map(|d| (d.key.as_str(), d.matters()))
+            .map(|d| (d.key.as_str(), d.affects_measurement()))
             .collect();
         assert_eq!(
             keys,
@@ -124,17 +124,17 @@ mod tests {
         );
         assert_eq!(found[0].b, None);
         assert_eq!(found[1].a.as_deref(), Some("\"100/s\""));
-        assert_eq!(differences(a, a), []);
+        assert_eq!(plan_differences(a, a), []);
     }
 
     #[test]
     fn plan_diff_compares_values_by_meaning() {
         let before = "load = { duration = '12.5s', rate = '60/m', read_buffer = '1024B' }";
         let now = "load = { duration = '12500ms', rate = '1/s', read_buffer = '1KiB' }";
-        assert_eq!(differences(before, now), []);
+        assert_eq!(plan_differences(before, now), []);
         // A name is text, even if it looks like a number.
         let keys = |a, b| -> Vec<String> {
-            let found = differences(a, b);
+            let found = plan_differences(a, b);
             found.into_iter().map(|d| d.key).collect()
         };
         assert_eq!(keys("name = '1s'", "name = '1000ms'"), ["name"]);

@@ -42,7 +42,7 @@ const MAX_SAMPLES: u64 = 1 << 48;
 pub const OTHER_STACKS: &str = "[other stacks]";
 
 /// Returns the name of the file with an end's folded stacks.
-pub fn folded_file(end: ProfiledEnd) -> &'static str {
+pub fn folded_file_name(end: ProfiledEnd) -> &'static str {
     match end {
         ProfiledEnd::Server => "profile-server.folded",
         ProfiledEnd::Client => "profile-client.folded",
@@ -65,9 +65,9 @@ impl FoldedStacks {
             return;
         }
         self.samples += samples;
-        *self.counts.entry(clean(stack)).or_default() += samples;
+        *self.counts.entry(sanitize_stack(stack)).or_default() += samples;
         if self.counts.len() >= 2 * MAX_STACKS {
-            self.keep_most_frequent(MAX_STACKS);
+            self.fold_rare_stacks(MAX_STACKS);
         }
     }
 
@@ -84,7 +84,7 @@ impl FoldedStacks {
     }
 
     /// Returns the number of samples whose stacks were beyond the limits.
-    pub fn samples_of_other_stacks(&self) -> u64 {
+    pub fn other_stack_samples(&self) -> u64 {
         self.counts.get(OTHER_STACKS).copied().unwrap_or(0)
     }
 
@@ -96,7 +96,7 @@ impl FoldedStacks {
     }
 
     /// Counts all but the `most` most frequent stacks as [`OTHER_STACKS`].
-    fn keep_most_frequent(&mut self, most: usize) {
+    fn fold_rare_stacks(&mut self, most: usize) {
         if self.counts.len() <= most {
             return;
         }
@@ -163,7 +163,7 @@ impl FoldedStacks {
         let mut stacks = FoldedStacks::default();
         let (mut line, mut bytes) = (Vec::new(), 0);
         for number in 1.. {
-            let wrong = RunError::line(path, number);
+            let wrong = RunError::invalid_line(path, number);
             let end = match input::read_line(&mut reader, &mut line, MAX_STACK_BYTES + 32) {
                 Ok(end) => end,
                 Err(error) => return Err(wrong(error.to_string())),
@@ -196,8 +196,8 @@ impl FoldedStacks {
 
 /// Removes control characters from a stack and shortens it to the limits: to its thread and its innermost frames, which
 /// show where the time was spent.
-fn clean(stack: &str) -> String {
-    let text = printable(stack);
+fn sanitize_stack(stack: &str) -> String {
+    let text = strip_control_characters(stack);
     if text.len() <= MAX_STACK_BYTES && text.matches(';').count() <= MAX_FRAMES {
         return text;
     }
@@ -219,7 +219,7 @@ fn clean(stack: &str) -> String {
 }
 
 /// Replaces characters that could control a terminal.
-fn printable(text: &str) -> String {
+fn strip_control_characters(text: &str) -> String {
     let is_harmful = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
     let all = text.chars();
     all.map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
@@ -248,17 +248,17 @@ impl FunctionShare {
 
     /// Returns the share of samples in the function itself, with its 95 % interval: `[low, share, high]`, 0 to 1.
     pub fn self_share(&self) -> [f64; 3] {
-        share_of(self.self_samples, self.samples)
+        share_with_interval(self.self_samples, self.samples)
     }
 
     /// Returns the share of samples in the function and in the functions that it called, with its 95 % interval, as
     /// [`FunctionShare::self_share`].
     pub fn total_share(&self) -> [f64; 3] {
-        share_of(self.total_samples, self.samples)
+        share_with_interval(self.total_samples, self.samples)
     }
 }
 
-fn share_of(hits: u64, samples: u64) -> [f64; 3] {
+fn share_with_interval(hits: u64, samples: u64) -> [f64; 3] {
     let [low, high] = share_interval(hits, samples);
     [low, hits as f64 / samples.max(1) as f64, high]
 }
@@ -289,12 +289,12 @@ pub struct FunctionDifference {
 
 impl FunctionDifference {
     /// Returns how much more CPU time the function itself takes in the second profile.
-    pub fn added(&self) -> f64 {
+    pub fn increase(&self) -> f64 {
         self.second - self.first
     }
 
     /// Returns whether the difference may be due to chance: its interval contains zero.
-    pub fn may_be_chance(&self) -> bool {
+    pub fn is_insignificant(&self) -> bool {
         self.low <= 0.0 && self.high >= 0.0
     }
 }
@@ -330,9 +330,9 @@ pub fn differences(first: ScaledProfile<'_>, second: ScaledProfile<'_>) -> Vec<F
         .filter(|difference| difference.first > 0.0 || difference.second > 0.0)
         .collect();
     all.sort_by(|a, b| {
-        b.added()
+        b.increase()
             .abs()
-            .total_cmp(&a.added().abs())
+            .total_cmp(&a.increase().abs())
             .then(a.name.cmp(&b.name))
     });
     all
@@ -385,14 +385,14 @@ impl RunProfile {
     pub fn write(&mut self, dir: &Path) -> Result<(), RunError> {
         for (end, stacks) in &mut self.stacks {
             let mut most = MAX_STACKS;
-            stacks.keep_most_frequent(most);
+            stacks.fold_rare_stacks(most);
             let mut text = stacks.to_text();
             while text.len() as u64 > MAX_FILE_BYTES {
                 most /= 2;
-                stacks.keep_most_frequent(most);
+                stacks.fold_rare_stacks(most);
                 text = stacks.to_text();
             }
-            let path = dir.join(folded_file(*end));
+            let path = dir.join(folded_file_name(*end));
             output::write(&path, text).map_err(RunError::io(&path, "writing it"))?;
         }
         document::write(&dir.join(FILE_NAME), &self.record)
@@ -408,16 +408,16 @@ impl RunProfile {
             return Ok(None);
         }
         let mut record: ProfileRecord = document::read(&path)?;
-        record.event = printable(&record.event);
+        record.event = strip_control_characters(&record.event);
         for end in record.ends.values_mut() {
             end.notes.truncate(MAX_NOTES.0);
             for note in &mut end.notes {
-                *note = printable(&note.chars().take(MAX_NOTES.1).collect::<String>());
+                *note = strip_control_characters(&note.chars().take(MAX_NOTES.1).collect::<String>());
             }
         }
         let ends = record.ends.keys();
         let read =
-            |end: &ProfiledEnd| Ok((*end, FoldedStacks::read(&dir.join(folded_file(*end)))?));
+            |end: &ProfiledEnd| Ok((*end, FoldedStacks::read(&dir.join(folded_file_name(*end)))?));
         let stacks = ends.map(read).collect::<Result<_, RunError>>()?;
         Ok(Some(RunProfile { record, stacks }))
     }
@@ -446,7 +446,7 @@ impl RunProfile {
 
 impl ProfileRecord {
     /// Creates the record for the sampling that `plan` requests, without results.
-    pub fn of(plan: &crate::plan::ProfilePlan, event: &str) -> ProfileRecord {
+    pub fn new(plan: &crate::plan::ProfilePlan, event: &str) -> ProfileRecord {
         ProfileRecord {
             schema_version: SCHEMA_VERSION,
             event: event.to_owned(),

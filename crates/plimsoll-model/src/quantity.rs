@@ -28,7 +28,7 @@ pub fn time(us: f64) -> String {
 }
 
 /// Formats a planned time like [`time`], without trailing zeros: `20 s`, `123.2 ms`.
-pub fn planned(length: Duration) -> String {
+pub fn planned_time(length: Duration) -> String {
     let text = if length.is_zero() {
         "0 s".to_owned()
     } else {
@@ -42,11 +42,11 @@ pub fn planned(length: Duration) -> String {
 
 /// Formats a difference of times with its sign.
 pub fn signed_time(us: f64) -> String {
-    signed(us, time)
+    signed_value(us, time)
 }
 
 /// Formats a value with its sign; zero has no sign.
-pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
+pub fn signed_value(value: f64, show: impl Fn(f64) -> String) -> String {
     match value.partial_cmp(&0.0) {
         Some(std::cmp::Ordering::Greater) => format!("+{}", show(value)),
         Some(std::cmp::Ordering::Less) => format!("−{}", show(-value)),
@@ -77,7 +77,7 @@ pub fn exact_rate(per_s: f64) -> String {
 }
 
 /// Formats the ends of an interval of rates with four digits, rounded outward.
-pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
+pub fn rate_interval(low_per_s: f64, high_per_s: f64) -> (String, String) {
     let outward = |per_s: f64, round: fn(f64) -> f64| {
         let step = 10_f64.powf(per_s.max(0.1).log10().floor() - 3.0);
         // Dividing by the inverse avoids 12.300000000000001.
@@ -121,7 +121,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// Formats a value of a process. A 0 means that the system did not report the value, and becomes a dash.
-pub fn known(n: u64, show: fn(u64) -> String) -> String {
+pub fn nonzero_or_dash(n: u64, show: fn(u64) -> String) -> String {
     match n {
         0 => "–".to_owned(),
         n => show(n),
@@ -163,7 +163,7 @@ mod tests {
                 "0.2 µs", "42 µs", "1.00 ms", "5.21 ms", "305.0 ms", "1.50 s"
             ]
         );
-        let planned_us = |us| planned(Duration::from_micros(us));
+        let planned_us = |us| planned_time(Duration::from_micros(us));
         assert_eq!(
             [0, 50, 123_200, 250_000, 1_355_200, 20_000_000, 300_000_000].map(planned_us),
             [
@@ -190,7 +190,7 @@ mod tests {
             (1_987.0, 1_987.2, ("1,987/s", "1,988/s")),
             (12_345.0, 12_355.0, ("12,340/s", "12,360/s")),
         ] {
-            let (from, to) = rates_around(low, high);
+            let (from, to) = rate_interval(low, high);
             assert_eq!((&*from, &*to), shown);
         }
         assert_eq!(share(1, 1_000_000), "< 0.01 %");

@@ -11,28 +11,28 @@ use crate::measure::{CallMeasures, StageMeasures, TimeMeasure};
 use crate::{CallSample, ConnectPhases, Outcome};
 
 mod addresses;
-mod counts;
-mod details;
-mod messages;
-mod sampled;
-mod slowest;
+mod outcome_counts;
+mod failure_details;
+mod message_counts;
+mod sampled_calls;
+mod slowest_calls;
 mod steps;
 mod tokens;
 mod traced_call;
-mod turns;
+mod batch_start;
 
 pub use crate::times::{MAX_TIME_NS, SIGNIFICANT_DIGITS, TimeHistogram};
 pub use addresses::{AddressCounts, AddressTally};
-pub use counts::OutcomeCounts;
-pub use details::{DETAILS_PER_OUTCOME, FailureDetail};
-pub(crate) use details::{add_detail, merge_details};
-pub use messages::MessageCounts;
-pub use sampled::{CallSampler, MAX_SAMPLED_CALLS, SampledCall, SampledCalls};
-pub use slowest::{MAX_SLOWEST_CALLS, SlowestCalls};
+pub use outcome_counts::OutcomeCounts;
+pub use failure_details::{MAX_DETAILS_PER_OUTCOME, FailureDetail};
+pub(crate) use failure_details::{add_detail, merge_details};
+pub use message_counts::MessageCounts;
+pub use sampled_calls::{CallSampler, MAX_SAMPLED_CALLS, SampledCall, SampledCalls};
+pub use slowest_calls::{MAX_SLOWEST_CALLS, SlowestCalls};
 pub(crate) use steps::STEP_TIMES_BY_KEY;
 pub use steps::StepRecord;
 pub use traced_call::{SpanFacts, TracedCall};
-pub use turns::{BatchStart, BatchTotals};
+pub use batch_start::{BatchStart, BatchTotals};
 
 /// The record of one stage.
 ///
@@ -174,8 +174,8 @@ pub(crate) fn is_zero(n: &u64) -> bool {
 
 impl StageRecord {
     #[inline]
-    pub(crate) fn call(&mut self, s: &CallSample) {
-        self.count(s);
+    pub(crate) fn add_call(&mut self, s: &CallSample) {
+        self.count_call(s);
         self.lag.record(s.lag_ns());
         self.record_times(s);
     }
@@ -183,12 +183,12 @@ impl StageRecord {
     /// Counts a call whose [three times are equal](CallSample::has_one_time).
     #[inline]
     pub(crate) fn add_single_time_call(&mut self, s: &CallSample) {
-        self.count(s);
+        self.count_call(s);
         self.one_times.record(s.response_ns());
     }
 
     #[inline]
-    fn count(&mut self, s: &CallSample) {
+    fn count_call(&mut self, s: &CallSample) {
         self.outcomes.add(s.outcome, 1);
         self.bytes_sent += u64::from(s.bytes_sent);
         self.bytes_received += u64::from(s.bytes_received);
@@ -209,13 +209,13 @@ impl StageRecord {
     }
 
     /// Counts a call with a connection of its own. The connection is counted if it was established.
-    pub(crate) fn cold_call(&mut self, s: &CallSample, p: &ConnectPhases) {
-        self.count(s);
+    pub(crate) fn add_cold_call(&mut self, s: &CallSample, p: &ConnectPhases) {
+        self.count_call(s);
         // The connection's setup is recorded in its phases, so it is not part of the lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
         self.record_times(s);
         if s.outcome.is_ok() || p.ready_ns > 0 {
-            self.connection(p);
+            self.add_connection(p);
         }
         if s.outcome.is_ok() {
             let total_ns = p.total_ns() + s.service_ns();
@@ -223,7 +223,7 @@ impl StageRecord {
         }
     }
 
-    pub(crate) fn connection(&mut self, p: &ConnectPhases) {
+    pub(crate) fn add_connection(&mut self, p: &ConnectPhases) {
         if p.resumed {
             self.connections_resumed += 1;
         } else {
@@ -246,7 +246,7 @@ impl StageRecord {
 
     /// Returns the number of calls that ended ok.
     pub fn ok(&self) -> u64 {
-        self.outcomes.of(Outcome::Ok)
+        self.outcomes.get(Outcome::Ok)
     }
 
     /// Returns the number of calls that ended, ok or not.
@@ -267,7 +267,7 @@ impl StageRecord {
 
     /// Returns the number of calls that were abandoned because the run ended or the generator noticed them too late,
     /// which is not the target's fault.
-    pub fn given_up(&self) -> u64 {
+    pub fn abandoned_calls(&self) -> u64 {
         self.not_started + self.calls_cut_off()
     }
 
@@ -290,7 +290,7 @@ impl StageRecord {
         self.connections_idle_closed += other.connections_idle_closed;
         self.connect_failures.merge(&other.connect_failures);
         for (address, counts) in &other.addresses {
-            self.count_at(address, counts);
+            self.add_address_counts(address, counts);
         }
         self.slowest.merge(&other.slowest);
         self.longest_journey = self.longest_journey.max(other.longest_journey);
@@ -313,7 +313,7 @@ impl StageRecord {
         self.measures.merge(&other.measures);
     }
 
-    fn count_at(&mut self, address: &str, counts: &AddressCounts) {
+    fn add_address_counts(&mut self, address: &str, counts: &AddressCounts) {
         match self.addresses.get_mut(address) {
             Some(ours) => ours.merge(counts),
             None => {
@@ -415,7 +415,7 @@ pub struct RecordedInterval {
 
 /// Allocates a stage's record. This is a separate function so that the lookup is small enough to be inlined.
 #[cold]
-fn made() -> Box<StageRecord> {
+fn new_stage_record() -> Box<StageRecord> {
     Box::default()
 }
 
@@ -427,11 +427,11 @@ impl RecordedInterval {
         if index >= self.stages.len() {
             self.stages.resize(index + 1, None);
         }
-        self.stages[index].get_or_insert_with(made)
+        self.stages[index].get_or_insert_with(new_stage_record)
     }
 
     /// Returns the stages in which something was recorded.
-    pub fn recorded(&self) -> impl Iterator<Item = (u8, &StageRecord)> {
+    pub fn recorded_stages(&self) -> impl Iterator<Item = (u8, &StageRecord)> {
         (0u8..=u8::MAX)
             .zip(&self.stages)
             .filter_map(|(i, s)| s.as_deref().filter(|s| !s.is_empty()).map(|s| (i, s)))
@@ -439,7 +439,7 @@ impl RecordedInterval {
 
     /// Adds the records of `other`.
     pub fn merge(&mut self, other: &RecordedInterval) {
-        for (stage, theirs) in other.recorded() {
+        for (stage, theirs) in other.recorded_stages() {
             self.stage_mut(stage).merge(theirs);
         }
         for detail in &other.details {
@@ -450,7 +450,7 @@ impl RecordedInterval {
         for tally in &other.addresses {
             for (stage, counts) in (0u8..).zip(&tally.stages) {
                 if !counts.is_empty() {
-                    self.stage_mut(stage).count_at(&tally.address, counts);
+                    self.stage_mut(stage).add_address_counts(&tally.address, counts);
                 }
             }
         }
@@ -471,7 +471,7 @@ impl RecordedInterval {
 
     /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
-        self.recorded().next().is_none()
+        self.recorded_stages().next().is_none()
             && self.details.is_empty()
             && self.requests.is_empty()
             && self.texts.is_empty()

@@ -6,7 +6,7 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, BatchStart, CallSampler, DETAILS_PER_OUTCOME, FailureDetail,
+    AddressCounts, AddressTally, BatchStart, CallSampler, MAX_DETAILS_PER_OUTCOME, FailureDetail,
     RecordedInterval, RequestRecord, SampledCall, SpanFacts, StageRecord, StepRecord, TracedCall,
     add_detail,
 };
@@ -41,18 +41,18 @@ pub struct CallTracing {
 }
 
 impl CallTracing {
-    fn call(
+    fn trace_call(
         &self,
         s: &CallSample,
         phases: Option<&ConnectPhases>,
         carried: RequestCarrier,
     ) -> TracedCall {
         let trace_number = carried.shared_trace_number.unwrap_or(s.number);
-        let sent_id = self.ids.span(trace_number);
+        let sent_id = self.ids.span_id(trace_number);
         // Calls that share a request need different span ids.
         let (span_id, parent_span_id) = match carried.shared_trace_number {
             None => (sent_id, None),
-            Some(_) => (sent_id.child(s.number), Some(sent_id)),
+            Some(_) => (sent_id.child_id(s.number), Some(sent_id)),
         };
         TracedCall {
             response_ns: s.response_ns(),
@@ -61,7 +61,7 @@ impl CallTracing {
             outcome: s.outcome,
             worker: self.worker,
             connection: carried.connection,
-            trace_id: self.ids.trace(trace_number),
+            trace_id: self.ids.trace_id(trace_number),
             span: Some(SpanFacts {
                 number: s.number,
                 span_id,
@@ -119,74 +119,74 @@ impl Recorder {
 
     /// Makes the recorder keep the slowest calls with their trace ids, and a sample of all calls if `tracing` has a
     /// sampler.
-    pub fn keep_traced(&mut self, tracing: CallTracing) {
+    pub fn enable_tracing(&mut self, tracing: CallTracing) {
         self.tracing = Some(tracing);
         self.needs_calls = true;
     }
 
     /// Records the end of a call that was not sent.
-    pub fn call(&mut self, s: &CallSample) {
-        self.sent_call(s, None);
+    pub fn record_call(&mut self, s: &CallSample) {
+        self.record_sent_call(s, None);
     }
 
     /// Records the end of a call on a shared connection.
     #[inline]
-    pub fn sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
+    pub fn record_sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let record = self.current.stage_mut(s.stage);
-        if s.has_one_time() {
+        if s.has_equal_times() {
             record.add_single_time_call(s);
         } else {
-            record.call(s);
+            record.add_call(s);
         }
         if self.needs_calls {
-            self.keep_if_traced(s, None, carried);
+            self.keep_traced_call(s, None, carried);
             self.log_call(s, None, || None);
         }
     }
 
-    /// Like [`Recorder::sent_call`], with the protocol's measures of the call. They are stored in the call's log entry
+    /// Like [`Recorder::record_sent_call`], with the protocol's measures of the call. They are stored in the call's log entry
     /// and not added to the stage's totals.
-    pub fn measured_call(
+    pub fn record_measured_call(
         &mut self,
         s: &CallSample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
         carried: Option<RequestCarrier>,
     ) {
-        self.current.stage_mut(s.stage).call(s);
+        self.current.stage_mut(s.stage).add_call(s);
         if self.needs_calls {
-            self.keep_if_traced(s, None, carried);
+            self.keep_traced_call(s, None, carried);
             self.log_call(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
         }
     }
 
     /// Counts a call of a journey's step as due. `names`: the names of all steps of the journey.
-    pub fn step_due(&mut self, stage: u8, step: usize, names: &[String]) {
-        self.step(stage, step, names).due += 1;
+    pub fn count_step_due(&mut self, stage: u8, step: usize, names: &[String]) {
+        self.step_record(stage, step, names).due += 1;
     }
 
-    /// Records the end of a call for its step of a journey, in addition to [`Recorder::measured_call`].
-    pub fn step_call(&mut self, sample: &CallSample, step: usize, names: &[String]) {
-        self.step(sample.stage, step, names).call(sample);
+    /// Records the end of a call for its step of a journey, in addition to [`Recorder::record_measured_call`].
+    pub fn record_step_call(&mut self, sample: &CallSample, step: usize, names: &[String]) {
+        self.step_record(sample.stage, step, names).add_call(sample);
     }
 
     /// Records that a user's journey of `calls` calls succeeded, `ns` nanoseconds after the user was due.
-    pub fn journey(&mut self, stage: u8, ns: u64, calls: u64) {
+    pub fn record_journey(&mut self, stage: u8, ns: u64, calls: u64) {
         let record = self.current.stage_mut(stage);
         record.measures.record(TimeMeasure::Journey, ns);
         record.longest_journey = record.longest_journey.max(calls);
     }
 
-    fn step(&mut self, stage: u8, step: usize, names: &[String]) -> &mut StepRecord {
+    fn step_record(&mut self, stage: u8, step: usize, names: &[String]) -> &mut StepRecord {
         let steps = &mut self.current.stage_mut(stage).steps;
         if steps.is_empty() {
-            *steps = StepRecord::all(names);
+            *steps = StepRecord::empty_records(names);
         }
         &mut steps[step]
     }
 
     /// Keeps the call if it is among the slowest, or may be in the sample.
-    fn keep_if_traced(
+    fn keep_traced_call(
         &mut self,
         s: &CallSample,
         phases: Option<&ConnectPhases>,
@@ -196,13 +196,13 @@ impl Recorder {
             return;
         };
         let stage = self.current.stage_mut(s.stage);
-        let is_slow = stage.slowest.admits(s.response_ns());
+        let is_slow = stage.slowest.may_include(s.response_ns());
         let sampler = tracing.sampler.as_mut();
-        let rank = sampler.and_then(|sampler| sampler.admit(s.number, s.stage));
+        let rank = sampler.and_then(|sampler| sampler.rank_if_sampled(s.number, s.stage));
         if !is_slow && rank.is_none() {
             return;
         }
-        let call = tracing.call(s, phases, carried);
+        let call = tracing.trace_call(s, phases, carried);
         if is_slow {
             stage.slowest.add(call);
         }
@@ -229,22 +229,22 @@ impl Recorder {
     /// Records the end of a call with a connection of its own: counts the call and, if it was established, the
     /// connection. The sample's `sent` is the end of the connection's phases. `carried` is `None` where the call was
     /// not sent.
-    pub fn cold_call(
+    pub fn record_cold_call(
         &mut self,
         s: &CallSample,
         p: &ConnectPhases,
         carried: Option<RequestCarrier>,
     ) {
-        self.current.stage_mut(s.stage).cold_call(s, p);
+        self.current.stage_mut(s.stage).add_cold_call(s, p);
         if self.needs_calls {
-            self.keep_if_traced(s, Some(p), carried);
+            self.keep_traced_call(s, Some(p), carried);
             self.log_call(s, Some(*p), || None);
         }
     }
 
     /// Returns the number of calls that ended ok, and of bytes received, since the start of the run.
     pub fn running_totals(&self) -> (u64, u64) {
-        let recorded = self.current.recorded();
+        let recorded = self.current.recorded_stages();
         recorded.fold(self.totals_taken, |(ok, bytes), (_, stage)| {
             (ok + stage.ok(), bytes + stage.bytes_received)
         })
@@ -257,18 +257,18 @@ impl Recorder {
 
     /// Returns the record of a stage, for counting directly.
     #[inline]
-    pub fn stage(&mut self, stage: u8) -> &mut StageRecord {
+    pub fn stage_mut(&mut self, stage: u8) -> &mut StageRecord {
         self.current.stage_mut(stage)
     }
 
     /// Records that a shared connection was established.
-    pub fn connection(&mut self, stage: u8, p: &ConnectPhases) {
-        self.current.stage_mut(stage).connection(p);
+    pub fn record_connection(&mut self, stage: u8, p: &ConnectPhases) {
+        self.current.stage_mut(stage).add_connection(p);
     }
 
     /// Returns the number under which connections and calls to `address` are counted. It stays the same for the whole
     /// run.
-    pub fn address(&mut self, address: &str) -> u32 {
+    pub fn address_number(&mut self, address: &str) -> u32 {
         let tallies = &mut self.current.addresses;
         let number = tallies.iter().position(|tally| *tally.address == *address);
         let number = number.unwrap_or_else(|| {
@@ -286,7 +286,7 @@ impl Recorder {
 
     /// Counts the end of a call on a connection to the address; an address without a number is ignored.
     #[inline]
-    pub fn call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
+    pub fn count_call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.calls += 1;
             counts.errors += u64::from(outcome.is_error());
@@ -294,14 +294,14 @@ impl Recorder {
     }
 
     /// Counts an established connection to the address.
-    pub fn connection_at(&mut self, address: u32, stage: u8) {
+    pub fn count_connection_at(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.connections += 1;
         }
     }
 
     /// Counts a connection to the address that failed, or that lost the race against another address.
-    pub fn connect_failure_at(&mut self, address: u32, stage: u8) {
+    pub fn count_connect_failure_at(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.address_counts(address, stage) {
             counts.connect_failures += 1;
         }
@@ -309,19 +309,19 @@ impl Recorder {
 
     /// Records that the generator paused while `n` calls were in flight or due, which can have lengthened their times
     /// by at most `ns` nanoseconds.
-    pub fn delayed(&mut self, stage: u8, ns: u64, n: u64) {
+    pub fn record_pause(&mut self, stage: u8, ns: u64, n: u64) {
         self.current.stage_mut(stage).delayed.record_n(ns, n);
     }
 
     /// Records the lower bound `ns` of the response time of a call that ended ok, without the delay that the generator
     /// can have added.
     #[inline]
-    pub fn response_low(&mut self, stage: u8, ns: u64) {
+    pub fn record_response_low(&mut self, stage: u8, ns: u64) {
         self.current.stage_mut(stage).response_low.record(ns);
     }
 
     /// Records that the run ended with an unsent call that had been due for `ns` nanoseconds.
-    pub fn cut_off(&mut self, stage: u8, ns: u64) {
+    pub fn record_cut_off(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.not_started += 1;
         record.cut_off.record(ns);
@@ -329,7 +329,7 @@ impl Recorder {
 
     /// Records that a call's first message from the server arrived `ns` nanoseconds after the call's send.
     #[inline]
-    pub fn first_message(&mut self, stage: u8, ns: u64) {
+    pub fn record_first_message(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.messages.get_or_insert_default().received += 1;
         record.measures.record(TimeMeasure::FirstMessage, ns);
@@ -337,14 +337,14 @@ impl Recorder {
 
     /// Records that a message from the server arrived `ns` nanoseconds after the previous one.
     #[inline]
-    pub fn inter_message(&mut self, stage: u8, ns: u64) {
+    pub fn record_message_gap(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.messages.get_or_insert_default().received += 1;
         record.measures.record(TimeMeasure::InterMessage, ns);
     }
 
     /// Counts `n` messages that were sent on a call that has ended.
-    pub fn messages_sent(&mut self, stage: u8, n: u64) {
+    pub fn count_messages_sent(&mut self, stage: u8, n: u64) {
         if n > 0 {
             let record = self.current.stage_mut(stage);
             record.messages.get_or_insert_default().sent += n;
@@ -352,27 +352,27 @@ impl Recorder {
     }
 
     /// Stores an answer whose tokens are to be counted.
-    pub fn text(&mut self, stage: u8, text: String) {
+    pub fn push_text(&mut self, stage: u8, text: String) {
         self.current.texts.push((stage, text));
     }
 
     /// Adds `n` to a counter that only some protocols have.
     #[inline]
-    pub fn count(&mut self, stage: u8, count: Count, n: u64) {
+    pub fn add_count(&mut self, stage: u8, count: Count, n: u64) {
         self.current.stage_mut(stage).measures.add(count, n);
     }
 
     /// Records a time, in nanoseconds, that only some protocols have.
     #[inline]
-    pub fn time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
+    pub fn record_time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.measures.record(measure, ns);
     }
 
     /// Records the text of a failure. The first few distinct texts of each outcome are kept.
-    pub fn detail(&mut self, outcome: Outcome, text: &str) {
+    pub fn add_detail(&mut self, outcome: Outcome, text: &str) {
         let enough = |detail: &&FailureDetail| detail.code == outcome;
-        if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME
+        if self.known_details.iter().filter(enough).count() < MAX_DETAILS_PER_OUTCOME
             && add_detail(&mut self.known_details, outcome, text)
         {
             add_detail(&mut self.current.details, outcome, text);
@@ -382,7 +382,7 @@ impl Recorder {
     /// Returns everything that was recorded since the last `take`. The interval must be merged into another one before
     /// it is read: until then, times that belong to several histograms are stored only once. `spare` is an emptied
     /// interval (see [`RecordedInterval::clear`]) whose memory is reused.
-    pub fn take(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
+    pub fn take_interval(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
         self.totals_taken = self.running_totals();

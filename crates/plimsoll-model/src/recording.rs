@@ -5,13 +5,13 @@
 //! memory, and all problems of the file are known before the first call. Invariant: times never decrease, and the n-th
 //! time belongs to the n-th row.
 
-mod access;
+mod access_log;
 mod har;
 mod lines;
 mod options;
 mod reading;
 mod spool;
-mod stamps;
+mod timestamps;
 mod w3c;
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use options::{ColumnFilter, TimeWindow};
 use spool::Spool;
 
-use crate::named::named;
+use crate::named_enum::named;
 use crate::quantity;
 
 named! {
@@ -48,7 +48,7 @@ named! {
 
 impl RecordingFormat {
     /// Returns the noun for the numbers in messages: lines, or the entries of an archive.
-    pub fn unit(self) -> &'static str {
+    pub fn unit_noun(self) -> &'static str {
         match self {
             RecordingFormat::Har => "entry",
             _ => "line",
@@ -56,7 +56,7 @@ impl RecordingFormat {
     }
 
     /// Formats `1 line`, `2 entries`.
-    pub fn count(self, number: u64) -> String {
+    pub fn format_count(self, number: u64) -> String {
         match (self, number) {
             (RecordingFormat::Har, 1) => "1 entry".to_owned(),
             (RecordingFormat::Har, number) => format!("{} entries", quantity::count(number)),
@@ -161,22 +161,22 @@ impl Recording {
     }
 
     /// Returns the nanoseconds from the load's start to the end of the recorded time, which is after the last arrival.
-    pub fn end(&self) -> u64 {
+    pub fn end_ns(&self) -> u64 {
         self.inner.end
     }
 
     /// Returns an upper bound of the arrivals within any second, including seconds in which a recording that `repeats`
     /// ends and starts again.
-    pub fn most_per_second(&self, repeats: bool) -> u64 {
+    pub fn max_per_second(&self, repeats: bool) -> u64 {
         const SECOND_NS: u64 = 1_000_000_000;
-        if repeats && self.end() < SECOND_NS {
-            let rounds = SECOND_NS / self.end().max(1) + 2;
+        if repeats && self.end_ns() < SECOND_NS {
+            let rounds = SECOND_NS / self.end_ns().max(1) + 2;
             return rounds.saturating_mul(self.count());
         }
         let at = |cursor: &mut RecordingCursor, number: u64| {
             let round = number / self.count();
             let time = cursor.time(number % self.count())?;
-            (round == 0 || repeats).then(|| round.saturating_mul(self.end()).saturating_add(time))
+            (round == 0 || repeats).then(|| round.saturating_mul(self.end_ns()).saturating_add(time))
         };
         let (mut first, mut last) = (self.cursor(), self.cursor());
         let (mut end, mut most) = (0, 0);
@@ -214,17 +214,17 @@ impl Recording {
         // The verb must agree with the number.
         let count = |number: u64, one: &str, several: &str| {
             let verb = if number == 1 { one } else { several };
-            format!("{} of {file} {verb}", format.count(number))
+            format!("{} of {file} {verb}", format.format_count(number))
         };
         let mut notes = vec![format!(
             "the arrivals are those of {file}: {} ({})",
-            format.count(self.count()),
+            format.format_count(self.count()),
             format.name()
         )];
         if left_out.unreadable > 0 {
             let first = left_out.first_unreadable.iter();
             let first: Vec<String> = first
-                .map(|(number, why)| format!("{} {number}: {why}", format.unit()))
+                .map(|(number, why)| format!("{} {number}: {why}", format.unit_noun()))
                 .collect();
             let more = if left_out.unreadable > first.len() as u64 {
                 "; …"
@@ -355,13 +355,13 @@ struct CachedBlock {
 }
 
 thread_local! {
-    static BLOCK: RefCell<CachedBlock> = RefCell::default();
+    static CACHED_BLOCK: RefCell<CachedBlock> = RefCell::default();
 }
 
 impl RecordedRows {
     fn new_id() -> u64 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        LAST.fetch_add(1, Ordering::Relaxed) + 1
+        static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        LAST_ID.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns the file's path as it was typed.
@@ -380,18 +380,18 @@ impl RecordedRows {
     }
 
     /// Returns the first line that lacks a column, by the column's position.
-    pub fn lacking(&self, column: usize) -> Option<u64> {
+    pub fn first_line_lacking(&self, column: usize) -> Option<u64> {
         self.lacking.get(column).copied().flatten()
     }
 
     /// Returns the minimum and maximum length of a value, in bytes.
-    pub fn bounds(&self, column: usize) -> (usize, usize) {
+    pub fn value_length_bounds(&self, column: usize) -> (usize, usize) {
         self.bounds[column]
     }
 
     /// Calls `work` with the value in a row (numbered from 0) and column. A value that can no longer be read is empty.
-    pub fn with<T>(&self, row: u64, column: usize, work: impl FnOnce(&str) -> T) -> T {
-        BLOCK.with_borrow_mut(|block| {
+    pub fn with_value<T>(&self, row: u64, column: usize, work: impl FnOnce(&str) -> T) -> T {
+        CACHED_BLOCK.with_borrow_mut(|block| {
             let number = row / ROWS_PER_BLOCK;
             if block.key != (self.id, number) && self.read(number, block).is_err() {
                 self.is_lost.store(true, Ordering::Relaxed);

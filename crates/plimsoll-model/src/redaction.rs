@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Prefix of the variables for a URL's query.
-pub const QUERY_VARIABLE: &str = "PLIMSOLL_QUERY_";
+pub const QUERY_VARIABLE_PREFIX: &str = "PLIMSOLL_QUERY_";
 
 /// Words that mark the names of query parameters with secret values.
-const SECRET_WORDS: [&str; 17] = [
+const SECRET_PARAMETER_WORDS: [&str; 17] = [
     "accesskey",
     "apikey",
     "auth",
@@ -32,7 +32,7 @@ const SECRET_WORDS: [&str; 17] = [
 ];
 
 /// Words that mark the names of metadata entries with secret values.
-const FIELD_WORDS: [&str; 11] = [
+const SECRET_FIELD_WORDS: [&str; 11] = [
     "auth",
     "token",
     "secret",
@@ -49,37 +49,37 @@ const FIELD_WORDS: [&str; 11] = [
 /// Returns whether the value of a metadata entry of this name must not be written to the run directory.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    FIELD_WORDS.iter().any(|word| name.contains(word))
+    SECRET_FIELD_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Tables of a plan that contain header fields.
 const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
 /// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
-pub fn masked(text: &str) -> Cow<'_, str> {
-    let mut secrets = user_infos(text);
-    secrets.extend(secret_parameters(text).into_iter().map(|(_, value)| value));
-    replace_by_stars(text, secrets)
+pub fn mask_urls(text: &str) -> Cow<'_, str> {
+    let mut secrets = find_user_infos(text);
+    secrets.extend(find_secret_parameters(text).into_iter().map(|(_, value)| value));
+    replace_with_stars(text, secrets)
 }
 
 /// Returns the text of a plan like [`masked`], with stars for the values of secret header fields as well.
 pub fn mask_plan(text: &str) -> Cow<'_, str> {
-    let mut secrets = user_infos(text);
-    secrets.extend(secret_parameters(text).into_iter().map(|(_, value)| value));
-    secrets.extend(secret_field_values(text));
-    replace_by_stars(text, secrets)
+    let mut secrets = find_user_infos(text);
+    secrets.extend(find_secret_parameters(text).into_iter().map(|(_, value)| value));
+    secrets.extend(find_secret_field_values(text));
+    replace_with_stars(text, secrets)
 }
 
 /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
-pub fn with_variables(url: &str) -> String {
-    QuerySecrets::default().hide(url)
+pub fn replace_secrets_with_variables(url: &str) -> String {
+    QuerySecrets::default().replace_secrets(url)
 }
 
 /// Returns the secrets in a URL's query, each with the variable that [`with_variables`] writes for it.
 pub fn query_secrets(url: &str) -> Vec<(String, String)> {
     let mut secrets = QuerySecrets::default();
-    secrets.hide(url);
-    secrets.by_variable()
+    secrets.replace_secrets(url);
+    secrets.into_variables()
 }
 
 /// The secrets in the queries of several URLs, each with its variable. Different values of a parameter have different
@@ -91,11 +91,11 @@ pub struct QuerySecrets {
 
 impl QuerySecrets {
     /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
-    pub fn hide(&mut self, url: &str) -> String {
+    pub fn replace_secrets(&mut self, url: &str) -> String {
         let mut hidden = Vec::new();
-        for (name, value) in secret_url_parameters(url) {
+        for (name, value) in find_secret_url_parameters(url) {
             if variable_name(&url[value.clone()]).is_none() {
-                let variable = self.variable(&url[name], &url[value.clone()]);
+                let variable = self.assign_variable(&url[name], &url[value.clone()]);
                 hidden.push((value, variable));
             }
         }
@@ -107,12 +107,12 @@ impl QuerySecrets {
     }
 
     /// Returns the variables with their secrets.
-    pub fn by_variable(self) -> Vec<(String, String)> {
+    pub fn into_variables(self) -> Vec<(String, String)> {
         self.values.into_iter().collect()
     }
 
     /// Returns the variable of a parameter's value.
-    fn variable(&mut self, parameter: &str, value: &str) -> String {
+    fn assign_variable(&mut self, parameter: &str, value: &str) -> String {
         let as_variable = |c: char| {
             if c.is_ascii_alphanumeric() {
                 c.to_ascii_uppercase()
@@ -121,13 +121,13 @@ impl QuerySecrets {
             }
         };
         let name: String = parameter.chars().map(as_variable).collect();
-        let mut variable = format!("{QUERY_VARIABLE}{name}");
+        let mut variable = format!("{QUERY_VARIABLE_PREFIX}{name}");
         for number in 2.. {
             let known = self.values.entry(variable.clone());
             if known.or_insert_with(|| value.to_owned()) == value {
                 break;
             }
-            variable = format!("{QUERY_VARIABLE}{name}_{number}");
+            variable = format!("{QUERY_VARIABLE_PREFIX}{name}_{number}");
         }
         variable
     }
@@ -142,7 +142,7 @@ pub fn fill_variables(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut text = path.to_owned();
-    for (_, value) in secret_url_parameters(path).into_iter().rev() {
+    for (_, value) in find_secret_url_parameters(path).into_iter().rev() {
         let Some(name) = variable_name(&path[value.clone()]) else {
             continue;
         };
@@ -154,9 +154,9 @@ pub fn fill_variables(
 }
 
 /// Finds the secret parameters of a single URL, which follow its first `?`.
-fn secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn find_secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
-    let mut all = secret_parameters(url);
+    let mut all = find_secret_parameters(url);
     all.retain(|(name, _)| name.start > query);
     all
 }
@@ -168,7 +168,7 @@ fn variable_name(value: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(is_part)).then_some(name)
 }
 
-fn replace_by_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
+fn replace_with_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
     if secrets.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -181,17 +181,17 @@ fn replace_by_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
 }
 
 /// Returns whether a URL in running text ends before this byte.
-fn ends_url(byte: u8) -> bool {
+fn is_url_end(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
 }
 
 /// Finds the user information of the URLs in `text`: a user, a password, or both.
-fn user_infos(text: &str) -> Vec<Range<usize>> {
+fn find_user_infos(text: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     for (at, scheme_end) in text.match_indices("://") {
         let start = at + scheme_end.len();
         let rest = &text[start..];
-        let url = &rest[..rest.bytes().position(ends_url).unwrap_or(rest.len())];
+        let url = &rest[..rest.bytes().position(is_url_end).unwrap_or(rest.len())];
         let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
         let end = match authority.rfind('@') {
             Some(end) => Some(end),
@@ -211,7 +211,7 @@ fn user_infos(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Finds the query parameters in `text` with secret names. Returns the ranges of name and value.
-fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn find_secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
     for (mark, _) in text.match_indices(['?', '&']) {
@@ -223,7 +223,7 @@ fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
             continue;
         }
         let value = name.end + 1;
-        let ends = |b: &u8| ends_url(*b) || b"&#".contains(b);
+        let ends = |b: &u8| is_url_end(*b) || b"&#".contains(b);
         let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
         let value = value..value + length;
         // A template field is replaced by a value of each call, so it is not a literal secret.
@@ -249,12 +249,12 @@ pub fn is_secret_parameter(name: &str) -> bool {
         });
         last = c;
     }
-    words.split(' ').any(|word| SECRET_WORDS.contains(&word))
+    words.split(' ').any(|word| SECRET_PARAMETER_WORDS.contains(&word))
 }
 
 /// Finds the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line is
 /// examined separately.
-fn secret_field_values(plan: &str) -> Vec<Range<usize>> {
+fn find_secret_field_values(plan: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut in_fields = false;
     let mut start = 0;
@@ -328,7 +328,7 @@ mod tests {
             ("/x?key={{row.key}}", "/x?key={{row.key}}"),
             ("nothing: ?, & and ://", "nothing: ?, & and ://"),
         ] {
-            assert_eq!(masked(text), shown);
+            assert_eq!(mask_urls(text), shown);
         }
     }
 
@@ -348,8 +348,8 @@ mod tests {
         let url = "/v1?a=1&api_key=x%20y&token=z&token=w&key=$OWN";
         let saved = "/v1?a=1&api_key=$PLIMSOLL_QUERY_API_KEY&token=$PLIMSOLL_QUERY_TOKEN\
                      &token=$PLIMSOLL_QUERY_TOKEN_2&key=$OWN";
-        assert_eq!(with_variables(url), saved);
-        assert_eq!(with_variables(saved), saved);
+        assert_eq!(replace_secrets_with_variables(url), saved);
+        assert_eq!(replace_secrets_with_variables(saved), saved);
         let mut secrets = query_secrets(url);
         secrets.push(("OWN".to_owned(), "o".to_owned()));
         let variable = |name: &str| {

@@ -18,7 +18,7 @@ mod json;
 pub mod machine;
 pub mod memory;
 pub mod merge;
-mod negotiated;
+mod negotiated_tls;
 mod overview;
 pub mod rotation;
 mod sampling;
@@ -34,11 +34,11 @@ pub use delivery::DeliverySummary;
 pub use directory::{Run, read_plan};
 pub use ending::{RunEnding, UnsavedRun};
 pub use header::{CommonConditions, MachineFacts, RunHeader, RunOrigin};
-pub use health::{HealthProblem, health};
+pub use health::{HealthProblem, find_problems};
 pub use interval::{IntervalRecord, ResourceUsage};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryPhase, MemoryReading, MemorySummary, ProcessMemory};
-pub use negotiated::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, version_name};
+pub use negotiated_tls::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, version_name};
 pub use overview::{CpuOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
 pub use sampling::SamplingSummary;
@@ -46,7 +46,7 @@ pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
 pub use summary::{RunSummary, RunTotals, StageSummary};
 pub use times::{InstrumentSummary, TimesSummary};
-pub use writer::{MANY_CONNECTIONS, RunWriter};
+pub use writer::{MIN_CONNECTIONS_FOR_MEMORY, RunWriter};
 
 pub use crate::document::{RunError, SCHEMA_VERSION};
 pub use crate::labels::Labels;
@@ -55,7 +55,7 @@ pub use jiff::Timestamp;
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::named;
+use crate::named_enum::named;
 
 named! {
     /// The state of a run.
@@ -76,7 +76,7 @@ named! {
 }
 
 /// Names of the files in a run directory.
-pub mod file {
+pub mod file_name {
     /// The resolved plan, without secrets.
     pub const PLAN: &str = "plan.toml";
     /// The state of the run, its machine, and its figures.

@@ -57,7 +57,7 @@ impl CallSample {
     /// Returns whether response time, service time and time to first byte are all equal: the call was sent when it was
     /// due, succeeded, and its answer arrived in one read.
     #[inline]
-    pub fn has_one_time(&self) -> bool {
+    pub fn has_equal_times(&self) -> bool {
         self.outcome.is_ok() && self.arrival == self.sent && self.first_byte == self.done
     }
 }
@@ -72,7 +72,7 @@ pub struct ConnectPhases {
     /// TLS: from the first byte sent to the negotiated keys.
     pub handshake_ns: u64,
     /// The protocol's handshake: from when TCP and TLS are established until calls are allowed (HTTP/2: until the
-    /// server's SETTINGS).
+    /// server's SEND_SETTINGS).
     pub ready_ns: u64,
     /// Whether the TLS session was resumed from a ticket.
     pub resumed: bool,

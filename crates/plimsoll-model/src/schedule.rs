@@ -21,11 +21,11 @@ use crate::plan::{self, ArrivalSpacing, BatchSchedule, LoadPlan};
 
 mod gaps;
 mod replay;
-pub mod turns;
+pub mod batches;
 
 use gaps::RenewalGaps;
 use replay::{ReplayArrivals, ReplaySchedule};
-use turns::BlockAssignment;
+use batches::BlockAssignment;
 
 /// One call and when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl RateSegment {
     /// Returns the time at which the integral of the rate reaches `arrivals`, in nanoseconds since the schedule's
     /// start.
     #[inline]
-    fn time_of(&self, arrivals: f64) -> u64 {
+    fn time_after(&self, arrivals: f64) -> u64 {
         // For whole numbers below 2^32 the product is exact: 10^9 = 5^9 · 2^9 and 5^9 needs 21 bits.
         let ns = if self.slope == 0.0 {
             arrivals * 1e9 / self.from
@@ -181,7 +181,7 @@ impl Schedule {
                 bounds,
                 segments: pieces,
                 end_number,
-                replay: ReplaySchedule::of(load),
+                replay: ReplaySchedule::from_load(load),
             }),
         }
     }
@@ -197,13 +197,13 @@ impl Schedule {
         let pace = match (self.inner.spacing, deal) {
             _ if !usable => ArrivalSource::Ended,
             (Some(ArrivalSpacing::Recorded), _) => match &self.inner.replay {
-                Some(replay) => ArrivalSource::Recorded(Box::new(replay.from(number))),
+                Some(replay) => ArrivalSource::Recorded(Box::new(replay.arrivals_from(number))),
                 None => ArrivalSource::Ended,
             },
             (Some(spacing @ (ArrivalSpacing::Poisson | ArrivalSpacing::Gamma(_))), deal) => {
                 ArrivalSource::Random(Box::new(RandomArrivals {
                     rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
-                    gaps: RenewalGaps::of(spacing),
+                    gaps: RenewalGaps::from_spacing(spacing),
                     assignment: deal,
                     number: 0,
                     others_before_next: index,
@@ -258,7 +258,7 @@ impl Schedule {
                 .iter()
                 .find(|p| inner.end_number >= p.first && inner.end_number < p.next);
             if let Some(piece) = cut {
-                return Some(piece.time_of((inner.end_number - piece.first) as f64));
+                return Some(piece.time_after((inner.end_number - piece.first) as f64));
             }
         }
         stages_end
@@ -331,7 +331,7 @@ impl ArrivalIter {
     /// Returns the time of the first arrival beyond the plan's number of calls, in nanoseconds since the schedule's
     /// start. `None`: the iterator has not reached it, or arrivals are evenly spaced, for which [`Schedule::end`]
     /// returns the end.
-    pub fn cut_at(&self) -> Option<u64> {
+    pub fn first_excess_time(&self) -> Option<u64> {
         self.cut_at
     }
 
@@ -356,7 +356,7 @@ impl ArrivalIter {
         self.source = ArrivalSource::Even {
             number: number.saturating_add(self.step),
         };
-        self.arrival_numbered(number, number)
+        self.make_arrival(number, number)
     }
 
     fn next_batched(&mut self) -> Option<Arrival> {
@@ -364,14 +364,14 @@ impl ArrivalIter {
             return None;
         };
         let number = dealt.number;
-        let shared = dealt.assignment.shared(number);
+        let shared = dealt.assignment.shared_number(number);
         dealt.number = number.saturating_add(self.step);
-        self.arrival_numbered(number, shared)
+        self.make_arrival(number, shared)
     }
 
     /// Returns the arrival that is number `number` of this load and number `shared` of the schedule of all loads.
     #[inline]
-    fn arrival_numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
+    fn make_arrival(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {
             self.source = ArrivalSource::Ended;
             return None;
@@ -383,7 +383,7 @@ impl ArrivalIter {
         }
         Some(Arrival {
             number,
-            at: self.segment.time_of((shared - self.segment.first) as f64),
+            at: self.segment.time_after((shared - self.segment.first) as f64),
             stage: self.stage as u8,
         })
     }
@@ -407,7 +407,7 @@ impl ArrivalIter {
             random.elapsed_gaps = passed;
             if !self.segment.warmup {
                 if random.measured_left == 0 {
-                    self.cut_at = Some(self.segment.time_of(passed));
+                    self.cut_at = Some(self.segment.time_after(passed));
                     self.source = ArrivalSource::Ended;
                     return None;
                 }
@@ -417,7 +417,7 @@ impl ArrivalIter {
             random.number += 1;
             let own = match &mut random.assignment {
                 None => Some(shared),
-                Some(deal) => deal.own(shared),
+                Some(deal) => deal.own_number(shared),
             };
             let Some(number) = own else {
                 continue;
@@ -426,7 +426,7 @@ impl ArrivalIter {
                 random.others_before_next = random.share_count - 1;
                 return Some(Arrival {
                     number,
-                    at: self.segment.time_of(passed),
+                    at: self.segment.time_after(passed),
                     stage: self.stage as u8,
                 });
             }

@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::named;
+use crate::named_enum::named;
 
-use bounds::{bounds, is_beyond_generator, is_rejected};
+use bounds::{rate_bounds, is_beyond_generator, is_rejected};
 use estimate::{LoadLineEstimate, OVERLOAD_RATIO};
-pub use finding::{Knee, LimitingFactor, SearchResult, finding};
+pub use finding::{Knee, LimitingFactor, SearchResult, search_result};
 pub use goal::{GoalError, SearchGoal};
 pub use growth::{BacklogGrowth, GROWTH_ERROR};
 pub use record::{FILE_NAME, SearchRecord};
@@ -129,7 +129,7 @@ pub enum SearchStep {
 const MAX_NARROWING_WIDTH: f64 = 8.0;
 /// Width to which the estimate is narrowed, as a share of the precision; the remainder is left for the confirmation's
 /// uncertainty.
-const NARROWED_WIDTH: f64 = 0.6;
+const MAX_NARROWED_WIDTH: f64 = 0.6;
 /// Probability of the interval to be narrowed, and minimum probability at which a capacity counts as found.
 const MIN_CONFIDENCE: f64 = 0.9;
 /// A capacity is measured while the queue grows, at a rate this many standard errors above the highest plausible
@@ -138,63 +138,63 @@ const LIFT_STANDARD_ERRORS: f64 = 2.0;
 const CAPACITY_UPPER_QUANTILE: f64 = 0.9;
 /// Where an overloaded target's throughput is the only hint, its capacity is measured at least this far above that
 /// throughput, relative to the throughput.
-const MIN_HINT_LIFT: f64 = 0.03;
+const MIN_THROUGHPUT_LIFT: f64 = 0.03;
 /// Minimum probability that the confirmation meets the objectives.
-const MIN_PASS_CHANCE: f64 = 0.9;
+const MIN_PASS_PROBABILITY: f64 = 0.9;
 /// The same minimum for a rate at which a narrowing trial has already met them.
-const MIN_REPEAT_CHANCE: f64 = 0.7;
+const MIN_REPEAT_PROBABILITY: f64 = 0.7;
 /// The line can't be more precise than this many standard errors of a trial that takes the whole budget.
-const STANDARD_ERRORS: f64 = 3.0;
+const MAX_PRECISION_STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
-const MAX_NARROWING_RATIO: u32 = 8;
+const MAX_NARROWING_TRIALS_RATIO: u32 = 8;
 /// Assumed time that a trial takes in addition to its length, until a trial has been made. Seconds.
 const DEFAULT_TRIAL_OVERHEAD_S: f64 = 1.5;
 /// Minimum length of a confirmation, as a share of its planned length.
-const MIN_CONFIRMATION_SHARE: f64 = 0.6;
+const MIN_CONFIRMATION_LENGTH_SHARE: f64 = 0.6;
 /// Maximum length of a narrowing trial, in multiples of the confirmation's length.
-const MAX_TRIAL_RATIO: f64 = 2.2;
+const MAX_TRIAL_LENGTH_RATIO: f64 = 2.2;
 /// Extra drain time of a trial above the line, compared with one below it. Seconds.
-const DRAIN_S: f64 = 0.5;
+const EXTRA_DRAIN_S: f64 = 0.5;
 /// The drain time of a trial predicts that of trials at up to this multiple of its rate.
 const SIMILAR_RATE_RATIO: f64 = 1.3;
 /// Factor by which the rate rises while all trials pass.
-const RISE_FACTOR: f64 = 4.0;
+const RATE_RISE_FACTOR: f64 = 4.0;
 /// Rates at which the curve should have points, as shares of the load line.
 const CURVE_POINTS: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
 /// Minimum relative distance between two points of the curve.
-const CURVE_DISTANCE: f64 = 0.04;
+const MIN_CURVE_POINT_DISTANCE: f64 = 0.04;
 
 /// Returns the next step of the search for `goal`, after `trials`.
-pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
+pub fn next_step(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
     let budget = SearchBudget { goal, trials };
-    let estimate = LoadLineEstimate::of(goal, trials);
-    let mut found = finding::found(goal, trials, estimate.as_ref());
+    let estimate = LoadLineEstimate::new(goal, trials);
+    let mut found = finding::search_result_with_estimate(goal, trials, estimate.as_ref());
     if let Some((purpose, rate)) = most_informative_trial(goal, trials, estimate.as_ref(), &found) {
         // Confirming the current best rate comes before refining it.
         let winner = rate_to_confirm(goal, trials, estimate.as_ref());
         let confirmed = found.confirmed;
         let reserve_s = match winner {
             Some(winner) if purpose != TrialPurpose::Confirm && !confirmed => {
-                budget.min_confirmation_time_s(winner) + DRAIN_S
+                budget.min_confirmation_time_s(winner) + EXTRA_DRAIN_S
             }
             _ => 0.0,
         };
-        let room_s = budget.left_s() - reserve_s;
+        let room_s = budget.remaining_s() - reserve_s;
         if budget.trial_time_s(purpose, rate) <= room_s {
             if let (Some(estimate), TrialPurpose::Narrow) = (&estimate, purpose) {
                 let length_s = budget.narrowing_length_s(estimate, rate, room_s);
-                return try_step(
+                return trial_step(
                     purpose,
-                    lifted_rate(goal, trials, estimate, rate, length_s),
+                    most_informative_rate(goal, trials, estimate, rate, length_s),
                     length_s,
                 );
             }
-            return try_step(purpose, rate, goal.length_s(purpose, rate));
+            return trial_step(purpose, rate, goal.trial_length_s(purpose, rate));
         }
         if let Some(rate) = winner.filter(|_| !confirmed)
-            && let Some(length_s) = budget.confirmation_s(rate)
+            && let Some(length_s) = budget.confirmation_length_s(rate)
         {
-            return try_step(TrialPurpose::Confirm, rate, length_s);
+            return trial_step(TrialPurpose::Confirm, rate, length_s);
         }
         found.budget_spent = true;
         return SearchStep::Done(Box::new(found));
@@ -203,7 +203,7 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
         let near = |rate: f64| {
             trials
                 .iter()
-                .any(|t| (t.rate_per_s / rate - 1.0).abs() < CURVE_DISTANCE)
+                .any(|t| (t.rate_per_s / rate - 1.0).abs() < MIN_CURVE_POINT_DISTANCE)
         };
         let missing = CURVE_POINTS
             .iter()
@@ -216,19 +216,19 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
                         .is_none_or(|limit| *rate < limit)
             });
         if let Some(rate) = missing
-            && budget.trial_time_s(TrialPurpose::Curve, rate) <= budget.left_s()
+            && budget.trial_time_s(TrialPurpose::Curve, rate) <= budget.remaining_s()
         {
-            return try_step(
+            return trial_step(
                 TrialPurpose::Curve,
                 rate,
-                goal.length_s(TrialPurpose::Curve, rate),
+                goal.trial_length_s(TrialPurpose::Curve, rate),
             );
         }
     }
     SearchStep::Done(Box::new(found))
 }
 
-fn try_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
+fn trial_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
     SearchStep::Try {
         purpose,
         rate_per_s,
@@ -243,7 +243,7 @@ struct SearchBudget<'a> {
 }
 
 impl SearchBudget<'_> {
-    fn left_s(&self) -> f64 {
+    fn remaining_s(&self) -> f64 {
         self.goal.budget_s - self.trials.iter().map(|t| t.took_s).sum::<f64>()
     }
 
@@ -261,14 +261,14 @@ impl SearchBudget<'_> {
     }
 
     fn trial_time_s(&self, purpose: TrialPurpose, rate: f64) -> f64 {
-        self.goal.length_s(purpose, rate) + self.trial_overhead_s(purpose, rate)
+        self.goal.trial_length_s(purpose, rate) + self.trial_overhead_s(purpose, rate)
     }
 
     /// Returns the length of a confirmation that the remaining budget allows; a slightly shortened confirmation is
     /// better than none.
-    fn confirmation_s(&self, rate: f64) -> Option<f64> {
-        let length_s = self.goal.length_s(TrialPurpose::Confirm, rate);
-        let room_s = self.left_s() - self.trial_overhead_s(TrialPurpose::Confirm, rate);
+    fn confirmation_length_s(&self, rate: f64) -> Option<f64> {
+        let length_s = self.goal.trial_length_s(TrialPurpose::Confirm, rate);
+        let room_s = self.remaining_s() - self.trial_overhead_s(TrialPurpose::Confirm, rate);
         // Round down to whole milliseconds, so that rounding can't exceed the budget.
         let room_s = (room_s * 1e3).floor() / 1e3;
         (room_s >= self.min_confirmation_length_s(rate)).then(|| length_s.min(room_s))
@@ -276,7 +276,7 @@ impl SearchBudget<'_> {
 
     fn min_confirmation_length_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
-        (self.goal.length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
+        (self.goal.trial_length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_LENGTH_SHARE).max(calls_s)
     }
 
     /// Returns the total time of the shortest acceptable confirmation.
@@ -287,26 +287,26 @@ impl SearchBudget<'_> {
     /// Returns the length of a narrowing trial. Where the server's variance requires longer trials, the remaining
     /// budget is divided into a few long ones.
     fn narrowing_length_s(&self, estimate: &LoadLineEstimate, rate: f64, room_s: f64) -> f64 {
-        let length_s = self.goal.length_s(TrialPurpose::Narrow, rate);
+        let length_s = self.goal.trial_length_s(TrialPurpose::Narrow, rate);
         // The first narrowing trial is short, because it shows at which rate a long trial is worthwhile.
         let first = !self
             .trials
             .iter()
             .any(|t| t.purpose >= TrialPurpose::Narrow);
-        if first || estimate.within(rate * length_s) <= self.goal.precision * NARROWED_WIDTH {
+        if first || estimate.standard_error(rate * length_s) <= self.goal.precision * MAX_NARROWED_WIDTH {
             return length_s;
         }
         let asides = self.trials.iter().map(|t| t.took_s - t.length_s);
         let aside_s = asides
             .min_by(f64::total_cmp)
             .unwrap_or(DEFAULT_TRIAL_OVERHEAD_S)
-            + DRAIN_S;
-        let longest_s = (MAX_TRIAL_RATIO * self.goal.confirm_s).max(length_s);
+            + EXTRA_DRAIN_S;
+        let longest_s = (MAX_TRIAL_LENGTH_RATIO * self.goal.confirm_s).max(length_s);
         let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
         // A trial above the capacity needs additional time to drain the excess.
         let longer = 1.0
             + (estimate.quantile(CAPACITY_UPPER_QUANTILE) / estimate.quantile(0.5) - 1.0)
-            + LIFT_STANDARD_ERRORS * estimate.within(rate * longest_s);
+            + LIFT_STANDARD_ERRORS * estimate.standard_error(rate * longest_s);
         ((room_s / trials - aside_s) / longer).clamp(length_s, longest_s)
     }
 }
@@ -325,7 +325,7 @@ fn most_informative_trial(
     {
         return Some((last.purpose, last.rate_per_s));
     }
-    let seen = bounds(trials);
+    let seen = rate_bounds(trials);
     let at_end = |rate: f64, purpose| {
         let made = |t: &&Trial| t.rate_per_s == rate && t.purpose >= purpose;
         trials
@@ -346,13 +346,13 @@ fn most_informative_trial(
             let rate = round_rate(goal, lower).max(goal.least_per_s);
             Some((TrialPurpose::Probe, rate))
         }
-        (Some(lower), Some(upper)) => trial_between(goal, trials, estimate?, found, (lower, upper)),
+        (Some(lower), Some(upper)) => most_informative_trial_between(goal, trials, estimate?, found, (lower, upper)),
     }
 }
 
 /// Returns the next higher rate while all trials pass.
 fn next_higher_rate(goal: &SearchGoal, lower: f64) -> f64 {
-    (lower * RISE_FACTOR).min(goal.most_per_s)
+    (lower * RATE_RISE_FACTOR).min(goal.most_per_s)
 }
 
 /// Returns the throughput of the overloaded target at rate `upper`, and the number of calls from which it was computed.
@@ -368,7 +368,7 @@ fn overload_throughput(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
 }
 
 /// Returns purpose and rate of the most informative trial for a line between two rates.
-fn trial_between(
+fn most_informative_trial_between(
     goal: &SearchGoal,
     trials: &[Trial],
     estimate: &LoadLineEstimate,
@@ -385,7 +385,7 @@ fn trial_between(
         && let Some((carried, calls)) = overload_throughput(trials, upper)
         && lower * 0.9 < carried
     {
-        let lift = goal.precision.max(MIN_HINT_LIFT) + LIFT_STANDARD_ERRORS / calls.sqrt();
+        let lift = goal.precision.max(MIN_THROUGHPUT_LIFT) + LIFT_STANDARD_ERRORS / calls.sqrt();
         return Some((TrialPurpose::Narrow, inside(carried * (1.0 + lift))));
     }
     let width = estimate.width(MIN_CONFIDENCE);
@@ -395,8 +395,8 @@ fn trial_between(
     {
         return Some((TrialPurpose::Probe, inside(estimate.quantile(0.5))));
     }
-    let spent = narrowed as u32 >= MAX_NARROWING_RATIO * goal.trials;
-    let precise = |line: f64| upper > line && self::width(line, upper) <= goal.precision;
+    let spent = narrowed as u32 >= MAX_NARROWING_TRIALS_RATIO * goal.trials;
+    let precise = |line: f64| upper > line && self::relative_width(line, upper) <= goal.precision;
     let confirmed = found.line_per_s.filter(|_| found.confirmed);
     if let Some(line) = confirmed
         && spent
@@ -412,7 +412,7 @@ fn trial_between(
     {
         return None;
     }
-    if width <= goal.precision * NARROWED_WIDTH || spent {
+    if width <= goal.precision * MAX_NARROWED_WIDTH || spent {
         let winner = rate_to_confirm(goal, trials, Some(estimate))?;
         if Some(winner) != found.line_per_s || !found.confirmed {
             return Some((TrialPurpose::Confirm, winner));
@@ -434,7 +434,7 @@ fn trial_between(
 
 /// Returns the rate at which a trial is most informative for a line near `rate`: above a capacity, so that the queue
 /// grows.
-fn lifted_rate(
+fn most_informative_rate(
     goal: &SearchGoal,
     trials: &[Trial],
     estimate: &LoadLineEstimate,
@@ -445,7 +445,7 @@ fn lifted_rate(
     if !measured || estimate.capacity_probability() <= MIN_CONFIDENCE {
         return rate;
     }
-    let lift = estimate.within(rate * length_s) * LIFT_STANDARD_ERRORS;
+    let lift = estimate.standard_error(rate * length_s) * LIFT_STANDARD_ERRORS;
     let lifted =
         (estimate.quantile(CAPACITY_UPPER_QUANTILE) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
     round_rate(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
@@ -459,13 +459,13 @@ fn rate_to_confirm(
     estimate: Option<&LoadLineEstimate>,
 ) -> Option<f64> {
     let Some(estimate) = estimate else {
-        return bounds(trials).lower;
+        return rate_bounds(trials).lower;
     };
     let middle = estimate.quantile(0.5);
     let near = goal
         .precision
-        .max(STANDARD_ERRORS * estimate.within(middle * goal.budget_s));
-    let length_s = goal.length_s(TrialPurpose::Confirm, middle);
+        .max(MAX_PRECISION_STANDARD_ERRORS * estimate.standard_error(middle * goal.budget_s));
+    let length_s = goal.trial_length_s(TrialPurpose::Confirm, middle);
     let step = goal.precision / 5.0;
     let candidates: Vec<f64> = (-20_i32..60)
         .map(|i| f64::from(i) * (1.0 + f64::from(i.max(0)) / 20.0))
@@ -473,30 +473,30 @@ fn rate_to_confirm(
         .filter(|rate| (goal.least_per_s..=goal.most_per_s).contains(rate))
         .filter(|rate| !is_rejected(trials, *rate))
         .collect();
-    let confirmations = estimate.trials(middle, length_s);
+    let confirmations = estimate.predict_trials(middle, length_s);
     // If the capacity is measured, it is the line.
     if estimate.capacity_probability() > MIN_CONFIDENCE {
         let best = candidates
             .iter()
-            .map(|rate| (*rate, confirmations.chances(*rate, near)))
-            .filter(|(_, (passes, succeeds))| *passes >= MIN_PASS_CHANCE && *succeeds > 0.0)
+            .map(|rate| (*rate, confirmations.pass_probabilities(*rate, near)))
+            .filter(|(_, (passes, succeeds))| *passes >= MIN_PASS_PROBABILITY && *succeeds > 0.0)
             .max_by(|(a, of_a), (b, of_b)| of_a.1.total_cmp(&of_b.1).then(a.total_cmp(b)));
         if let Some((rate, _)) = best {
             return Some(rate);
         }
     }
-    let passes = |rate: &f64| confirmations.chances(*rate, near).0;
+    let passes = |rate: &f64| confirmations.pass_probabilities(*rate, near).0;
     let likely = candidates
         .into_iter()
         .filter(|rate| *rate <= middle)
-        .find(|rate| passes(rate) >= MIN_PASS_CHANCE);
+        .find(|rate| passes(rate) >= MIN_PASS_PROBABILITY);
     // If no rate is likely enough, accept a rate that has passed once and may pass again.
-    let seen = highest_passed_rate(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
+    let seen = highest_passed_rate(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_PROBABILITY);
     likely
         .into_iter()
         .chain(seen)
         .max_by(f64::total_cmp)
-        .or(bounds(trials).lower)
+        .or(rate_bounds(trials).lower)
         .map(|rate| rate.min(goal.most_per_s))
 }
 
@@ -517,7 +517,7 @@ fn highest_passed_rate(
 }
 
 /// Returns the relative width of the interval between two rates (RFC 9971 §4.6.12).
-fn width(lower: f64, upper: f64) -> f64 {
+fn relative_width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
 }
 

@@ -22,7 +22,7 @@ mod keys;
 mod ladder;
 mod lane_table;
 mod lanes;
-mod limit;
+mod optional_period;
 mod load;
 mod metadata;
 mod objective;
@@ -54,35 +54,35 @@ use serde::{Deserialize, Serialize};
 use crate::units::{self, ByteSize, Period, Rate};
 
 pub use crate::suggest::suggest;
-pub use apply::{apply_typed, apply_typed_to_optional};
+pub use apply::{apply_flags, apply_flags_to_optional};
 pub use call::CallSpec;
 pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
-pub use file_calls::made_by_server;
+pub use file_calls::generated_file_size;
 pub use find::FindSpec;
 pub use goodput::GoodputSpec;
-pub use keys::keys_of;
+pub use keys::struct_keys;
 pub use ladder::{
     CustomProxy, LadderSpec, RungNetwork, RungRoute, RungSecurity, RungSpec, RungTable, TlsLibrary,
     UpstreamTls, register_proxies, renamed_keys,
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use limit::OptionalPeriod;
+pub use optional_period::OptionalPeriod;
 pub use metadata::{CallMetadata, FieldNameRules, MetadataScope, PlanRows, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
-pub use proxy::proxy;
+pub use proxy::parse_proxy;
 pub use read::{read, set_spans};
-pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of};
-pub use resolve_entries::give_addresses;
-pub use saving::secrets;
+pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, resolve_target_url};
+pub use resolve_entries::set_target_addresses;
+pub use saving::plan_secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
 pub use steps::{URL_KEYS, step_name};
 pub use target::{
-    alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
+    scheme_alias, is_bare_unix_socket, is_unix_socket, parse_target, call_path, split_scheme, schemes_for_url, section_for_url,
 };
-pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
+pub use tls::{TlsSpec, find_group, find_suite, find_tls_version, resolve_trust};
 pub use watch::WatchSpec;
 pub use wire::WireFormat;
 
@@ -138,15 +138,15 @@ pub struct Spec {
 impl Spec {
     /// Returns the objectives that can be parsed.
     pub fn objectives(&self) -> Vec<crate::plan::Objective> {
-        objective::written(self)
+        objective::written_objectives(self)
             .filter_map(|written| written.parse().ok())
             .collect()
     }
 
     /// Returns the time after which a call fails; `None`: calls may take any time.
     pub fn deadline(&self) -> Option<Duration> {
-        match self.given_deadline() {
-            Some(given) => given.length(),
+        match self.explicit_deadline() {
+            Some(given) => given.limit(),
             None if self.has_fixed_call_count() => None,
             None => Some(resolve::DEFAULT_DEADLINE),
         }
@@ -156,11 +156,11 @@ impl Spec {
     ///
     /// Without a deadline, calls may queue in the target for any time, but a target that stops answering is noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
-        let applies = self.given_deadline().is_none() && self.has_fixed_call_count();
+        let applies = self.explicit_deadline().is_none() && self.has_fixed_call_count();
         applies.then_some(resolve::DEFAULT_DEADLINE)
     }
 
-    fn given_deadline(&self) -> Option<OptionalPeriod> {
+    fn explicit_deadline(&self) -> Option<OptionalPeriod> {
         let (_, of_call) = self.call.deadline();
         let mut load = self.load.clone();
         for (protocol, section) in self.call.protocols() {
@@ -176,7 +176,7 @@ impl Spec {
     }
 
     /// Returns whether TLS sessions are to be resumed from tickets.
-    pub fn resumes(&self) -> bool {
+    pub fn resumes_tls_sessions(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
     }
 }
@@ -206,7 +206,7 @@ pub struct LoadSpec {
     /// Calls a second, whatever the target does (open loop): "1000/s".
     ///
     /// In a plan also `{ from = "0/s", to = "1000/s", over = "30s" }`.
-    #[arg(long, value_parser = units::per_second::<RateSpec>)]
+    #[arg(long, value_parser = units::parse_per_second::<RateSpec>)]
     pub rate: Option<RateSpec>,
     /// Open loop: one step after another.
     #[arg(
@@ -293,12 +293,12 @@ pub struct LoadSpec {
     ///
     /// Default none.
     // The flag is listed after --rate-precision.
-    #[arg(long, value_name = "TIME", display_order = 2008, value_parser = units::seconds)]
+    #[arg(long, value_name = "TIME", display_order = 2008, value_parser = units::parse_seconds)]
     pub warmup: Option<Period>,
     /// How long to measure: "30s".
     ///
     /// The warm-up's time is not part of it.
-    #[arg(short = 'z', long, value_name = "TIME", value_parser = units::seconds)]
+    #[arg(short = 'z', long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub duration: Option<Period>,
     /// Stop after this many calls, not counting the warm-up's.
     #[arg(short = 'n', long, aliases = ["total", "count"], value_name = "N")]
@@ -324,7 +324,7 @@ pub struct LoadSpec {
     #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<Period>,
     /// New connections a second while connecting [default: as fast as they come up].
-    #[arg(long, value_name = "RATE", value_parser = units::per_second::<Rate>)]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_per_second::<Rate>)]
     pub connect_rate: Option<Rate>,
     /// Replace a connection when it has been open for this long: "30s".
     ///
@@ -482,17 +482,17 @@ impl std::str::FromStr for StepSpec {
             .split_once(':')
             .ok_or("write TIME:RATE, such as 10s:100/s, or TIME:FROM..TO")?;
         let step = StepSpec {
-            length: Some(units::seconds(length)?),
+            length: Some(units::parse_seconds(length)?),
             ..StepSpec::default()
         };
         Ok(match rate.split_once("..") {
             None => StepSpec {
-                rate: Some(units::per_second(rate)?),
+                rate: Some(units::parse_per_second(rate)?),
                 ..step
             },
             Some((from, to)) => StepSpec {
-                from: Some(units::per_second(from)?),
-                to: Some(units::per_second(to)?),
+                from: Some(units::parse_per_second(from)?),
+                to: Some(units::parse_per_second(to)?),
                 ..step
             },
         })

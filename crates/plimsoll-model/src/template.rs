@@ -22,15 +22,15 @@ mod words;
 use std::sync::Arc;
 
 use crate::suggest::suggest;
-use formatting::{hyphenated, write_number};
+use formatting::{hyphenate_uuid, write_number};
 pub use live::{LiveValue, MAX_LIVE_BYTES};
 pub use random::RandomRange;
-use random::random;
+use random::parse_random_range;
 pub use render_context::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
-pub use taken::{FieldScope, MAX_TAKEN, TakenField};
+pub use taken::{FieldScope, MAX_TAKEN_BYTES, TakenField};
 pub use traces::{SpanId, TraceId, TraceIds};
-pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
+pub use varying::{MetadataField, MessageRenderer, VaryingMessages, VaryingMetadata, trace_ids};
 pub use words::{WordRange, filler_words};
 
 /// The names of built-in fields.
@@ -136,7 +136,7 @@ pub fn first_field(text: &str) -> Option<&str> {
 }
 
 /// Converts JSON with bare fields (`{"n": {{seq}}}`) to valid JSON, in which they are strings (`{"n": "{{seq}}"}`).
-pub fn quote_bare(json: &str) -> String {
+pub fn quote_bare_fields(json: &str) -> String {
     let mut quoted = String::with_capacity(json.len() + 16);
     let (mut rest, mut in_string) = (json, false);
     while let Some(c) = rest.chars().next() {
@@ -164,12 +164,12 @@ pub fn quote_bare(json: &str) -> String {
 
 impl Template {
     /// Returns a template that consists of a command's output.
-    pub fn live(value: LiveValue) -> Template {
-        Template::of_source(FieldSource::Live(Arc::new(value)))
+    pub fn from_live_value(value: LiveValue) -> Template {
+        Template::from_source(FieldSource::Live(Arc::new(value)))
     }
 
     /// Returns a template without fields.
-    pub fn text(text: &str) -> Template {
+    pub fn from_text(text: &str) -> Template {
         let parts = Some(text).filter(|text| !text.is_empty());
         Template {
             parts: parts
@@ -179,7 +179,7 @@ impl Template {
         }
     }
 
-    fn of_source(source: FieldSource) -> Template {
+    fn from_source(source: FieldSource) -> Template {
         Template {
             parts: vec![TemplatePart::Field(TemplateField { source, slot: 0 })],
         }
@@ -216,7 +216,7 @@ impl Template {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
             parts.push(TemplatePart::Field(TemplateField {
-                source: source(after[..end].trim(), &scope)?,
+                source: parse_source(after[..end].trim(), &scope)?,
                 slot: *slots,
             }));
             *slots += 1;
@@ -232,20 +232,20 @@ impl Template {
     /// Converts to a template for path and query: values taken from answers are percent-encoded, except at the start of
     /// the text, where the value may be a path.
     #[must_use]
-    pub fn in_url(mut self) -> Template {
-        taken::encode(self.parts.iter_mut().skip(1));
+    pub fn with_url_encoding(mut self) -> Template {
+        taken::mark_percent_encoded(self.parts.iter_mut().skip(1));
         self
     }
 
     /// Converts to a template for the content of a form, in which all values taken from answers are percent-encoded.
     #[must_use]
-    pub fn in_form(mut self) -> Template {
-        taken::encode(self.parts.iter_mut());
+    pub fn with_form_encoding(mut self) -> Template {
+        taken::mark_percent_encoded(self.parts.iter_mut());
         self
     }
 
     /// Returns the index of the taken value with which the text begins; `None`: the text begins with something else.
-    pub fn leading_taken(&self) -> Option<u16> {
+    pub fn leading_taken_index(&self) -> Option<u16> {
         let first = self.parts.first().and_then(TemplatePart::field);
         first.and_then(|field| match field.source {
             FieldSource::Taken(taken) => Some(taken.index),
@@ -254,15 +254,15 @@ impl Template {
     }
 
     /// Returns the index of the taken value of which the text consists; `None`: the text contains anything else.
-    pub fn alone_taken(&self) -> Option<u16> {
-        match self.alone()?.source {
+    pub fn sole_taken_index(&self) -> Option<u16> {
+        match self.sole_field()?.source {
             FieldSource::Taken(taken) => Some(taken.index),
             _ => None,
         }
     }
 
     /// Returns the indices (in [`FieldScope::taken`]) of the taken values that the template contains.
-    pub fn needs(&self) -> impl Iterator<Item = u16> + '_ {
+    pub fn taken_indices(&self) -> impl Iterator<Item = u16> + '_ {
         let fields = self.parts.iter().filter_map(TemplatePart::field);
         fields.filter_map(|field| match field.source {
             FieldSource::Taken(taken) => Some(taken.index),
@@ -276,7 +276,7 @@ impl Template {
     }
 
     /// Returns the field if it is the only part.
-    pub fn alone(&self) -> Option<&TemplateField> {
+    pub fn sole_field(&self) -> Option<&TemplateField> {
         match self.parts.as_slice() {
             [TemplatePart::Field(field)] => Some(field),
             _ => None,
@@ -284,7 +284,7 @@ impl Template {
     }
 
     /// Returns the text if it contains no fields.
-    pub fn constant(&self) -> Option<&str> {
+    pub fn constant_text(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
             [TemplatePart::Text(text)] => Some(text),
@@ -304,7 +304,7 @@ impl Template {
     }
 
     /// Returns the minimum and the maximum length of the text, in bytes.
-    pub fn bounds(&self) -> (usize, usize) {
+    pub fn length_bounds(&self) -> (usize, usize) {
         self.parts.iter().fold((0, 0), |(least, most), part| {
             let (low, high) = match part {
                 TemplatePart::Text(text) => (text.len(), text.len()),
@@ -315,7 +315,7 @@ impl Template {
     }
 }
 
-fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
+fn parse_source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
     let rows = scope.rows;
     if let Some(index) = scope.taken.iter().position(|name| name == inside) {
         return Ok(FieldSource::Taken(TakenField {
@@ -330,7 +330,7 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
     let no_rows = || format!("`{{{{{inside}}}}}` needs rows: name their file (rows.file, --rows)");
     if name == "row" && arguments.is_empty() {
         return Ok(FieldSource::Row(Arc::clone(
-            rows.ok_or_else(no_rows)?.whole(),
+            rows.ok_or_else(no_rows)?.whole_rows(),
         )));
     }
     if let Some(column) = name.strip_prefix("row.") {
@@ -338,11 +338,11 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
         let column = inside.strip_prefix("row.").unwrap_or(column);
         let rows = rows.ok_or_else(no_rows)?;
         let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
-        if let Some(defect) = rows.defect(column) {
+        if let Some(defect) = rows.column_defect(column) {
             return Err(format!("{key}: {defect}"));
         }
         let found = rows.column(column).ok_or_else(|| {
-            let help = rows.help(column);
+            let help = rows.missing_column_help(column);
             format!("{key}: {file} has no such column: {help}")
         })?;
         return Ok(FieldSource::Row(Arc::clone(found)));
@@ -367,7 +367,7 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
             _ => return Err(wrong("the time is written in s, ms, us, ns or rfc3339")),
         })),
         (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
-        (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
+        (None, "random", [low, high]) => parse_random_range(low, high).map_err(|e| wrong(&e)),
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
         (None, "words", limits) => WordRange::parse(limits).map_err(|e| wrong(&e)),
         _ => {
@@ -401,7 +401,7 @@ impl TemplateField {
     }
 
     /// Returns the number of decimals of a number; 0 for any other value.
-    pub fn digits(&self) -> u8 {
+    pub fn decimal_places(&self) -> u8 {
         match self.source {
             FieldSource::Random(random) => random.digits,
             _ => 0,
@@ -410,13 +410,13 @@ impl TemplateField {
 
     /// Returns a number as an integer in units of its last decimal; 0 for any other value.
     #[inline]
-    pub fn number(&self, moment: &RenderContext<'_>) -> i64 {
+    pub fn integer_value(&self, moment: &RenderContext<'_>) -> i64 {
         match &self.source {
             FieldSource::Seq => moment.number as i64,
             FieldSource::Client => moment.client() as i64,
             FieldSource::Message => i64::from(moment.message),
             FieldSource::Now(TimeFormat::UnixUnits(nanos)) => (moment.unix_ns / nanos) as i64,
-            FieldSource::Random(random) => moment.between(self.slot, random.low, random.high),
+            FieldSource::Random(random) => moment.random_between(self.slot, random.low, random.high),
             FieldSource::Now(TimeFormat::Rfc3339)
             | FieldSource::Uuid
             | FieldSource::Words(_)
@@ -441,21 +441,21 @@ impl TemplateField {
             FieldSource::Live(value) => value.write(out),
             FieldSource::Taken(taken) => taken.write(moment, out),
             FieldSource::Words(range) => range.write(self.slot, moment, out),
-            FieldSource::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
+            FieldSource::Uuid => out.extend_from_slice(&hyphenate_uuid(self.uuid(moment))),
             FieldSource::Traceparent => out.extend_from_slice(&moment.traceparent()),
             FieldSource::Now(TimeFormat::Rfc3339) => {
                 out.extend_from_slice(moment.rfc3339().as_bytes());
             }
-            _ => write_number(self.number(moment), self.digits(), out),
+            _ => write_number(self.integer_value(moment), self.decimal_places(), out),
         }
     }
 
     /// Returns the minimum and the maximum length of the text, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.source {
-            FieldSource::Row(column) => column.bounds(),
+            FieldSource::Row(column) => column.value_length_bounds(),
             FieldSource::Live(_) => (1, MAX_LIVE_BYTES),
-            FieldSource::Taken(_) => (0, MAX_TAKEN),
+            FieldSource::Taken(_) => (0, MAX_TAKEN_BYTES),
             FieldSource::Words(range) => range.bounds(),
             FieldSource::Uuid => (36, 36),
             FieldSource::Traceparent => {

@@ -54,7 +54,7 @@ impl PackedHistogram {
     }
 
     /// Returns the times of both, merged.
-    fn with(&self, other: &PackedHistogram) -> PackedHistogram {
+    fn merged_with(&self, other: &PackedHistogram) -> PackedHistogram {
         let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
         while let ([(a, n), rest_a @ ..], [(b, m), rest_b @ ..]) = (ours, theirs) {
@@ -113,7 +113,7 @@ impl TimeHistogram {
     }
 
     /// Calls `visit` with a time of each bucket, ascending, and the count of the bucket.
-    pub(crate) fn each_bucket(&self, mut visit: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_bucket(&self, mut visit: impl FnMut(u64, u64)) {
         match &self.0 {
             HistogramStorage::None => {}
             HistogramStorage::Histogram(histogram) => histogram
@@ -153,7 +153,7 @@ impl TimeHistogram {
     }
 
     /// Returns how many times are longer than `ns`, within the histogram's resolution.
-    pub fn longer_than(&self, ns: u64) -> u64 {
+    pub fn count_longer_than(&self, ns: u64) -> u64 {
         self.histogram().map_or(0, |h| {
             h.len() - h.count_between(0, ns.min(MAX_TIME_NS)).min(h.len())
         })
@@ -167,7 +167,7 @@ impl TimeHistogram {
             (HistogramStorage::Packed(ours), HistogramStorage::Packed(theirs))
                 if ours.buckets.len() + theirs.buckets.len() <= MAX_PACKED_BUCKETS =>
             {
-                **ours = ours.with(theirs);
+                **ours = ours.merged_with(theirs);
             }
             (_, HistogramStorage::Packed(theirs)) => theirs.add_to(self.histogram_mut()),
             (_, HistogramStorage::Histogram(theirs)) if theirs.is_empty() => {}
@@ -193,7 +193,7 @@ impl FromIterator<(u64, u64)> for TimeHistogram {
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> TimeHistogram {
         let mut packed = PackedHistogram::default();
         for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
-            let ns = lowest_of_bucket(ns.min(MAX_TIME_NS));
+            let ns = lowest_in_bucket(ns.min(MAX_TIME_NS));
             packed.len += n;
             match packed.buckets.last_mut() {
                 Some((last, count)) if *last == ns => *count += n,
@@ -208,7 +208,7 @@ impl FromIterator<(u64, u64)> for TimeHistogram {
 }
 
 /// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
-fn lowest_of_bucket(ns: u64) -> u64 {
+fn lowest_in_bucket(ns: u64) -> u64 {
     /// Values below the first power of two that is at least twice 10³ are exact.
     const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
@@ -266,7 +266,7 @@ mod tests {
         for (ns, _) in values(0).into_iter().chain(values(2_040)) {
             let ns = ns.min(MAX_TIME_NS);
             assert_eq!(
-                lowest_of_bucket(ns),
+                lowest_in_bucket(ns),
                 histogram.lowest_equivalent(ns),
                 "{ns}"
             );

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::gate::{Gate, LadderMetric};
 use crate::ladder::{AddedCost, GateOutcome, LadderRecord};
 use crate::run::RunError;
-use crate::statistics::paired::paired;
-use crate::statistics::rank::median_of;
+use crate::statistics::paired::paired_difference;
+use crate::statistics::rank::median_of_unsorted;
 use crate::{document, input};
 
 /// The record's file name in the directory of a comparison.
@@ -131,7 +131,7 @@ pub struct VersionComparison {
 
 impl VersionComparison {
     /// Evaluates a ladder of two rungs, which is stored in `directory`.
-    pub fn of(
+    pub fn from_ladder(
         ladder: &LadderRecord,
         directory: String,
         error_probability: f64,
@@ -142,8 +142,8 @@ impl VersionComparison {
             let slices = rung.into_iter().flat_map(|rung| &rung.slices);
             slices.map(|slice| slice.errors).sum::<u64>()
         });
-        let fails_differently = ladder.fail_differently(1, 0);
-        let gated = ladder.gated();
+        let fails_differently = ladder.failure_rates_differ(1, 0);
+        let gated = ladder.evaluate_gates();
         let outcomes = || gated.iter().map(|gated| gated.outcome);
         let verdict = if outcomes().any(|outcome| outcome == GateOutcome::Beyond) {
             TrackJudgement::Slower
@@ -158,7 +158,7 @@ impl VersionComparison {
         let is_limited = |metric: &LadderMetric| gated.iter().any(|g| g.gate.metric == *metric);
         let others = REPORTED_METRICS.into_iter().filter(|m| !is_limited(m));
         let changes = limited.chain(others.map(|metric| (metric, None)));
-        let changes = changes.map(|(metric, limit)| change(ladder, metric, limit));
+        let changes = changes.map(|(metric, limit)| metric_change(ladder, metric, limit));
         VersionComparison {
             directory,
             replicates: batches.map_or(1, |batches| batches.replicates),
@@ -173,7 +173,7 @@ impl VersionComparison {
     }
 }
 
-fn change(
+fn metric_change(
     ladder: &LadderRecord,
     metric: LadderMetric,
     limit: Option<(Gate, GateOutcome)>,
@@ -184,7 +184,7 @@ fn change(
         let old = old.filter(|old| *old > 0.0)?;
         Some(difference / old * 100.0)
     };
-    let (low, high) = match ladder.added(1, 0, metric) {
+    let (low, high) = match ladder.added_cost(1, 0, metric) {
         AddedCost::Significant(d) | AddedCost::NotSignificant(d) => (Some(d.low), Some(d.high)),
         AddedCost::Exact(more) => (Some(more), Some(more)),
         AddedCost::TooFewRounds => (None, None),
@@ -208,9 +208,9 @@ fn memory_change(ladder: &LadderRecord, alpha: f64) -> Option<MemoryChange> {
             .collect()
     };
     let (old, new) = (values(0)?, values(1)?);
-    let (old_bytes, new_bytes) = (median_of(old.clone())?, median_of(new.clone())?);
+    let (old_bytes, new_bytes) = (median_of_unsorted(old.clone())?, median_of_unsorted(new.clone())?);
     let differences: Vec<f64> = new.iter().zip(&old).map(|(new, old)| new - old).collect();
-    let found = paired(&differences, alpha);
+    let found = paired_difference(&differences, alpha);
     let percent = |bytes: f64| bytes / old_bytes * 100.0;
     Some(MemoryChange {
         old_bytes,
@@ -244,7 +244,7 @@ impl ErrorBudget {
     }
 
     /// Returns the error probability that has not been spent.
-    pub fn left(&self) -> f64 {
+    pub fn remaining(&self) -> f64 {
         self.left
     }
 }
@@ -345,7 +345,7 @@ impl TrackRecord {
     }
 
     /// Returns whether `dir` contains a record.
-    pub fn is_in(dir: &Path) -> bool {
+    pub fn exists_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }

@@ -55,7 +55,7 @@ const SIZE_UNITS: &[(&str, f64)] = &[
 const MAX_PERIOD_NS: f64 = 3_650.0 * 86_400e9;
 
 /// Splits `text` into the leading number (digits, one point, `_` between digits) and the rest.
-fn number(text: &str) -> Option<(f64, &str)> {
+fn split_number(text: &str) -> Option<(f64, &str)> {
     let end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
         .unwrap_or(text.len());
@@ -87,20 +87,20 @@ impl QuantityKind {
         }
     }
 
-    fn not_a_number(&self, text: &str) -> String {
+    fn not_a_number_message(&self, text: &str) -> String {
         let [what, _] = self.names;
         format!("`{text}` is not {what}: write {}", self.example)
     }
 
     /// Parses the number at the start of `rest` and the unit after it. Returns the number, the factor of the unit, and
     /// the remaining text. For messages: `whole` is the complete text, and `right` consists of examples with a unit.
-    fn next<'a>(
+    fn parse_quantity<'a>(
         &self,
         (whole, rest): (&str, &'a str),
         end_of_unit: fn(char) -> bool,
         right: &str,
     ) -> Result<(f64, f64, &'a str), String> {
-        let (value, after) = number(rest).ok_or_else(|| self.not_a_number(whole))?;
+        let (value, after) = split_number(rest).ok_or_else(|| self.not_a_number_message(whole))?;
         let after = after.trim_start();
         let (unit, rest) = after.split_at(after.find(end_of_unit).unwrap_or(after.len()));
         let unit = unit.trim_end();
@@ -122,7 +122,7 @@ impl QuantityKind {
         Ok((value, *scale, rest))
     }
 
-    fn check(&self, value: f64, text: &str) -> Result<(), String> {
+    fn check_limit(&self, value: f64, text: &str) -> Result<(), String> {
         let (most, words) = self.limit;
         if value >= most {
             Err(format!("`{text}` is too large: at most {words}"))
@@ -132,7 +132,7 @@ impl QuantityKind {
     }
 }
 
-const PERIOD: QuantityKind = QuantityKind {
+const PERIOD_KIND: QuantityKind = QuantityKind {
     names: ["a duration", "time"],
     example: "\"30s\" or \"500ms\"",
     units: TIME_UNITS,
@@ -140,7 +140,7 @@ const PERIOD: QuantityKind = QuantityKind {
     limit: (MAX_PERIOD_NS, "ten years"),
 };
 
-const RATE: QuantityKind = QuantityKind {
+const RATE_KIND: QuantityKind = QuantityKind {
     names: ["a rate", "rates"],
     example: "\"1000/s\" or \"60/m\"",
     units: RATE_UNITS,
@@ -148,7 +148,7 @@ const RATE: QuantityKind = QuantityKind {
     limit: (f64::next_up(1e9), "1000000000/s"),
 };
 
-const SIZE: QuantityKind = QuantityKind {
+const SIZE_KIND: QuantityKind = QuantityKind {
     names: ["a size", "sizes"],
     example: "\"4MiB\" or \"512B\"",
     units: SIZE_UNITS,
@@ -160,17 +160,17 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Period, String> {
-        let text = PERIOD.trim(text)?;
+        let text = PERIOD_KIND.trim(text)?;
         if text.is_empty() {
-            return Err(PERIOD.not_a_number(text));
+            return Err(PERIOD_KIND.not_a_number_message(text));
         }
         let right = format!("\"{text}s\" or \"{text}ms\"");
         let ends = |c: char| c.is_ascii_digit() || c == ' ';
         let (mut rest, mut total, mut whole) = (text, 0.0, Duration::ZERO);
         while !rest.is_empty() {
-            let (value, scale, after) = PERIOD.next((text, rest), ends, &right)?;
+            let (value, scale, after) = PERIOD_KIND.parse_quantity((text, rest), ends, &right)?;
             total += value * scale;
-            PERIOD.check(total, text)?;
+            PERIOD_KIND.check_limit(total, text)?;
             whole += Duration::from_nanos((value * scale).round() as u64);
             rest = after.trim_start();
         }
@@ -195,9 +195,9 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
-        let text = RATE.trim(text)?;
-        let (value, seconds, _) = RATE.next((text, text), |_| false, &format!("\"{text}/s\""))?;
-        RATE.check(value / seconds, text)?;
+        let text = RATE_KIND.trim(text)?;
+        let (value, seconds, _) = RATE_KIND.parse_quantity((text, text), |_| false, &format!("\"{text}/s\""))?;
+        RATE_KIND.check_limit(value / seconds, text)?;
         Ok(Rate(value / seconds))
     }
 }
@@ -213,7 +213,7 @@ impl fmt::Display for Rate {
 ///
 /// # Errors
 /// When `text` is not a duration.
-pub fn seconds(text: &str) -> Result<Period, String> {
+pub fn parse_seconds(text: &str) -> Result<Period, String> {
     with_default_unit(text, "s").parse()
 }
 
@@ -221,12 +221,12 @@ pub fn seconds(text: &str) -> Result<Period, String> {
 ///
 /// # Errors
 /// When `text` is not a rate.
-pub fn per_second<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
+pub fn parse_per_second<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     with_default_unit(text, "/s").parse()
 }
 
 fn with_default_unit(text: &str, unit: &str) -> String {
-    match number(text.trim()) {
+    match split_number(text.trim()) {
         Some((_, "")) => format!("{}{unit}", text.trim()),
         _ => text.to_owned(),
     }
@@ -236,10 +236,10 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ByteSize, String> {
-        let text = SIZE.trim(text)?;
+        let text = SIZE_KIND.trim(text)?;
         let right = format!("\"{text}B\" or \"{text}KiB\"");
-        let (value, scale, _) = SIZE.next((text, text), |_| false, &right)?;
-        SIZE.check(value * scale, text)?;
+        let (value, scale, _) = SIZE_KIND.parse_quantity((text, text), |_| false, &right)?;
+        SIZE_KIND.check_limit(value * scale, text)?;
         Ok(ByteSize((value * scale).round() as u64))
     }
 }
@@ -329,14 +329,14 @@ mod tests {
 
     #[test]
     fn typed_loads_may_leave_their_unit_out() {
-        assert_eq!(seconds("2"), Ok(Period(Duration::from_secs(2))));
-        assert_eq!(seconds("1.5 "), Ok(Period(Duration::from_millis(1500))));
-        assert_eq!(seconds("2ms"), Ok(Period(Duration::from_millis(2))));
-        assert_eq!(per_second("100"), Ok(Rate(100.0)));
-        assert_eq!(per_second("60/m"), Ok(Rate(1.0)));
+        assert_eq!(parse_seconds("2"), Ok(Period(Duration::from_secs(2))));
+        assert_eq!(parse_seconds("1.5 "), Ok(Period(Duration::from_millis(1500))));
+        assert_eq!(parse_seconds("2ms"), Ok(Period(Duration::from_millis(2))));
+        assert_eq!(parse_per_second("100"), Ok(Rate(100.0)));
+        assert_eq!(parse_per_second("60/m"), Ok(Rate(1.0)));
         for wrong in ["", "-2", "2 x", "two"] {
-            assert_eq!(seconds(wrong), wrong.parse::<Period>(), "{wrong}");
-            assert_eq!(per_second(wrong), wrong.parse::<Rate>(), "{wrong}");
+            assert_eq!(parse_seconds(wrong), wrong.parse::<Period>(), "{wrong}");
+            assert_eq!(parse_per_second(wrong), wrong.parse::<Rate>(), "{wrong}");
         }
     }
 

@@ -99,7 +99,7 @@ fn million_lines_are_streamed() {
         .iter()
         .position(|name| name == "path")
         .expect("paths");
-    let last = rows.with(rows.count() - 1, paths, str::to_owned);
+    let last = rows.with_value(rows.count() - 1, paths, str::to_owned);
     assert_eq!(
         last,
         format!("/items/{}?page=7&size=100&sort=name", LINES - 2)

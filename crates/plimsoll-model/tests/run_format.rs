@@ -96,7 +96,7 @@ fn header() -> RunHeader {
 fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
     let mut recorder = Recorder::new(2).with_request_log(true);
-    recorder.keep_traced(traced::tracing());
+    recorder.enable_tracing(traced::tracing());
     let phases = ConnectPhases {
         resolve_ns: 10_000,
         connect_ns: 90_000,
@@ -123,43 +123,43 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             bytes_sent: 10,
             bytes_received: 11,
         };
-        recorder.stage(stage).due += u64::from(i == 0) + 1;
-        recorder.stage(stage).pacing.record(15_000);
+        recorder.stage_mut(stage).due += u64::from(i == 0) + 1;
+        recorder.stage_mut(stage).pacing.record(15_000);
         if i == 0 {
-            recorder.delayed(stage, 2 * MS, 3);
-            recorder.response_low(stage, 4 * MS);
-            let record = recorder.stage(stage);
+            recorder.record_pause(stage, 2 * MS, 3);
+            recorder.record_response_low(stage, 4 * MS);
+            let record = recorder.stage_mut(stage);
             (record.expired_unsent, record.connections_unused) = (1, 1);
             (record.waited_for_stream, record.waited_for_connection) = (1, 1);
-            recorder.cut_off(stage, MS);
+            recorder.record_cut_off(stage, MS);
         }
-        let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
-        recorder.call_at(address, stage, Outcome::Ok);
-        recorder.connection_at(address, stage);
-        recorder.connect_failure_at(address, stage);
+        let address = recorder.address_number(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
+        recorder.count_call_at(address, stage, Outcome::Ok);
+        recorder.count_connection_at(address, stage);
+        recorder.count_connect_failure_at(address, stage);
         match i {
-            0 => recorder.cold_call(&sample, &phases, Some(traced::carrier())),
-            _ => recorder.sent_call(&sample, Some(traced::carrier())),
+            0 => recorder.record_cold_call(&sample, &phases, Some(traced::carrier())),
+            _ => recorder.record_sent_call(&sample, Some(traced::carrier())),
         }
         let names = ["log in".to_owned(), "order".to_owned()];
-        recorder.step_due(stage, 0, &names);
-        recorder.step_call(&sample, 0, &names);
+        recorder.count_step_due(stage, 0, &names);
+        recorder.record_step_call(&sample, 0, &names);
     }
-    recorder.detail(Outcome::Reset, "connection reset by peer");
-    recorder.first_message(stage, MS);
-    recorder.inter_message(stage, 20_000);
-    recorder.messages_sent(stage, 2);
-    let record = recorder.stage(stage);
+    recorder.add_detail(Outcome::Reset, "connection reset by peer");
+    recorder.record_first_message(stage, MS);
+    recorder.record_message_gap(stage, 20_000);
+    recorder.count_messages_sent(stage, 2);
+    let record = recorder.stage_mut(stage);
     (record.longest_journey, record.connections_idle_closed) = (4, 1);
     record.connections_first += 1;
     record.connect_failures.add(Outcome::NoPorts, 1);
-    recorder.count(stage, Count::TokensReceived, 3);
+    recorder.add_count(stage, Count::TokensReceived, 3);
     for measure in TimeMeasure::all() {
-        recorder.time(stage, measure, MS);
+        recorder.record_time(stage, measure, MS);
     }
     // A worker's records, as the conductor merges them.
     let mut taken = RecordedInterval::default();
-    taken.merge(&recorder.take(None));
+    taken.merge(&recorder.take_interval(None));
     // One call has measures that only its protocol has.
     taken.requests[0].measures = Some(Box::new(CallMeasures::new(
         &[(Count::TokensReceived, 3)],
@@ -189,7 +189,7 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         memory: vec![memory],
         start_offset: Duration::from_secs(index),
         length: Duration::from_secs(1),
-        stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+        stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
         connections_open: 1,
         busiest_worker_ratio: 0.2,
         client: Some(used),
@@ -219,7 +219,7 @@ fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
     let mut writer = writer.with_request_log(true).unwrap();
     for index in 0..seconds {
         let (interval, requests) = interval_of(index);
-        writer.interval(&interval, &requests).unwrap();
+        writer.add_interval(&interval, &requests).unwrap();
     }
     (writer, dir)
 }
@@ -258,7 +258,7 @@ fn finished_run_round_trips() {
     let mut requests = Vec::new();
     let loaded = Run::load(&dir).unwrap();
     loaded
-        .each_request(|r| {
+        .for_each_request(|r| {
             requests.push(r.clone());
             Ok(())
         })
@@ -282,7 +282,7 @@ fn killed_run_keeps_written_intervals() {
     assert_eq!(run.summary.stages[0].due, 2_002);
     assert_eq!(run.summary.stages.len(), 1, "the cut line is left out");
     let mut n = 0;
-    run.each_request(|_| {
+    run.for_each_request(|_| {
         n += 1;
         Ok(())
     })
@@ -362,7 +362,7 @@ fn documented_keys_match_written_keys() {
     figures.reason = Some("killed".to_owned());
     figures.limits = vec!["late".to_owned()];
     (figures.clock_offset_us, figures.clock_uncertainty_us) = (Some(-3), Some(5));
-    writer.shards(vec![figures]);
+    writer.set_shards(vec![figures]);
     writer.finish(RunEnding::complete()).unwrap();
     let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-format.md");
     let page = fs::read_to_string(page_path).unwrap();
@@ -394,7 +394,7 @@ fn idle_cpu_counts_toward_next_call() {
     };
     totals.add(&header, &quiet);
     totals.add(&header, &interval_of(1).0);
-    let stages = RunSummary::of(&header, &totals).stages;
+    let stages = RunSummary::from_totals(&header, &totals).stages;
     let user: f64 = stages
         .iter()
         .filter_map(|stage| Some(stage.client?.cpu_user_us))
@@ -428,7 +428,7 @@ fn replaced_connections_are_not_missing() {
                 ..IntervalRecord::default()
             },
         );
-        let problems = RunSummary::of(&header, &totals).health.problems;
+        let problems = RunSummary::from_totals(&header, &totals).health.problems;
         problems
             .iter()
             .any(|p| p.kind == ProblemKind::ConnectionsMissing)
@@ -466,7 +466,7 @@ fn unreused_connections_are_reported() {
                 ..IntervalRecord::default()
             },
         );
-        let problems = RunSummary::of(&header, &totals).health.problems;
+        let problems = RunSummary::from_totals(&header, &totals).health.problems;
         let problem = problems
             .into_iter()
             .find(|p| p.kind == ProblemKind::NotReused);
@@ -502,7 +502,7 @@ fn generator_limited_shard_invalidates_run() {
     assert_eq!((fine.due, fine.ok, fine.errors), (1_001, 990, 9));
     assert!(fine.limits.is_empty(), "{:?}", fine.limits);
     assert_eq!(limited.limits.len(), 1);
-    writer.shards(vec![fine, limited]);
+    writer.set_shards(vec![fine, limited]);
     let run = writer.finish(RunEnding::complete()).unwrap();
     assert_eq!(run.state, RunState::Invalid);
     let reason = run.reason.unwrap();

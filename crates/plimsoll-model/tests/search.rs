@@ -5,7 +5,7 @@
 mod path;
 
 use plimsoll_model::search::{
-    LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict, next,
+    LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict, next_step,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -36,7 +36,7 @@ fn search(goal: &SearchGoal, server: &mut Server<'_>) -> (SearchResult, Vec<Tria
     let mut trials = Vec::new();
     loop {
         assert!(trials.len() < 500, "the search does not end");
-        match next(goal, &trials) {
+        match next_step(goal, &trials) {
             SearchStep::Done(finding) => return (*finding, trials),
             SearchStep::Try {
                 purpose,

@@ -7,7 +7,7 @@
     reason = "the documentation reports these figures"
 )]
 
-use plimsoll_model::ladder::turns::{BatchesRecord, RungDifference, RungMeasurement};
+use plimsoll_model::ladder::batches::{BatchesRecord, RungDifference, RungMeasurement};
 use plimsoll_model::ladder::{GateOutcome, LadderMetric, LadderRecord, Rung, SliceResult};
 use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::record::BatchStart;
@@ -97,7 +97,7 @@ fn replicate(change: VersionChange, draws: &mut Draws, begin: u64) -> Vec<RungMe
                 let own = 2e6 * machine * versions[rung].time * process[rung].0;
                 let ns = own * (0.15 * draws.normal()).exp() + stall;
                 let done = Time(ns as u64);
-                rungs[rung].call(&CallSample {
+                rungs[rung].add_call(&CallSample {
                     number: round * u64::from(CALLS) + call,
                     arrival: Time(0),
                     sent: Time(0),
@@ -114,12 +114,12 @@ fn replicate(change: VersionChange, draws: &mut Draws, begin: u64) -> Vec<RungMe
         }
     }
     for (rung, batches) in rungs.iter_mut().zip(starts) {
-        rung.interval(&IntervalRecord {
+        rung.add_interval(&IntervalRecord {
             batches,
             ..IntervalRecord::default()
         });
     }
-    RungMeasurement::end(&mut rungs, &[&[1], &[2]]);
+    RungMeasurement::end_batch_group(&mut rungs, &[&[1], &[2]]);
     rungs
 }
 
@@ -143,7 +143,7 @@ fn compared(change: VersionChange, seed: u64) -> VersionComparison {
             }
         }
         let alpha = ERROR_PROBABILITY / 2.0 / f64::from(LOOKS);
-        ladder.batches = Some(BatchesRecord::of(&all, alpha, 0, seed));
+        ladder.batches = Some(BatchesRecord::from_measurements(&all, alpha, 0, seed));
         for (rung, measured) in ladder.rungs.iter_mut().zip(&all) {
             rung.slices = vec![SliceResult {
                 p50_us: measured.quantile_us(0.5),
@@ -152,7 +152,7 @@ fn compared(change: VersionChange, seed: u64) -> VersionComparison {
                 ..SliceResult::default()
             }];
         }
-        let found = VersionComparison::of(&ladder, ".".to_owned(), ERROR_PROBABILITY);
+        let found = VersionComparison::from_ladder(&ladder, ".".to_owned(), ERROR_PROBABILITY);
         if found.verdict != TrackJudgement::Undecided || look == LOOKS {
             return found;
         }
@@ -273,10 +273,10 @@ fn failing_version_is_not_judged_by_its_times() {
             gates: vec!["p50 +1%".parse().unwrap()],
             ..LadderRecord::default()
         };
-        let gated = ladder.gated();
+        let gated = ladder.evaluate_gates();
         let is_decided = gated[0].outcome != GateOutcome::Undecided;
         assert_eq!(is_decided, gated[0].obstacle.is_none());
-        VersionComparison::of(&ladder, ".".to_owned(), 0.01).verdict
+        VersionComparison::from_ladder(&ladder, ".".to_owned(), 0.01).verdict
     };
     assert_eq!(verdict_of(10), TrackJudgement::NotSlower);
     assert_eq!(verdict_of(11), TrackJudgement::Undecided);

@@ -46,16 +46,16 @@ impl Plugin for XExample {
     }
 
     fn decode(bytes: &[u8], from: u32) -> Decoded {
-        let [magic, of_type, direction, ..] = *bytes else {
+        let [magic, downcast_ref, direction, ..] = *bytes else {
             return Decoded::More(0);
         };
         // Both sides send heartbeats; a server announces its end in a request.
-        let (head, name) = match (direction, from, of_type) {
+        let (head, name) = match (direction, from, downcast_ref) {
             (0, _, _) => (REQUEST_HEAD, "Request"),
             (1, sender::SERVER, _) | (1, _, HEARTBEAT) => (RESPONSE_HEAD, "Response"),
             _ => return Decoded::Malformed,
         };
-        if magic != MAGIC || of_type > GOAWAY {
+        if magic != MAGIC || downcast_ref > GOAWAY {
             return Decoded::Malformed;
         }
         if bytes.len() < head {
@@ -70,12 +70,12 @@ impl Plugin for XExample {
             note: 0,
             payload_at: head as u64,
             payload_length: payload_length.into(),
-            kind: match (of_type, direction) {
+            kind: match (downcast_ref, direction) {
                 (GOAWAY, _) => kind::GOAWAY,
                 (_, 0) => kind::REQUEST,
                 _ => kind::RESPONSE,
             },
-            heartbeat: u32::from(of_type == HEARTBEAT),
+            heartbeat: u32::from(downcast_ref == HEARTBEAT),
             timeout_ms: 0,
             status: match direction {
                 0 => 0,
@@ -126,7 +126,7 @@ impl Plugin for XExample {
             return false;
         };
         // Type, direction, status.
-        let (of_type, status) = match what {
+        let (downcast_ref, status) = match what {
             make::REQUEST => (MESSAGE, None),
             make::HEARTBEAT => (HEARTBEAT, None),
             make::RESPONSE => (MESSAGE, Some(0)),
@@ -137,7 +137,7 @@ impl Plugin for XExample {
             make::CLOSED => (MESSAGE, Some(5)),
             _ => return false,
         };
-        out.put(&[MAGIC, of_type, u8::from(status.is_some())]);
+        out.put(&[MAGIC, downcast_ref, u8::from(status.is_some())]);
         out.put(&id.to_be_bytes());
         if let Some(status) = status {
             out.put(&status.to_be_bytes());

@@ -79,7 +79,7 @@ impl CodecFault {
 
 /// Returns the fault for a result code other than success.
 #[cold]
-fn fault(function: &'static str, result: i32) -> CodecFault {
+fn result_fault(function: &'static str, result: i32) -> CodecFault {
     match result {
         result::MALFORMED => CodecFault::Malformed,
         result::FAILED => CodecFault::Failed,
@@ -91,12 +91,12 @@ fn fault(function: &'static str, result: i32) -> CodecFault {
 ///
 /// # Errors
 /// Returns an error if the code is not allowed for `match`.
-pub fn matched(result: i32) -> Result<Match, CodecFault> {
+pub fn check_match(result: i32) -> Result<Match, CodecFault> {
     match result {
         result::OK => Ok(Match::Yes),
         result::MORE => Ok(Match::More),
         result::MALFORMED => Ok(Match::No),
-        result => Err(fault("match", result)),
+        result => Err(result_fault("match", result)),
     }
 }
 
@@ -105,7 +105,7 @@ pub fn matched(result: i32) -> Result<Match, CodecFault> {
 /// # Errors
 /// Returns an error if the bytes are not a frame, or the plugin's values are inconsistent.
 #[inline]
-pub fn decoded(
+pub fn check_decode(
     result: i32,
     frame: &abi::Frame,
     given: usize,
@@ -113,12 +113,12 @@ pub fn decoded(
 ) -> Result<DecodeResult, CodecFault> {
     match result {
         result::OK => check_complete(frame, given, limit).map(DecodeResult::Frame),
-        result::MORE => more(frame, given, limit),
-        result => Err(fault("decode", result)),
+        result::MORE => check_incomplete(frame, given, limit),
+        result => Err(result_fault("decode", result)),
     }
 }
 
-fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<DecodeResult, CodecFault> {
+fn check_incomplete(frame: &abi::Frame, given: usize, limit: usize) -> Result<DecodeResult, CodecFault> {
     let needed = frame.length;
     if needed > limit as u64 || given >= limit {
         return Err(too_long(frame, given, limit));
@@ -161,7 +161,7 @@ fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Fram
         length: frame.length as usize,
         id: frame.id,
         note: frame.note,
-        kind: kind(frame)?,
+        kind: frame_kind(frame)?,
         payload: payload_at..payload_at + frame.payload_length as usize,
     })
 }
@@ -170,7 +170,7 @@ fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Fram
 /// known.
 fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
     let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
-    let head = kind(frame)
+    let head = frame_kind(frame)
         .ok()
         .filter(|_| is_known)
         .map(|kind| PartialFrame {
@@ -186,7 +186,7 @@ fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
 }
 
 #[inline]
-fn kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
+fn frame_kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
     let heartbeat = match frame.heartbeat {
         0 => false,
         1 => true,
@@ -224,7 +224,7 @@ pub enum WriteResult {
 /// # Errors
 /// Returns an error if the input is not a frame, or the plugin's values are inconsistent.
 #[inline]
-pub fn written(
+pub fn check_write(
     function: &'static str,
     result: i32,
     length: u64,
@@ -246,7 +246,7 @@ pub fn written(
         }),
         result::ROOM => Ok(WriteResult::TooSmall(length as usize)),
         result::NONE if function == "make" => Ok(WriteResult::Nothing),
-        result => Err(fault(function, result)),
+        result => Err(result_fault(function, result)),
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
                 length, id, note, payload_at, payload_length, kind, heartbeat, timeout_ms,
                 status: 0,
             };
-            match decoded(result, &frame, given, limit) {
+            match check_decode(result, &frame, given, limit) {
                 Ok(DecodeResult::Frame(seen)) => {
                     prop_assert!(seen.length > 0 && seen.length <= given && seen.length <= limit);
                     prop_assert!(seen.payload.start <= seen.payload.end);
@@ -303,7 +303,7 @@ mod tests {
             result in prop_oneof![Just(0), Just(3), any::<i32>()],
             length in number(), room in 0usize..300, more in 0usize..300,
         ) {
-            match written("make", result, length, room, room + more) {
+            match check_write("make", result, length, room, room + more) {
                 Ok(WriteResult::Bytes(bytes)) => prop_assert!(bytes > 0 && bytes <= room),
                 Ok(WriteResult::TooSmall(needed)) => {
                     prop_assert!(needed > room && needed <= room + more);
@@ -321,17 +321,17 @@ mod tests {
             length: 90,
             ..abi::Frame::default()
         };
-        let fault = decoded(0, &frame, 80, 1000).unwrap_err();
+        let fault = check_decode(0, &frame, 80, 1000).unwrap_err();
         assert!(fault.is_plugin_fault());
         assert_eq!(
             fault.to_string(),
             "the plugin claims a frame of 90 bytes, but only 80 are available"
         );
         assert_eq!(
-            decoded(-1, &frame, 80, 1000).unwrap_err().to_string(),
+            check_decode(-1, &frame, 80, 1000).unwrap_err().to_string(),
             "the plugin's `decode` returned -1, which is not a valid result"
         );
-        let fault = decoded(1, &frame, 80, 85).unwrap_err();
+        let fault = check_decode(1, &frame, 80, 85).unwrap_err();
         assert_eq!(
             fault,
             CodecFault::TooLong {
@@ -342,13 +342,13 @@ mod tests {
         );
         // The call can be answered by its id.
         let known = abi::Frame { id: 7, ..frame };
-        let Err(CodecFault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
+        let Err(CodecFault::TooLong { head, .. }) = check_decode(1, &known, 80, 85) else {
             panic!("{fault}");
         };
         assert_eq!(head.map(|head| head.id), Some(7));
         // Without its length, the next frame cannot be found.
         let endless = abi::Frame { length: 0, ..known };
-        let fault = decoded(1, &endless, 90, 85).unwrap_err();
+        let fault = check_decode(1, &endless, 90, 85).unwrap_err();
         assert!(
             matches!(fault, CodecFault::TooLong { head: None, .. }),
             "{fault}"

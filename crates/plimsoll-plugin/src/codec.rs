@@ -10,7 +10,7 @@ use crate::check::{self, CodecFault, WriteResult};
 use crate::frame::{DecodeResult, MakeKind, Match, SenderRole};
 
 /// The default maximum length of a frame: 16 MiB.
-pub const MAX_FRAME: usize = 16 << 20;
+pub const DEFAULT_MAX_FRAME_BYTES: usize = 16 << 20;
 
 /// Maximum number of bytes by which a written frame may exceed its input.
 const MAX_OVERHEAD_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ impl Codec {
     /// # Errors
     /// Returns an error if the file cannot be loaded, or is not a codec plugin of this version.
     pub fn load(path: &Path) -> Result<Codec, LoadError> {
-        PluginFunctions::load(path).map(Codec::with)
+        PluginFunctions::load(path).map(Codec::from_functions)
     }
 
     /// Creates a codec from a plugin that is part of this program.
@@ -38,10 +38,10 @@ impl Codec {
     /// # Errors
     /// Returns an error if its name is invalid.
     pub fn built_in<P: Plugin>() -> Result<Codec, LoadError> {
-        PluginFunctions::of(guest::table::<P>()).map(Codec::with)
+        PluginFunctions::from_table(guest::function_table::<P>()).map(Codec::from_functions)
     }
 
-    fn with(functions: PluginFunctions) -> Codec {
+    fn from_functions(functions: PluginFunctions) -> Codec {
         Codec {
             functions: Arc::new(functions),
         }
@@ -57,7 +57,7 @@ impl Codec {
     /// # Errors
     /// Returns an error if the plugin fails.
     pub fn matches(&self, bytes: &[u8], sender: SenderRole) -> Result<Match, CodecFault> {
-        check::matched(self.functions.matches(bytes, sender as u32))
+        check::check_match(self.functions.matches(bytes, sender as u32))
     }
 
     /// Decodes the frame at the beginning of `bytes`, of at most `limit` bytes.
@@ -76,7 +76,7 @@ impl Codec {
         }
         let mut frame = abi::Frame::default();
         let result = self.functions.decode(bytes, sender as u32, &mut frame);
-        check::decoded(result, &frame, bytes.len(), limit)
+        check::check_decode(result, &frame, bytes.len(), limit)
     }
 
     /// Appends `frame`, which was decoded with `note`, with another id: either an id below 2^32, or one that was
@@ -92,7 +92,7 @@ impl Codec {
         id: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), CodecFault> {
-        let written = append("encode", frame.len(), out, |room| {
+        let written = append_frame("encode", frame.len(), out, |room| {
             self.functions.encode(frame, note, id, room)
         });
         // The boolean does not matter: `encode` cannot report that there is no such frame.
@@ -112,7 +112,7 @@ impl Codec {
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, CodecFault> {
-        append("make", payload.len(), out, |room| {
+        append_frame("make", payload.len(), out, |room| {
             self.functions.make(what as u32, id, note, payload, room)
         })
     }
@@ -120,7 +120,7 @@ impl Codec {
 
 /// Appends the frame that `write` creates from an input of `from` bytes; returns `false` if there is no such frame.
 #[inline]
-fn append(
+fn append_frame(
     function: &'static str,
     from: usize,
     out: &mut Vec<u8>,
@@ -131,7 +131,7 @@ fn append(
     let mut try_with = |room: usize| {
         out.resize(start + room, 0);
         let (result, length) = write(&mut out[start..]);
-        check::written(function, result, length, room, most)
+        check::check_write(function, result, length, room, most)
     };
     let mut written = try_with(from + TYPICAL_OVERHEAD_BYTES);
     if let Ok(WriteResult::TooSmall(needed)) = written {

@@ -25,6 +25,6 @@ pub use boundary::host::{LoadError, without_debug_messages};
 #[cfg(feature = "host")]
 pub use check::{CodecFault, PartialFrame};
 #[cfg(feature = "host")]
-pub use codec::{Codec, MAX_FRAME};
+pub use codec::{Codec, DEFAULT_MAX_FRAME_BYTES};
 #[cfg(feature = "host")]
 pub use frame::{DecodeResult, Frame, FrameKind, MakeKind, Match, SenderRole};

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, MAX_FRAME, MakeKind, Match, PartialFrame,
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, MakeKind, Match, PartialFrame,
     SenderRole,
 };
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn made(codec: &Codec, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 fn frame(codec: &Codec, wire: &[u8], sender: SenderRole) -> Frame {
-    match codec.decode(wire, sender, MAX_FRAME) {
+    match codec.decode(wire, sender, DEFAULT_MAX_FRAME_BYTES) {
         Ok(DecodeResult::Frame(frame)) => frame,
         other => panic!("{other:?} for {}", wire.escape_ascii()),
     }
@@ -54,7 +54,7 @@ fn assert_speaks_x_example(codec: &Codec) {
 
     // Of an incomplete frame, only the number of missing bytes is returned.
     for end in 0..hello.len() {
-        let more = codec.decode(&hello[..end], SenderRole::Client, MAX_FRAME);
+        let more = codec.decode(&hello[..end], SenderRole::Client, DEFAULT_MAX_FRAME_BYTES);
         let needed = match end {
             0..3 => None,
             3..11 => Some(11),
@@ -126,13 +126,13 @@ fn assert_speaks_x_example(codec: &Codec) {
         b"x\x01\x02\0\0\0\x07\0\0\0\0",
         b"x\x01\x01\0\0\0\x07\0\0\0\0\0\0",
     ] {
-        let seen = codec.decode(wrong, SenderRole::Client, MAX_FRAME);
+        let seen = codec.decode(wrong, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES);
         assert_eq!(seen, Err(CodecFault::Malformed), "{}", wrong.escape_ascii());
     }
     let huge = b"x\x01\0\0\0\0\x07\xff\xff\xff\xff";
-    let seen = codec.decode(huge, SenderRole::Client, MAX_FRAME);
+    let seen = codec.decode(huge, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES);
     let length = u64::from(u32::MAX) + 11;
-    let limit = MAX_FRAME;
+    let limit = DEFAULT_MAX_FRAME_BYTES;
     let head = Some(PartialFrame {
         id: 7,
         note: 0,
@@ -176,7 +176,7 @@ fn documented_plugin_compiles_and_works() {
     let request = made(&codec, MakeKind::Request, 3, b"hello");
     assert_eq!(request, b"\0\0\0\0\x03\0\0\0\x05hello");
     for end in 0..request.len() {
-        let more = codec.decode(&request[..end], SenderRole::Client, MAX_FRAME);
+        let more = codec.decode(&request[..end], SenderRole::Client, DEFAULT_MAX_FRAME_BYTES);
         assert!(
             matches!(more, Ok(DecodeResult::More(_))),
             "{end} bytes: {more:?}"
@@ -311,7 +311,7 @@ fn nonsensical_plugin_results_are_rejected() {
         (0u64..9).prop_map(|n| (1 << 63) - n),
         // A negative C int has this value.
         (1i64..9).prop_map(|n| -n as u64),
-        Just(MAX_FRAME as u64 + 1),
+        Just(DEFAULT_MAX_FRAME_BYTES as u64 + 1),
     ];
     let small = prop_oneof![0u32..5, any::<u32>()];
     let answers = (
@@ -326,13 +326,13 @@ fn nonsensical_plugin_results_are_rejected() {
         wire.extend(small.iter().flat_map(|n| n.to_ne_bytes()));
         wire.resize(wire.len() + more, 0);
         let _ = codec.matches(&wire[..4], SenderRole::Server);
-        match codec.decode(&wire, SenderRole::Server, MAX_FRAME) {
+        match codec.decode(&wire, SenderRole::Server, DEFAULT_MAX_FRAME_BYTES) {
             Ok(DecodeResult::Frame(frame)) => {
                 prop_assert!(frame.length > 0 && frame.length <= wire.len());
                 prop_assert!(wire[..frame.length].get(frame.payload).is_some());
             }
             Ok(DecodeResult::More(needed)) => {
-                prop_assert!(needed.is_none_or(|n| n > wire.len() && n <= MAX_FRAME));
+                prop_assert!(needed.is_none_or(|n| n > wire.len() && n <= DEFAULT_MAX_FRAME_BYTES));
             }
             Err(_) => {}
         }

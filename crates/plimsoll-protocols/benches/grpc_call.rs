@@ -40,13 +40,13 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
     let mut pairs: Vec<Pair> = (0..connections)
         .map(|_| {
             let mut pair = Pair {
-                driver: protocol.driver(),
-                server: canned.connection(),
+                driver: protocol.new_driver(),
+                server: canned.new_connection(),
                 out: Vec::new(),
                 to_client: Vec::new(),
             };
             pair.driver.open(Time(0), &mut pair.out);
-            pair.server.open(&mut pair.to_client);
+            pair.server.send_preface(&mut pair.to_client);
             pair
         })
         .collect();

@@ -19,7 +19,7 @@ use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, 
 use plimsoll_model::Time;
 use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage, Shard};
 use plimsoll_model::record::RecordedInterval;
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::{BoltCall, BoltFrame, BoltProtocol, Status};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{GrpcCall, GrpcProtocol, GrpcRequest};
@@ -44,9 +44,9 @@ fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> 
         Server::Bolt => {
             let mut at = 0;
             while let Some((frame, length)) =
-                BoltFrame::parse(&requests[at..], MAX_CONTENT).map_err(io::Error::other)?
+                BoltFrame::parse(&requests[at..], DEFAULT_MAX_CONTENT_BYTES).map_err(io::Error::other)?
             {
-                BoltFrame::status_response(frame.form, frame.id, frame.codec, Status::Success)
+                BoltFrame::status_response(frame.layout, frame.id, frame.codec, Status::Success)
                     .write(answers);
                 at += length;
             }
@@ -78,12 +78,12 @@ impl Network for Memory {
     fn connect(&mut self, _target: usize, _to: &Address, token: SocketToken) -> io::Result<()> {
         (self.token, self.is_connecting) = (token, true);
         if let Server::Http2(connection) = &mut self.server {
-            connection.open(&mut self.answers);
+            connection.send_preface(&mut self.answers);
         }
         Ok(())
     }
 
-    fn connected(&mut self, (): &mut ()) -> io::Result<()> {
+    fn take_connect_result(&mut self, (): &mut ()) -> io::Result<()> {
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Network for Memory {
         self.names.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
+    fn next_lookup_result(&mut self) -> Option<(SocketToken, ResolveResult)> {
         let found = ResolvedAddresses {
             addresses: Arc::new([Address::Tcp(([127, 0, 0, 1], 1).into())]),
             may_change: false,
@@ -159,7 +159,7 @@ impl WorkerControl for Alone {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         self.start
     }
     fn add_connections(&self, _change: i64) {}
@@ -178,7 +178,7 @@ fn run<P: Protocol>(
 ) -> io::Result<u64> {
     let load = LoadPlan {
         arrivals,
-        stages: vec![LoadStage::measured(
+        stages: vec![LoadStage::constant_rate(
             "steady",
             Duration::from_secs(3600),
             1e6,
@@ -198,7 +198,7 @@ fn run<P: Protocol>(
         read: 0,
         names: VecDeque::new(),
     };
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), 1);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), 1);
     let mut worker = Worker::new(share, network, Arc::new(protocol), None);
     let mut alone = Alone::default();
     worker.establish(&mut alone)?;
@@ -260,7 +260,7 @@ fn case(name: &str, calls: u64) -> Option<io::Result<u64>> {
             check_requests: false,
             ..CannedOptions::default()
         };
-        Server::Http2(Box::new(CannedServer::new(options).connection()))
+        Server::Http2(Box::new(CannedServer::new(options).new_connection()))
     };
     Some(match name {
         "grpc" => grpc().and_then(|grpc| run(closed, calls, grpc, canned())),

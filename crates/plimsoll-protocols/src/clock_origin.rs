@@ -16,7 +16,7 @@ impl ClockOrigin {
 
     /// Converts a time of the run to nanoseconds since 1970.
     #[inline]
-    pub(crate) fn at(&self, now: Time) -> u64 {
+    pub(crate) fn unix_ns_at(&self, now: Time) -> u64 {
         self.0.load(Ordering::Relaxed).wrapping_add(now.0)
     }
 }

@@ -41,7 +41,7 @@ impl CredentialFlags {
     pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), UsageError> {
         for typed in &self.header_from_command {
             let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
-            let (name, command) = named("--header-from-command", typed, example)?;
+            let (name, command) = split_name_value("--header-from-command", typed, example)?;
             let value = MetadataSpec::Command {
                 command: command.to_owned(),
                 refresh: self.refresh,
@@ -128,7 +128,7 @@ pub struct TlsFlags {
 ///
 /// # Errors
 /// Returns the errors of [`named`].
-pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
+pub fn parse_fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut fields = BTreeMap::new();
     for typed in typed {
         let (name, value) = parse_entry(flag, typed)?;
@@ -141,7 +141,7 @@ pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataS
 ///
 /// # Errors
 /// Returns the errors of [`named`], and an error when a name is given twice.
-pub fn map_entries(
+pub fn parse_map_entries(
     flag: &str,
     typed: &[String],
 ) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
@@ -159,8 +159,8 @@ pub fn map_entries(
 }
 
 fn parse_entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), UsageError> {
-    let (name, value) = named(flag, typed, "x-tenant: 7")?;
-    Ok((name, MetadataSpec::typed(value)))
+    let (name, value) = split_name_value(flag, typed, "x-tenant: 7")?;
+    Ok((name, MetadataSpec::from_flag(value)))
 }
 
 /// Adds a value after those of the same name, whose case does not matter (RFC 9110 §5.1).
@@ -178,7 +178,7 @@ fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: Me
 ///
 /// # Errors
 /// When there is no colon. The message does not repeat the value, which may be secret.
-pub fn named<'a>(
+pub fn split_name_value<'a>(
     flag: &str,
     typed: &'a str,
     example: &str,
@@ -222,7 +222,7 @@ impl FromStr for GoodputBound {
 }
 
 /// Combines all bounds into the plan's section; `None` if there are no bounds.
-pub fn goodput(bounds: &[GoodputBound]) -> Option<GoodputSpec> {
+pub fn combine_goodput_bounds(bounds: &[GoodputBound]) -> Option<GoodputSpec> {
     if bounds.is_empty() {
         return None;
     }

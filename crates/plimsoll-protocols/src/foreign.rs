@@ -1,7 +1,7 @@
 //! Support for users of other tools: the environment variables of older load scripts, and the flags of other tools'
 //! command lines. Each protocol lists its own ([`crate::registry::CommandEntry`]); the binary translates them.
 
-pub mod lines;
+pub mod command_lines;
 
 /// An environment variable of older load scripts, and the variable of Plimsoll that it sets.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ impl VariableAlias {
         variable: &'static str,
         unit: &'static str,
     ) -> VariableAlias {
-        VariableAlias::of(&[], name, variable, AliasConversion::Plain { unit })
+        VariableAlias::for_commands(&[], name, variable, AliasConversion::Plain { unit })
     }
 
     /// Makes an alias for these commands only.
-    pub const fn of(
+    pub const fn for_commands(
         commands: &'static [&'static str],
         name: &'static str,
         variable: &'static str,

@@ -49,6 +49,6 @@ impl DirectionTrace {
 }
 
 /// Returns a function that converts the error for bytes of another protocol to a trace line.
-pub(crate) fn not_this_protocol<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
+pub(crate) fn unreadable_line<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
     move |error| format!("not {protocol} ({error}); the rest is not traced")
 }

@@ -11,15 +11,15 @@ use std::time::Duration;
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, ProtocolError};
 use plimsoll_model::{Count, Outcome, Time};
 
-use crate::calls::{CallLookup, Calls};
-use crate::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED};
+use crate::call_table::{CallLookup, CallTable};
+use crate::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED_HEARTBEATS};
 
 mod settings;
 
-pub(crate) use settings::{FramedSettings, check};
+pub(crate) use settings::{FramedSettings, check_framed_keys};
 
 /// The maximum number of failure texts that one connection reports.
-const MAX_DETAILS: u8 = 5;
+const MAX_DETAILS_PER_CONNECTION: u8 = 5;
 /// The maximum length of a failure text. Characters.
 const MAX_DETAIL_CHARS: usize = 300;
 
@@ -70,10 +70,10 @@ pub trait FrameFormat: Debug {
 
     /// Returns the length that `partial`, the beginning of a frame, must reach before [`FrameFormat::read`] is tried
     /// again; it exceeds the length of `partial`. `None` if it is not known.
-    fn needed(&self, partial: &[u8]) -> Option<usize>;
+    fn needed_length(&self, partial: &[u8]) -> Option<usize>;
 
     /// Returns the purpose of a frame.
-    fn purpose(frame: &Self::Frame<'_>) -> FramePurpose;
+    fn frame_purpose(frame: &Self::Frame<'_>) -> FramePurpose;
 
     /// Returns the outcome of the call that a response answers.
     fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
@@ -120,7 +120,7 @@ pub enum FramePurpose {
 #[derive(Debug)]
 pub struct FramedDriver<F> {
     format: F,
-    calls: Calls,
+    calls: CallTable,
     /// Calls that have ended and are not yet reported: one-way calls that were sent, and calls that could not be
     /// written.
     unreported: Vec<(CallId, Outcome)>,
@@ -141,7 +141,7 @@ impl<F: FrameFormat> FramedDriver<F> {
     pub(crate) fn new(format: F, settings: FramedSettings) -> FramedDriver<F> {
         FramedDriver {
             format,
-            calls: Calls::default(),
+            calls: CallTable::default(),
             unreported: Vec::new(),
             heartbeats: Heartbeats::new(settings.heartbeat_ns),
             request_bytes: settings.request_bytes,
@@ -160,11 +160,11 @@ impl<F: FrameFormat> FramedDriver<F> {
     }
 
     #[inline]
-    fn begin(&mut self, call: CallId, waited: Option<Duration>, now: Time, out: &mut Vec<u8>) {
+    fn start_call(&mut self, call: CallId, waited: Option<Duration>, now: Time, out: &mut Vec<u8>) {
         if let Some(bytes) = self.format.take_changed_request() {
             self.request_bytes = bytes;
         }
-        self.heartbeats.active(now);
+        self.heartbeats.on_activity(now);
         let oneway = self.format.is_oneway();
         let id = if oneway {
             self.calls.new_id()
@@ -196,7 +196,7 @@ impl<F: FrameFormat> FramedDriver<F> {
             // Copies only the missing bytes of the frame, where their number is known.
             loop {
                 let had = partial.len();
-                let needed = self.format.needed(&partial);
+                let needed = self.format.needed_length(&partial);
                 let lacks = needed.map_or(input.len(), |needed| needed.saturating_sub(had));
                 let Some((more, rest)) = input.split_at_checked(lacks) else {
                     partial.extend_from_slice(input);
@@ -249,7 +249,7 @@ impl<F: FrameFormat> FramedDriver<F> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        let FramePurpose::Answer(id) = F::purpose(frame) else {
+        let FramePurpose::Answer(id) = F::frame_purpose(frame) else {
             return self.on_control_frame(frame, out);
         };
         let call = match self.calls.take(id) {
@@ -265,7 +265,7 @@ impl<F: FrameFormat> FramedDriver<F> {
         let outcome = self.format.outcome(frame);
         if !outcome.is_ok() {
             let why = || self.format.failure_detail(frame);
-            detail(&mut self.details_reported, outcome, why, events);
+            report_failure_text(&mut self.details_reported, outcome, why, events);
         }
         events.push(Event::Done(CompletedCall {
             call,
@@ -284,8 +284,8 @@ impl<F: FrameFormat> FramedDriver<F> {
         frame: &F::Frame<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), ProtocolError> {
-        match F::purpose(frame) {
-            FramePurpose::HeartbeatAck(id) => self.heartbeats.answered(id),
+        match F::frame_purpose(frame) {
+            FramePurpose::HeartbeatAck(id) => self.heartbeats.on_answered(id),
             FramePurpose::GoAway => self.drain(),
             FramePurpose::NeedsResponse => return self.format.respond(frame, out),
             FramePurpose::Answer(_) | FramePurpose::Other => {}
@@ -329,7 +329,7 @@ impl<F: FrameFormat> FramedDriver<F> {
 impl<F: FrameFormat> Driver for FramedDriver<F> {
     fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
         self.state = FramedState::Ready;
-        self.heartbeats.active(now);
+        self.heartbeats.on_activity(now);
     }
 
     fn is_ready(&self) -> bool {
@@ -341,7 +341,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         if self.state != FramedState::Ready {
             return 0;
         }
-        let taken = self.calls.open() as usize + self.unreported.len();
+        let taken = self.calls.open_count() as usize + self.unreported.len();
         (self.in_flight as usize).saturating_sub(taken)
     }
 
@@ -351,7 +351,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
 
     #[inline]
     fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
-        self.begin(call, None, now, out);
+        self.start_call(call, None, now, out);
     }
 
     fn start_delayed(
@@ -362,7 +362,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        self.begin(call, Some(waited), now, out);
+        self.start_call(call, Some(waited), now, out);
     }
 
     /// Forgets the call. Protocols of this kind can't cancel a request, so the server continues to process it.
@@ -385,7 +385,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
                 detail: "the connection has failed already".to_owned(),
             });
         }
-        self.heartbeats.active(now);
+        self.heartbeats.on_activity(now);
         let first = events.len();
         let received = self.receive_frames(bytes, now, out, events);
         self.report_contents(first, events);
@@ -394,7 +394,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         self.report_ended(events);
-        let when = match (&self.partial[..], self.calls.open()) {
+        let when = match (&self.partial[..], self.calls.open_count()) {
             ([], 0) => return Ok(()),
             ([], open) => format!("with {open} calls in flight"),
             _ => "in the middle of a frame".to_owned(),
@@ -416,18 +416,18 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if let Some((_, outcome)) = self.unreported.iter().find(|(_, outcome)| !outcome.is_ok()) {
             let why = || Some(format!("{} could not write a request", self.format.name()));
-            detail(&mut self.details_reported, *outcome, why, events);
+            report_failure_text(&mut self.details_reported, *outcome, why, events);
         }
         self.report_ended(events);
         match self.heartbeats.expire(now) {
             HeartbeatAction::SendHeartbeat if self.state == FramedState::Ready => {
                 let id = self.calls.new_id();
                 match self.format.heartbeat(id, out) {
-                    Ok(()) => self.heartbeats.sent(id, now),
+                    Ok(()) => self.heartbeats.on_sent(id, now),
                     Err(error) => {
                         self.drain();
                         let why = || Some(error.detail);
-                        detail(&mut self.details_reported, error.outcome, why, events);
+                        report_failure_text(&mut self.details_reported, error.outcome, why, events);
                     }
                 }
             }
@@ -436,10 +436,10 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
                 self.drain();
                 let why = || {
                     Some(format!(
-                        "{MAX_MISSED} heartbeats in a row were not answered"
+                        "{MAX_MISSED_HEARTBEATS} heartbeats in a row were not answered"
                     ))
                 };
-                detail(&mut self.details_reported, Outcome::NoAnswer, why, events);
+                report_failure_text(&mut self.details_reported, Outcome::NoAnswer, why, events);
             }
         }
     }
@@ -460,13 +460,13 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
 
 /// Reports the failure text that `text` returns. Does not call `text` if this connection has reported
 /// [`MAX_DETAILS`] already.
-fn detail(
+fn report_failure_text(
     given: &mut u8,
     outcome: Outcome,
     text: impl FnOnce() -> Option<String>,
     events: &mut Vec<Event>,
 ) {
-    if *given < MAX_DETAILS
+    if *given < MAX_DETAILS_PER_CONNECTION
         && let Some(text) = text()
     {
         *given += 1;

@@ -7,7 +7,7 @@ use plimsoll_model::Time;
 const ANSWER_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Unanswered heartbeats in a row after which the connection is given up.
-pub(crate) const MAX_MISSED: u8 = 3;
+pub(crate) const MAX_MISSED_HEARTBEATS: u8 = 3;
 
 /// The heartbeats of one connection.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum HeartbeatAction {
     Nothing,
     /// Send a heartbeat.
     SendHeartbeat,
-    /// Give up: [`MAX_MISSED`] heartbeats were not answered.
+    /// Give up: [`MAX_MISSED_HEARTBEATS`] heartbeats were not answered.
     GiveUp,
 }
 
@@ -45,7 +45,7 @@ impl Heartbeats {
 
     /// Records that bytes were sent or received.
     #[inline]
-    pub(crate) fn active(&mut self, now: Time) {
+    pub(crate) fn on_activity(&mut self, now: Time) {
         self.last_active = now;
     }
 
@@ -55,13 +55,13 @@ impl Heartbeats {
     }
 
     /// Records that the heartbeat with this id was sent.
-    pub(crate) fn sent(&mut self, id: u32, now: Time) {
+    pub(crate) fn on_sent(&mut self, id: u32, now: Time) {
         self.last_active = now;
         self.in_flight = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
     }
 
     /// Records the response to the heartbeat with this id.
-    pub(crate) fn answered(&mut self, id: u32) {
+    pub(crate) fn on_answered(&mut self, id: u32) {
         if self.in_flight.is_some_and(|(sent, _)| sent == id) {
             self.in_flight = None;
             self.missed_in_a_row = 0;
@@ -86,7 +86,7 @@ impl Heartbeats {
             Some(_) => {
                 self.in_flight = None;
                 self.missed_in_a_row += 1;
-                if self.missed_in_a_row >= MAX_MISSED {
+                if self.missed_in_a_row >= MAX_MISSED_HEARTBEATS {
                     HeartbeatAction::GiveUp
                 } else {
                     HeartbeatAction::SendHeartbeat

@@ -19,7 +19,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Decodes percent-encoding such as `%20` (RFC 3986 §2.1); invalid escapes are kept as they are.
-pub(crate) fn unescaped(value: &[u8]) -> Vec<u8> {
+pub(crate) fn percent_decode(value: &[u8]) -> Vec<u8> {
     let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
     let mut decoded = Vec::with_capacity(value.len());
     let mut rest = value;

@@ -8,9 +8,9 @@
 
 mod alternatives;
 pub mod bolt;
-mod calls;
+mod call_table;
 mod clock_origin;
-mod details;
+mod detail_budget;
 #[cfg(feature = "targets")]
 mod dial;
 pub mod fetch;

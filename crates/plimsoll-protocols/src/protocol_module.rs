@@ -20,7 +20,7 @@ use plimsoll_model::spec::{self, CallSection, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Plan, input};
 
-use crate::foreign::lines::LineTool;
+use crate::foreign::command_lines::LineTool;
 use crate::foreign::{ForeignTool, VariableAlias};
 pub use crate::prepare_error::{PrepareError, RequestError, UsageError};
 use crate::server_query::{QueryCommand, QueryContext};
@@ -166,14 +166,14 @@ pub trait ProtocolModule: CallSection {
     const PLAN_SOURCES: &'static [PlanSource] = &[];
 
     /// Returns the text to print below the tables of a run; an empty string prints nothing.
-    fn below_tables(run: &Run) -> String {
+    fn report_footer(run: &Run) -> String {
         let _ = run;
         String::new()
     }
 
     /// Answers a query of this protocol ([`spec::ResolveContext::ask`]) by asking the server of `spec`. Ignores
     /// queries of other protocols; returns an error if the server can't be reached.
-    fn ask(
+    fn answer_query(
         _question: &mut dyn Any,
         _spec: &Spec,
         _proxy: Option<&ForwardProxy>,
@@ -184,12 +184,12 @@ pub trait ProtocolModule: CallSection {
     /// Returns the advice to print when no connection could be established. `{plain}` and `{secured}`
     /// stand for the target's URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice
     /// applies.
-    fn advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
+    fn connect_advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
         None
     }
 
     /// Returns a local folder that the section refers to.
-    fn folder(&self) -> Option<LocalFolder> {
+    fn local_folder(&self) -> Option<LocalFolder> {
         None
     }
 }
@@ -221,7 +221,7 @@ pub trait ProtocolCommand: Args {
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own.
-    fn section(
+    fn into_section(
         self,
         spec: &mut Spec,
         variables: EnvLookup<'_>,
@@ -252,7 +252,7 @@ pub trait ProtocolCommand: Args {
     }
 
     /// Returns the format in which the run is exported in addition to the run directory.
-    fn export(&self) -> Option<ExportTarget> {
+    fn export_target(&self) -> Option<ExportTarget> {
         None
     }
 }
@@ -265,8 +265,8 @@ pub(crate) struct ProtocolVtable {
         for<'a> fn(PrepareRequest<'a>) -> Option<Result<PreparedLoad<'a>, PrepareError>>,
     pub(crate) foreign_format: Option<&'static ForeignFormat>,
     pub(crate) plan_sources: &'static [PlanSource],
-    pub(crate) below_tables: fn(&Run) -> String,
-    pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
+    pub(crate) report_footer: fn(&Run) -> String,
+    pub(crate) answer_query: fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
     pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
     pub(crate) folder: fn(&CallSpec) -> Option<LocalFolder>,
 }
@@ -274,14 +274,14 @@ pub(crate) struct ProtocolVtable {
 impl ProtocolVtable {
     pub(crate) const fn of<P: ProtocolModule>() -> ProtocolVtable {
         ProtocolVtable {
-            protocol: const { &spec::CallProtocol::of::<P>() },
-            load: load_of::<P>,
+            protocol: const { &spec::CallProtocol::new::<P>() },
+            load: try_load::<P>,
             foreign_format: P::FOREIGN_FORMAT,
             plan_sources: P::PLAN_SOURCES,
-            below_tables: P::below_tables,
-            ask: P::ask,
-            advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),
-            folder: |call| call.get::<P>()?.folder(),
+            report_footer: P::report_footer,
+            answer_query: P::answer_query,
+            advice: |plan, outcome| P::connect_advice(plan.call.downcast_ref()?, outcome),
+            folder: |call| call.get::<P>()?.local_folder(),
         }
     }
 }
@@ -291,7 +291,7 @@ type ApplyFn =
 
 type ProbeFn = fn(&str, QueryContext<'_>) -> Option<ServiceOffer>;
 
-type FollowFn = fn(&Plan, &mut Spec) -> Result<Option<RedirectHop>, PrepareError>;
+type FollowRedirectFn = fn(&Plan, &mut Spec) -> Result<Option<RedirectHop>, PrepareError>;
 
 /// A type-erased [`ProtocolCommand`] command.
 #[derive(Debug)]
@@ -317,7 +317,7 @@ pub struct CommandEntry {
     flags: fn(Command) -> Command,
     apply: ApplyFn,
     max_redirects: fn(&ArgMatches) -> u32,
-    follow_redirect: FollowFn,
+    follow_redirect: FollowRedirectFn,
     probe: ProbeFn,
 }
 
@@ -332,8 +332,8 @@ impl CommandEntry {
             synonyms: F::FLAG_SYNONYMS,
             foreign_tool: F::FOREIGN_TOOL,
             line_tools: F::LINE_TOOLS,
-            schedules_itself: F::Section::SCHEDULES_ITSELF,
-            protocol: const { &spec::CallProtocol::of::<F::Section>() },
+            schedules_itself: F::Section::SCHEDULES_OWN_ARRIVALS,
+            protocol: const { &spec::CallProtocol::new::<F::Section>() },
             flags: F::augment_args,
             apply: apply::<F>,
             max_redirects: F::max_redirects,
@@ -391,7 +391,7 @@ impl CommandEntry {
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {
         let section = self.protocol.schemes.section;
-        flags_of(
+        key_flags(
             &format!("call.{section}"),
             (self.protocol.keys)(),
             self.keys,
@@ -404,7 +404,7 @@ impl CommandEntry {
 /// id is its key, prefixed with the section's name if another flag uses that id; the key `x_file` is set by
 /// `@FILE` in the flag of `x`. `known` lists all keys of the section. `named` lists the keys whose flags have
 /// other ids, with those flags.
-pub fn flags_of(
+pub fn key_flags(
     section: &str,
     known: &[&str],
     named: &[(&str, &str)],
@@ -443,10 +443,10 @@ pub fn flags_of(
 ///
 /// # Errors
 /// Returns an error if stdin can't be read or is not UTF-8.
-pub(crate) fn text_or_file(
+pub(crate) fn split_text_or_file(
     typed: Option<&str>,
 ) -> Result<(Option<String>, Option<PathBuf>), UsageError> {
-    input::text_or_file(typed).map_err(|e| UsageError {
+    input::read_text_argument(typed).map_err(|e| UsageError {
         message: format!("@-: can't read stdin: {e}"),
         help: "pipe the text into this command, or name a file: @FILE".to_owned(),
     })
@@ -458,16 +458,16 @@ fn apply<F: ProtocolCommand>(
     variables: EnvLookup<'_>,
 ) -> Result<Option<ExportTarget>, UsageError> {
     let flags = F::from_arg_matches(typed)?;
-    let export = flags.export();
-    spec.call = CallSpec::of(&flags.section(spec, variables)?)?;
+    let export = flags.export_target();
+    spec.call = CallSpec::from_section(&flags.into_section(spec, variables)?)?;
     Ok(export)
 }
 
-fn load_of<P: ProtocolModule>(
+fn try_load<P: ProtocolModule>(
     asked: PrepareRequest<'_>,
 ) -> Option<Result<PreparedLoad<'_>, PrepareError>> {
-    let call: &P::Call = asked.plan.call.of_type()?;
-    Some(match call.traced(random_trace_ids()) {
+    let call: &P::Call = asked.plan.call.downcast_ref()?;
+    Some(match call.with_trace_ids(random_trace_ids()) {
         Some(call) => P::load(asked, &call),
         None => P::load(asked, call),
     })

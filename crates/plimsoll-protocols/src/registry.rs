@@ -11,9 +11,9 @@ use plimsoll_model::spec::{self, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::{Outcome, Plan};
 
 use crate::bolt::{self, BoltFlags, BoltOptions};
-pub use crate::fetch::sweeping;
+pub use crate::fetch::sweep_checks;
 use crate::fetch::{self, FetchFlags, FetchOptions};
-use crate::foreign::lines::{LineTool, TranslatedLine};
+use crate::foreign::command_lines::{LineTool, TranslatedLine};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
@@ -25,7 +25,7 @@ pub use crate::protocol_module::{
     CommandEntry, EnvLookup, ExportSummary, ExportTarget, ForeignFormat, ForeignFormatError,
     LocalFolder, PlanImportRequest, PlanImportResult, PlanSource, PrepareError, PrepareRequest,
     PreparedLoad, ProtocolCommand, ProtocolModule, RequestError, ServerUnreachable, UsageError,
-    flags_of, load_with_driver,
+    key_flags, load_with_driver,
 };
 use crate::relayed::{
     CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
@@ -34,7 +34,7 @@ use crate::relayed::{
 pub use crate::server_query::{QueryCommand, QueryContext, QueryError, QueryOutput};
 pub use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer};
 #[cfg(feature = "targets")]
-use crate::serving::reference::Server;
+use crate::serving::reference::ServerEntry;
 pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
 
@@ -64,17 +64,17 @@ pub static COMMAND_ENTRIES: [CommandEntry; 9] = [
 
 /// The reference servers, in the order in which the help lists their commands.
 #[cfg(feature = "targets")]
-pub static REFERENCE_SERVERS: [Server; 10] = [
-    Server::of::<crate::grpc::target::score::ScoreOptions>(),
-    Server::of::<crate::grpc::target::orders::OrdersOptions>(),
-    Server::of::<crate::grpc::target::echo::EchoOptions>(),
-    Server::of::<crate::grpc::target::fast::FastOptions>(),
-    Server::of::<crate::grpc::target::known::KnownOptions>(),
-    Server::of::<crate::bolt::target::BoltOptions>(),
-    Server::of::<crate::http::target::HttpOptions>(),
-    Server::of::<crate::fetch::target::FilesOptions>(),
-    Server::of::<crate::hold::target::HoldOptions>(),
-    Server::of::<crate::plugin::target::PluginOptions>(),
+pub static REFERENCE_SERVERS: [ServerEntry; 10] = [
+    ServerEntry::of::<crate::grpc::target::score::ScoreOptions>(),
+    ServerEntry::of::<crate::grpc::target::orders::OrdersOptions>(),
+    ServerEntry::of::<crate::grpc::target::echo::EchoOptions>(),
+    ServerEntry::of::<crate::grpc::target::fast::FastOptions>(),
+    ServerEntry::of::<crate::grpc::target::known::KnownOptions>(),
+    ServerEntry::of::<crate::bolt::target::BoltOptions>(),
+    ServerEntry::of::<crate::http::target::HttpOptions>(),
+    ServerEntry::of::<crate::fetch::target::FilesOptions>(),
+    ServerEntry::of::<crate::hold::target::HoldOptions>(),
+    ServerEntry::of::<crate::plugin::target::PluginOptions>(),
 ];
 
 /// Commands of `plimsoll check` that test a link by making calls of every kind.
@@ -82,11 +82,11 @@ pub static REFERENCE_SERVERS: [Server; 10] = [
 pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::query_commands::EchoFlags>()];
 
 /// The protocols that relays carry, in the order in which messages list them.
-pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
+pub static RELAYED_PROTOCOLS: [RelayProtocol<RelayCodec>; 4] = [
     RelayProtocol {
         name: "bolt",
         mode: RelayMode::Frames {
-            open: |options| Ok(Codec::Bolt(FrameCodec::open(options)?)),
+            open: |options| Ok(RelayCodec::Bolt(FrameCodec::open(options)?)),
             has_file: false,
         },
     },
@@ -97,7 +97,7 @@ pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
     RelayProtocol {
         name: "plugin",
         mode: RelayMode::Frames {
-            open: |options| Ok(Codec::Plugin(FrameCodec::open(options)?)),
+            open: |options| Ok(RelayCodec::Plugin(FrameCodec::open(options)?)),
             has_file: true,
         },
     },
@@ -108,7 +108,7 @@ pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
 ];
 
 /// The protocols whose calls can be the steps of a journey.
-static STEP_MODULES: [StepModule; 2] = [StepModule::of::<HttpSpec>(), StepModule::of::<GrpcSpec>()];
+static STEP_MODULES: [StepModule; 2] = [StepModule::for_section::<HttpSpec>(), StepModule::for_section::<GrpcSpec>()];
 
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register() {
@@ -117,7 +117,7 @@ pub fn register() {
 }
 
 /// Returns plan keys with the flags that set them, such as `call.http.body` and `--data`.
-pub fn flags() -> impl Iterator<Item = (String, String)> {
+pub fn flags_by_key() -> impl Iterator<Item = (String, String)> {
     COMMAND_ENTRIES.iter().flat_map(CommandEntry::flags)
 }
 
@@ -150,7 +150,7 @@ impl ForeignLine<'_> {
     /// Returns an error for a flag that the tool does not have.
     pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
-        let mut translated = translated.map_err(|wrong| wrong.usage(self.tool, self.command))?;
+        let mut translated = translated.map_err(|wrong| wrong.to_usage_error(self.tool, self.command))?;
         // Certificates are checked unless the line says otherwise: a guessed tool's default does not count.
         let is_typed = |word: &String| word == "-k" || word.contains("insecure");
         if self.is_guessed && !self.words.iter().any(is_typed) {
@@ -166,14 +166,14 @@ fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineToo
 }
 
 /// Returns `words` as the line of the load tool that they name, or else of the first tool that recognises their flags.
-pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
+pub fn find_foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     let named =
         line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
     let owning = || {
         // A word before the flags may be another tool's name.
         let is_name =
             |word: &String| word != "localhost" && word.bytes().all(|b| b.is_ascii_alphabetic());
-        let found = line_tools().find(|(_, tool)| tool.owns(words));
+        let found = line_tools().find(|(_, tool)| tool.recognises_line(words));
         let found = found.filter(|_| !words.first().is_some_and(is_name));
         found.map(|(entry, tool)| (entry, tool, words, true))
     };
@@ -190,9 +190,9 @@ pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
 /// flags, or else of the only tool that has all of them.
 pub fn line_for_command<'a>(command: &str, words: &'a [String]) -> Option<ForeignLine<'a>> {
     let tools = || line_tools().filter(|(entry, _)| entry.name == command);
-    let owner = tools().find(|(_, tool)| tool.owns(words));
+    let owner = tools().find(|(_, tool)| tool.recognises_line(words));
     let only = || {
-        let mut readers = tools().filter(|(_, tool)| tool.reads(words));
+        let mut readers = tools().filter(|(_, tool)| tool.accepts_line(words));
         readers.next().filter(|_| readers.next().is_none())
     };
     let (entry, tool) = owner.or_else(only)?;
@@ -211,10 +211,10 @@ pub fn is_foreign_flag(command: &str, name: &str) -> bool {
 }
 
 /// Returns the command whose targets have this URL's scheme.
-pub fn command_for(url: &str) -> Option<&'static str> {
-    let section = spec::section_of(url)?;
+pub fn command_for_url(url: &str) -> Option<&'static str> {
+    let section = spec::section_for_url(url)?;
     let named = |name: &str| COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
-    let entry = named(spec::schemes_like(url).0).or_else(|| named(section))?;
+    let entry = named(spec::schemes_for_url(url).0).or_else(|| named(section))?;
     Some(entry.name)
 }
 
@@ -226,18 +226,18 @@ pub fn foreign_formats() -> impl Iterator<Item = &'static ForeignFormat> {
 }
 
 /// Returns the plan source that recognises a file beginning with this text.
-pub fn plan_source(beginning: &str) -> Option<&'static PlanSource> {
+pub fn find_plan_source(beginning: &str) -> Option<&'static PlanSource> {
     let mut sources = PROTOCOL_VTABLES.iter().flat_map(|kind| kind.plan_sources);
     sources.find(|source| (source.recognises)(beginning))
 }
 
 /// Returns the text that the protocol of `run` prints below its tables.
-pub fn below_tables(run: &Run) -> String {
+pub fn report_footer(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
     let kind = PROTOCOL_VTABLES
         .iter()
         .find(|kind| Some(kind.protocol.schemes.section) == name);
-    kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
+    kind.map_or_else(String::new, |kind| (kind.report_footer)(run))
 }
 
 /// Prepares the load of a plan. Returns `None` if the plan's protocol is not one of this crate.
@@ -251,18 +251,18 @@ pub fn load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>, Prepar
 
 /// Answers a protocol's query by asking the server of `spec`; returns an error if the server can't be
 /// reached.
-pub fn ask(
+pub fn answer_query(
     question: &mut dyn Any,
     spec: &Spec,
     proxy: Option<&ForwardProxy>,
 ) -> Option<ServerUnreachable> {
     PROTOCOL_VTABLES
         .iter()
-        .find_map(|kind| (kind.ask)(question, spec, proxy))
+        .find_map(|kind| (kind.answer_query)(question, spec, proxy))
 }
 
 /// Returns the protocol's advice for when no connection of `plan` could be established ([`ProtocolModule::advice`]).
-pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
+pub fn connect_advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
     PROTOCOL_VTABLES
         .iter()
         .find_map(|kind| (kind.advice)(plan, outcome))
@@ -270,11 +270,11 @@ pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
 
 /// Returns the advice for when a server could not be queried. Only gRPC has queries.
 pub fn query_advice(outcome: Outcome) -> Option<&'static str> {
-    grpc::advice(outcome)
+    grpc::connect_advice(outcome)
 }
 
 /// Returns a local folder that the calls of a plan need.
-pub fn folder(call: &CallSpec) -> Option<LocalFolder> {
+pub fn local_folder(call: &CallSpec) -> Option<LocalFolder> {
     PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
@@ -308,7 +308,7 @@ pub type RelayedFields = grpc::relayed::GrpcRelayFields;
 /// The codec of a protocol whose frames relays carry. Methods that are called for each frame are dispatched
 /// by `match`, the others through [`FrameCodec`].
 #[derive(Clone, Debug)]
-pub enum Codec {
+pub enum RelayCodec {
     /// SOFABolt.
     Bolt(bolt::relayed::BoltRelayCodec),
     /// A codec plugin's protocol.
@@ -318,17 +318,17 @@ pub enum Codec {
 macro_rules! each {
     ($of:ident, $codec:ident => $does:expr) => {
         match $of {
-            Codec::Bolt($codec) => $does,
-            Codec::Plugin($codec) => $does,
+            RelayCodec::Bolt($codec) => $does,
+            RelayCodec::Plugin($codec) => $does,
         }
     };
 }
 
-impl Codec {
+impl RelayCodec {
     /// Calls [`FrameCodec::layout`].
     #[inline]
     pub fn layout(&self, manner: FrameFlavor) -> usize {
-        each!(self, codec => codec.layout(manner))
+        each!(self, codec => codec.layout_index(manner))
     }
 
     /// Calls [`FrameCodec::read`].
@@ -351,15 +351,15 @@ impl Codec {
 
     /// Returns a copy of the codec for the thread of one worker.
     #[must_use]
-    pub fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
+    pub fn for_worker(&self, options: &CodecOptions<'_>) -> RelayCodec {
         match self {
-            Codec::Bolt(codec) => Codec::Bolt(codec.of_worker(options)),
-            Codec::Plugin(codec) => Codec::Plugin(codec.of_worker(options)),
+            RelayCodec::Bolt(codec) => RelayCodec::Bolt(codec.for_worker(options)),
+            RelayCodec::Plugin(codec) => RelayCodec::Plugin(codec.for_worker(options)),
         }
     }
 }
 
-impl Deref for Codec {
+impl Deref for RelayCodec {
     type Target = dyn FrameCodec;
 
     fn deref(&self) -> &Self::Target {

@@ -17,7 +17,7 @@ pub(crate) trait ServerQuery: clap::Args {
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own, or if the server does not answer.
-    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError>;
+    fn run(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError>;
 }
 
 /// The environment of a query.
@@ -82,7 +82,7 @@ impl QueryCommand {
             flags: Q::augment_args,
             ask: |typed, asking| {
                 let question = Q::from_arg_matches(typed).map_err(UsageError::from)?;
-                question.ask(asking)
+                question.run(asking)
             },
         }
     }
@@ -96,7 +96,7 @@ impl QueryCommand {
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid on its own, or if the server does not answer.
-    pub fn ask(
+    pub fn run(
         &self,
         typed: &ArgMatches,
         asking: QueryContext<'_>,

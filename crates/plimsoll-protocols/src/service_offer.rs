@@ -46,7 +46,7 @@ pub struct OfferedContent {
 /// Returns the URLs that `address` may stand for, plaintext first: `address` itself if it has one of the schemes, or
 /// one URL for each scheme if it has none.
 #[cfg(feature = "targets")]
-pub(crate) fn urls_of(address: &str, schemes: [&str; 2]) -> Vec<String> {
+pub(crate) fn candidate_urls(address: &str, schemes: [&str; 2]) -> Vec<String> {
     let address = address.trim();
     match address.split_once("://") {
         Some((scheme, _)) if schemes.contains(&scheme) => vec![address.to_owned()],
@@ -58,7 +58,7 @@ pub(crate) fn urls_of(address: &str, schemes: [&str; 2]) -> Vec<String> {
 #[cfg(all(test, feature = "targets"))]
 #[test]
 fn addresses_without_scheme_may_have_either() {
-    let urls = |address| urls_of(address, ["grpc", "grpcs"]);
+    let urls = |address| candidate_urls(address, ["grpc", "grpcs"]);
     assert_eq!(urls("a:1"), ["grpc://a:1", "grpcs://a:1"]);
     assert_eq!(urls(" grpcs://a:1 "), ["grpcs://a:1"]);
     assert!(urls("http://a:1").is_empty());

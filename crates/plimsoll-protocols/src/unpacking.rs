@@ -57,11 +57,11 @@ impl ContentCodings {
         ContentCodings([ContentCoding::Identity; MAX_CODINGS]);
 
     /// Parses the values of `content-encoding`, each of which may list several codings.
-    pub(crate) fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> ContentCodings {
+    pub(crate) fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> ContentCodings {
         let mut codings = ContentCodings::IDENTITY;
         let names = values.flat_map(|value| value.split(|b| *b == b','));
         let applied = names
-            .map(ContentCoding::of)
+            .map(ContentCoding::from_name)
             .filter(|c| *c != ContentCoding::Identity);
         for (nth, coding) in applied.enumerate() {
             match codings.0.get_mut(nth) {
@@ -88,7 +88,7 @@ impl From<ContentCoding> for ContentCodings {
 
 impl ContentCoding {
     /// Returns the coding of a name in `content-encoding`.
-    fn of(name: &[u8]) -> ContentCoding {
+    fn from_name(name: &[u8]) -> ContentCoding {
         match name.trim_ascii().to_ascii_lowercase().as_slice() {
             b"" | b"identity" | b"none" => ContentCoding::Identity,
             b"gzip" | b"x-gzip" => ContentCoding::Gzip,
@@ -136,7 +136,7 @@ impl Write for DecodedChunk {
 struct Inflater {
     stream: Decompress,
     output: DecodedChunk,
-    is_over: bool,
+    is_finished: bool,
     detection: ZlibDetection,
 }
 
@@ -157,7 +157,7 @@ impl Inflater {
         Inflater {
             stream: Decompress::new(true),
             output: piece,
-            is_over: false,
+            is_finished: false,
             detection: ZlibDetection::Undecided,
         }
     }
@@ -188,7 +188,7 @@ impl Inflater {
     fn inflate(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let mut out = [0; 16 << 10];
         loop {
-            if self.is_over {
+            if self.is_finished {
                 return match bytes {
                     [] => Ok(()),
                     _ => Err(io::Error::other("bytes after its end")),
@@ -202,8 +202,8 @@ impl Inflater {
             let given = (self.stream.total_out() - given) as usize;
             bytes = &bytes[taken..];
             self.output.write_all(&out[..given])?;
-            self.is_over = status == Status::StreamEnd;
-            if taken == 0 && given == 0 && !self.is_over {
+            self.is_finished = status == Status::StreamEnd;
+            if taken == 0 && given == 0 && !self.is_finished {
                 return Ok(());
             }
         }
@@ -268,7 +268,7 @@ impl DecoderBackend {
     fn finish(&mut self) -> io::Result<()> {
         match self {
             DecoderBackend::Gzip(library) => library.try_finish(),
-            DecoderBackend::Deflate(library) if library.is_over => Ok(()),
+            DecoderBackend::Deflate(library) if library.is_finished => Ok(()),
             DecoderBackend::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
             DecoderBackend::Brotli(library) => library.close(),
             DecoderBackend::Zstd(library) => library.finish(),
@@ -313,12 +313,12 @@ impl Unpacker {
     }
 
     /// Returns the number of bytes decoded so far.
-    pub(crate) fn unpacked(&self) -> u64 {
+    pub(crate) fn decoded_bytes(&self) -> u64 {
         self.unpacked
     }
 
     /// Decodes a part of the body, and passes the output to `sink`.
-    pub(crate) fn take(
+    pub(crate) fn decode(
         &mut self,
         data: &[u8],
         sink: &mut dyn FnMut(&[u8]),
@@ -329,7 +329,7 @@ impl Unpacker {
         let mut inner = Vec::new();
         let mut unpacked = Ok(());
         for step in data.chunks(INPUT_CHUNK_BYTES) {
-            unpacked = outer.take(step, &mut |piece| inner.extend_from_slice(piece));
+            unpacked = outer.decode(step, &mut |piece| inner.extend_from_slice(piece));
             unpacked = unpacked.and_then(|()| self.decode_layer(&inner, sink));
             if unpacked.is_err() {
                 break;
@@ -356,10 +356,10 @@ impl Unpacker {
     }
 
     /// Passes the rest of the output to `sink`, and checks that the encoded data is complete.
-    pub(crate) fn end(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
+    pub(crate) fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         if let Some(mut outer) = self.outer.take() {
             let mut inner = Vec::new();
-            outer.end(&mut |piece| inner.extend_from_slice(piece))?;
+            outer.finish(&mut |piece| inner.extend_from_slice(piece))?;
             self.decode_layer(&inner, sink)?;
         }
         // A response without a body has no encoded data either (RFC 9110 §8.4.1), which is no error.
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn content_codings_decode_in_reverse() {
-        let of = |values: &[&str]| ContentCodings::of(values.iter().map(|value| value.as_bytes()));
+        let of = |values: &[&str]| ContentCodings::parse(values.iter().map(|value| value.as_bytes()));
         assert_eq!(of(&["identity", ""]), ContentCodings::IDENTITY);
         assert_eq!(of(&["gzip"]), ContentCodings::from(ContentCoding::Gzip));
         assert!(!of(&["gzip, compress"]).are_known());
@@ -448,10 +448,10 @@ mod tests {
                 let mut out = Vec::new();
                 for piece in packed.chunks(step) {
                     let mut sink = |data: &[u8]| out.extend_from_slice(data);
-                    unpacker.take(piece, &mut sink).unwrap();
+                    unpacker.decode(piece, &mut sink).unwrap();
                 }
                 unpacker
-                    .end(&mut |data| out.extend_from_slice(data))
+                    .finish(&mut |data| out.extend_from_slice(data))
                     .unwrap();
                 assert_eq!(out, TEXT);
             }
@@ -497,10 +497,10 @@ mod tests {
         let mut unpacker = Unpacker::new(coding, limit).unwrap();
         let mut out = Vec::new();
         for piece in packed.chunks(step) {
-            unpacker.take(piece, &mut |data| out.extend_from_slice(data))?;
+            unpacker.decode(piece, &mut |data| out.extend_from_slice(data))?;
         }
-        unpacker.end(&mut |data| out.extend_from_slice(data))?;
-        assert_eq!(unpacker.unpacked(), out.len() as u64);
+        unpacker.finish(&mut |data| out.extend_from_slice(data))?;
+        assert_eq!(unpacker.decoded_bytes(), out.len() as u64);
         Ok(out)
     }
 
@@ -549,7 +549,7 @@ mod tests {
             assert!(packed.len() < zeros.len() / 900, "{coding:?}");
             let mut unpacker = Unpacker::new(coding, 20 << 20).unwrap();
             let mut most = 0;
-            let ended = unpacker.take(&packed, &mut |data| most = most.max(data.len()));
+            let ended = unpacker.decode(&packed, &mut |data| most = most.max(data.len()));
             assert!(matches!(ended, Err(UnpackError::TooLarge(_))), "{coding:?}");
             assert!(most <= MAX_CHUNK_BYTES);
         }
@@ -568,7 +568,7 @@ mod tests {
             ("gzip, br", ContentCoding::Unknown),
             ("compress", ContentCoding::Unknown),
         ] {
-            assert_eq!(ContentCoding::of(name.as_bytes()), coding, "{name}");
+            assert_eq!(ContentCoding::from_name(name.as_bytes()), coding, "{name}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::hessian::HessianValue;
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
 use plimsoll_protocols::bolt::target::{BoltOptions, FailureShare};
@@ -44,7 +44,7 @@ impl Server {
             }),
         };
         let thread = std::thread::spawn(move || {
-            let serving = async move { options.serving(place).unwrap().await.unwrap() };
+            let serving = async move { options.start(place).unwrap().await.unwrap() };
             runtime(Some(2)).unwrap().block_on(serving)
         });
         Server {
@@ -104,12 +104,12 @@ impl BoltClient {
 
     fn read_answer(&mut self) -> BoltAnswer {
         loop {
-            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
+            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap() {
                 let BoltFrameKind::Response { status } = frame.kind else {
                     panic!("{frame:?}");
                 };
                 let answer = BoltAnswer {
-                    form: frame.form,
+                    form: frame.layout,
                     id: frame.id,
                     status,
                     command: frame.command,
@@ -133,7 +133,7 @@ impl BoltClient {
 
 fn string_request(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
     BoltFrame {
-        form,
+        layout: form,
         command: BoltCommand::RpcRequest,
         class: b"java.lang.String",
         content,
@@ -169,7 +169,7 @@ fn strings_are_echoed_in_request_layout() {
     {
         // One connection may mix layouts.
         client.send(BoltFrame {
-            form,
+            layout: form,
             ..string_request(form, id as u32, b"\x05hello")
         });
         let answer = client.read_answer();
@@ -202,11 +202,11 @@ fn services_answer_and_report_sofarpc_errors() {
     client.send(sofa_frame(1, &header, &content));
     assert_eq!(
         client.read_answer().content,
-        sofa::answer("Hello, world".into())
+        sofa::encode_success("Hello, world".into())
     );
     let (header, content) = sofa("com.alipay.test.TestService:1.0", "echoStr");
     client.send(sofa_frame(2, &header, &content));
-    assert_eq!(client.read_answer().content, sofa::answer("world".into()));
+    assert_eq!(client.read_answer().content, sofa::encode_success("world".into()));
     for (service, method, needle) in [
         ("a.Nothing:1.0", "x", "cannot find service: [a.Nothing:1.0]"),
         ("a.TestService:1.0", "x", "Cannot find invoke method"),
@@ -216,7 +216,7 @@ fn services_answer_and_report_sofarpc_errors() {
         let answer = client.read_answer();
         assert_eq!(answer.status, 0);
         assert_eq!(
-            header::find(&answer.header, header::RESPONSE_ERROR),
+            header::find(&answer.header, header::RESPONSE_ERROR_KEY),
             Ok(Some(&b"true"[..]))
         );
         let text = sofa::failure_text(&answer.content).unwrap();

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::hessian::{HessianDecoder, HessianEncoder, HessianValue};
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
 use plimsoll_protocols::bolt::{
@@ -23,7 +23,7 @@ fn vector(name: &str) -> Vec<u8> {
 }
 
 fn frame(bytes: &[u8]) -> BoltFrame<'_> {
-    let (frame, length) = BoltFrame::parse(bytes, MAX_CONTENT).unwrap().unwrap();
+    let (frame, length) = BoltFrame::parse(bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap();
     assert_eq!(length, bytes.len());
     frame
 }
@@ -31,7 +31,7 @@ fn frame(bytes: &[u8]) -> BoltFrame<'_> {
 /// Decodes a content and encodes it again.
 fn reencode_content(content: &[u8]) -> Vec<u8> {
     let (mut decoder, mut encoder) = (HessianDecoder::new(content), HessianEncoder::default());
-    while decoder.left() > 0 {
+    while decoder.remaining() > 0 {
         encoder.value(&decoder.value().unwrap());
     }
     encoder.finish()
@@ -66,7 +66,7 @@ fn every_vector_round_trips() {
         assert_eq!(again, bytes, "{name}");
         for cut in 0..bytes.len() {
             assert_eq!(
-                BoltFrame::parse(&bytes[..cut], MAX_CONTENT),
+                BoltFrame::parse(&bytes[..cut], DEFAULT_MAX_CONTENT_BYTES),
                 Ok(None),
                 "{name} cut at {cut}"
             );
@@ -106,7 +106,7 @@ fn layouts_are_recognised_from_frame_bytes() {
     ] {
         let bytes = vector(name);
         let frame = frame(&bytes);
-        assert_eq!((frame.form, frame.form.has_crc()), (form, crc), "{name}");
+        assert_eq!((frame.layout, frame.layout.has_crc()), (form, crc), "{name}");
         assert_eq!(frame.kind, BoltFrameKind::Request { timeout: 3000 });
         assert_eq!(frame.class, b"java.lang.String");
         assert_eq!(reencode_content(frame.content), b"\x05hello");
@@ -118,7 +118,7 @@ fn wrong_checksum_is_rejected() {
     let mut bytes = vector("v2ver2-response-string-hello-crc");
     *bytes.last_mut().unwrap() ^= 1;
     assert!(matches!(
-        BoltFrame::parse(&bytes, MAX_CONTENT),
+        BoltFrame::parse(&bytes, DEFAULT_MAX_CONTENT_BYTES),
         Err(BoltFrameError::Crc { .. })
     ));
 }
@@ -186,18 +186,18 @@ fn sofarpc_requests_parse_and_match_ours() {
         let frame = frame(&bytes);
         assert_eq!(frame.class, sofa::REQUEST_CLASS.as_bytes());
         assert_eq!(
-            header::find(frame.header, header::SERVICE.as_bytes()),
+            header::find(frame.header, header::SERVICE_KEY.as_bytes()),
             Ok(Some(service.as_bytes()))
         );
-        let call = SofaCall::read(frame.content).unwrap();
+        let call = SofaCall::decode(frame.content).unwrap();
         assert_eq!(
             (call.service.as_str(), call.method.as_str()),
             (service, method)
         );
         assert_eq!(call.signature, ["java.lang.String"]);
-        assert_eq!(SofaCall::read(&call.content()).unwrap(), call);
+        assert_eq!(SofaCall::decode(&call.content()).unwrap(), call);
         let ours = call.header();
-        for key in [header::SERVICE, header::TARGET_SERVICE, header::METHOD_NAME] {
+        for key in [header::SERVICE_KEY, header::TARGET_SERVICE_KEY, header::METHOD_NAME_KEY] {
             let theirs = header::find(frame.header, key.as_bytes()).unwrap();
             let ours = header::find(&ours, key.as_bytes()).unwrap();
             assert!(theirs.is_none() || ours == theirs, "{name}: {key}");
@@ -205,14 +205,14 @@ fn sofarpc_requests_parse_and_match_ours() {
     }
     // For the same call, that tool's content equals ours.
     let theirs = vector("sofaload-content-1314");
-    assert_eq!(SofaCall::read(&theirs).unwrap().content(), theirs);
+    assert_eq!(SofaCall::decode(&theirs).unwrap().content(), theirs);
 }
 
 #[test]
 fn sofarpc_responses_match_java_bytes() {
     let bytes = vector("v1-sofarpc-response-hello-world");
     assert_eq!(
-        sofa::answer(HessianValue::from("hello world")),
+        sofa::encode_success(HessianValue::from("hello world")),
         frame(&bytes).content
     );
 }

@@ -200,7 +200,7 @@ impl FrameReader {
                     end_headers,
                     ..
                 } => {
-                    let block = HeaderBlock::new(head.piece(fragment));
+                    let block = HeaderBlock::new(head.stream_payload(fragment));
                     self.block = Some(block);
                     self.finish(end_headers, answer);
                 }
@@ -228,7 +228,7 @@ impl FrameReader {
         let block = self.block.take().unwrap();
         let mut fields = Vec::new();
         self.decoder
-            .decode(block.piece().bytes, |field| {
+            .decode(block.payload().bytes, |field| {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 fields.push((text(field.name), text(field.value)));
             })
@@ -270,7 +270,7 @@ impl InteropSession {
             message: messages.into_iter().next().unwrap_or_default(),
             metadata: case.metadata,
             compression: case.compression,
-            answer: Some(Arc::new(self.schema.answer(&method))),
+            answer_shapes: Some(Arc::new(self.schema.answer_shapes(&method))),
             max_message: 1 << 22,
             stream,
             ..GrpcCall::default()
@@ -299,7 +299,7 @@ impl InteropSession {
         socket
             .set_read_timeout(Some(Duration::from_millis(1)))
             .unwrap();
-        let mut driver = protocol.driver();
+        let mut driver = protocol.new_driver();
         let mut answer = CallResult::default();
         let mut witness = FrameReader {
             pending: Vec::new(),

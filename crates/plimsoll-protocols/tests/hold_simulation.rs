@@ -32,12 +32,12 @@ struct EchoServer {
 }
 
 impl SimulatedServer for EchoServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
-        let session = self.sessions.session().unwrap();
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+        let session = self.sessions.new_session().unwrap();
         self.connections.insert(peer, session);
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -59,7 +59,7 @@ impl SimulatedServer for EchoServer {
         if !out.is_empty() {
             actions.push(ServerAction::Send(out));
         }
-        session.rest();
+        session.enter_rest();
     }
 }
 
@@ -67,7 +67,7 @@ impl SimulatedServer for EchoServer {
 struct EmptyContext;
 
 impl spec::ResolveContext for EmptyContext {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, _: &Path) -> io::Result<String> {
@@ -94,7 +94,7 @@ fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
 /// Runs the plan and returns the record of all stages.
 fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
-    let call: &HoldCall = plan.call.of_type().expect("connections that are held");
+    let call: &HoldCall = plan.call.downcast_ref().expect("connections that are held");
     let protocol = HoldProtocol::new(call.greeting, call.message);
     let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, &[])
         .unwrap()
@@ -121,9 +121,9 @@ fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageR
     let weather = NetworkConditions {
         latency_us: 10..=3_000,
         piece: 1..=90,
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     };
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
     let network = SimulatedNetwork::new(&mut server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
     let mut control = SoleWorkerControl {
@@ -137,7 +137,7 @@ fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageR
     worker.run(start, &mut control).unwrap();
     drop(worker);
     let mut all = StageRecord::default();
-    for (_, record) in control.total.recorded() {
+    for (_, record) in control.total.recorded_stages() {
         all.merge(record);
     }
     all

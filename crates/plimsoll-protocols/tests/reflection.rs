@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
 use plimsoll_protocols::grpc::reflection::{
-    ReflectionError, SchemaQuery, request_schema_within, schema,
+    ReflectionError, SchemaQuery, request_schema_within, request_schema,
 };
 use plimsoll_protocols::grpc::schema::Schema;
 use prost_reflect::prost::Message as _;
@@ -140,7 +140,7 @@ async fn fetch_schema(
 ) -> Result<Schema, ReflectionError> {
     let connection = connect(address).await;
     let types: Vec<String> = types.iter().map(|name| (*name).to_owned()).collect();
-    schema(&connection, inquiry, &types).await
+    request_schema(&connection, inquiry, &types).await
 }
 
 const EXPECTED_LISTING: &str = "a.S/Do (unary): a.Q -> a.Q\n";

@@ -25,7 +25,7 @@ use plimsoll_protocols::registry::register;
 struct FileContext;
 
 impl ResolveContext for FileContext {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, path: &Path) -> io::Result<String> {
@@ -66,7 +66,7 @@ fn hold_section_round_trips() {
     let plan = spec::resolve(&typed, &FileContext).expect("right");
     assert_eq!(plan.name, "held connections");
     assert_eq!(plan.load.connections, 1_000);
-    let saved = typed.filled_in(&plan).to_toml().expect("writable");
+    let saved = typed.with_defaults(&plan).to_toml().expect("writable");
     assert!(saved.contains("greeting = \"16B\""), "{saved}");
     let again = spec::resolve(&spec::read(&saved).expect("readable"), &FileContext).expect("right");
     assert_eq!(
@@ -127,7 +127,7 @@ fn hold_ladder_covers_plaintext_and_tls() {
         .expect_err("no size");
     assert!(wrong.to_string().contains("`2` has no unit"), "{wrong}");
     assert_eq!(
-        CallSpec::of(&HoldOptions::default()).unwrap().scheme(true),
+        CallSpec::from_section(&HoldOptions::default()).unwrap().scheme(true),
         "tls"
     );
 }
@@ -153,7 +153,7 @@ fn plugin_call_has_documented_defaults() {
     ));
     let plan = plan(&text);
     assert_eq!(plan.name, "x_example, open loop");
-    let call: &PluginCall = plan.call.of_type().expect("a plugin's");
+    let call: &PluginCall = plan.call.downcast_ref().expect("a plugin's");
     assert_eq!(call.codec, codec);
     assert!(call.frame.ends_with(b"hello"));
     assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
@@ -173,7 +173,7 @@ fn saved_plugin_call_round_trips() {
     ));
     let first = plan(&text);
     let typed = spec::read(&text).expect("readable");
-    let saved = typed.filled_in(&first).to_toml().expect("writable");
+    let saved = typed.with_defaults(&first).to_toml().expect("writable");
     let again = plan(&saved);
     assert_eq!(
         (&again.call, &again.load),
@@ -228,9 +228,9 @@ fn bolt_call_has_documented_defaults() {
         "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
     ));
     assert_eq!(plan.name, "c, open loop");
-    let call: &BoltCall = plan.call.of_type().expect("a Bolt call");
+    let call: &BoltCall = plan.call.downcast_ref().expect("a Bolt call");
     assert_eq!(call.method, "a.B:1.0/c");
-    assert_eq!(call.form, FrameLayout::V1);
+    assert_eq!(call.layout, FrameLayout::V1);
     assert_eq!(call.timeout, Some(Duration::from_secs(10)));
     assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
     assert_eq!((call.oneway, call.in_flight, call.codec), (false, None, 1));
@@ -243,7 +243,7 @@ fn saved_bolt_call_round_trips() {
     );
     let first = plan(&text);
     let typed = spec::read(&text).expect("readable");
-    let saved = typed.filled_in(&first).to_toml().expect("writable");
+    let saved = typed.with_defaults(&first).to_toml().expect("writable");
     assert_eq!(plan(&saved).call, first.call, "{saved}");
 }
 
@@ -310,7 +310,7 @@ fn foreign_url_schemes_suggest_ours() {
     assert_eq!(secured("sofas://localhost:12200"), Ok(true));
     assert_eq!(secured("tls://a:1"), Ok(true));
     assert_eq!(secured("tcp://a:1"), Ok(false));
-    assert_eq!(spec::section_of("tls+unix:/a"), Some("hold"));
+    assert_eq!(spec::section_for_url("tls+unix:/a"), Some("hold"));
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn non_utf8_path_is_rejected() {
         codec: Some(OsString::from_vec(vec![0xff]).into()),
         ..PluginOptions::default()
     };
-    let problem = CallSpec::of(&named).expect_err("no text");
+    let problem = CallSpec::from_section(&named).expect_err("no text");
     assert_eq!(problem.key, "call.plugin");
 }
 
@@ -346,7 +346,7 @@ fn fetch_path_from_url_or_section() {
             "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
         );
         let plan = plan(&text);
-        let call: &HttpCall = plan.call.of_type().expect("a file");
+        let call: &HttpCall = plan.call.downcast_ref().expect("a file");
         (call.path.clone(), call.expect_size)
     };
     assert_eq!(
@@ -361,7 +361,7 @@ fn fetch_path_from_url_or_section() {
     // The plan in the run directory resolves to the same plan.
     let text = "target = \"https://a/bytes/1000\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n";
     let typed = spec::read(text).expect("readable");
-    let kept = typed.filled_in(&plan(text)).to_toml().expect("toml");
+    let kept = typed.with_defaults(&plan(text)).to_toml().expect("toml");
     assert_eq!(plan(&kept).call, plan(text).call);
 }
 
@@ -465,7 +465,7 @@ fn size_selects_file_and_caps_clients() {
     let seen: Vec<_> = found
         .iter()
         .map(|r| {
-            let (path, _) = r.spec.file().unwrap();
+            let (path, _) = r.spec.fetched_file().unwrap();
             (r.name.as_str(), path.to_owned(), r.spec.load.clients)
         })
         .collect();

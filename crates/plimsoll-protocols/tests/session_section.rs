@@ -12,7 +12,7 @@ use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
 struct RowsContext;
 
 impl ResolveContext for RowsContext {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, path: &Path) -> io::Result<String> {
@@ -45,7 +45,7 @@ fn text(session: &str, load: &str) -> String {
 
 fn query(session: &str, load: &str) -> QueryText {
     let plan = plan(&text(session, load));
-    let call: &SessionCall = plan.call.of_type().expect("sessions");
+    let call: &SessionCall = plan.call.downcast_ref().expect("sessions");
     call.query.clone()
 }
 
@@ -72,7 +72,7 @@ fn query_text_is_json_escaped() {
     assert_eq!(asked(&varying), r#"a "ann" 0 0 0"#);
     let rendered = |number: u64, in_session: u32| {
         let varying = varying.varying.as_ref().unwrap();
-        let moment = varying.variation.moment(number, in_session, 0);
+        let moment = varying.variation.render_context(number, in_session, 0);
         let mut body = Vec::new();
         varying.messages[0].render(&moment, &mut body);
         assert!(body.len() <= varying.messages[0].max_bytes());
@@ -88,7 +88,7 @@ fn query_text_is_json_escaped() {
     // The saved plan makes the same queries.
     let spec = read(&text(varies, &format!("{ROWS}\n{CLIENTS}"))).unwrap();
     let kept = resolve(&spec, &RowsContext).unwrap();
-    let kept = spec.filled_in(&kept);
+    let kept = spec.with_defaults(&kept);
     let query = |spec: &Spec| spec.call.get::<SessionSection>().unwrap().query;
     assert_eq!(query(&kept).unwrap(), query(&spec).unwrap());
 }

@@ -40,7 +40,7 @@ fn driver(api: &str, format: EventFormat) -> Http1Driver {
             until: None,
             error: None,
             tokens: Some(ModelAnswers {
-                api: LlmApi::named(api).expect("an API"),
+                api: LlmApi::find(api).expect("an API"),
                 ..ModelAnswers::default()
             }),
         }),
@@ -52,7 +52,7 @@ fn driver(api: &str, format: EventFormat) -> Http1Driver {
         authority: "h:1",
         closes: false,
     };
-    let mut driver = Http1Protocol::new(&request).driver();
+    let mut driver = Http1Protocol::new(&request).new_driver();
     driver.open(Time::ZERO, &mut Vec::new());
     driver
 }

@@ -28,12 +28,12 @@ impl ClientAddress {
     /// Returns the address to log: the peer, or the client that it forwards for if the peer is a
     /// trusted proxy. Each proxy appends to `forwarded`, the values of `X-Forwarded-For`, so an
     /// entry left of an untrusted address may be forged.
-    pub(crate) fn of<'a>(
+    pub(crate) fn resolve<'a>(
         peer: PeerAddress,
         forwarded: impl Iterator<Item = &'a str>,
         trusted: &TrustedProxies,
     ) -> ClientAddress {
-        if !trusted.has(peer) {
+        if !trusted.trusts(peer) {
             return ClientAddress::Peer(peer);
         }
         let named = forwarded.flat_map(|value| value.split(',')).map(str::trim);
@@ -73,7 +73,7 @@ mod tests {
         ];
         for (from, forwarded, expected) in cases {
             let peer = PeerAddress(Some((from, 5).into()));
-            let asker = ClientAddress::of(peer, forwarded.iter().copied(), &trusted);
+            let asker = ClientAddress::resolve(peer, forwarded.iter().copied(), &trusted);
             assert_eq!(asker.to_string(), expected, "{forwarded:?}");
         }
     }

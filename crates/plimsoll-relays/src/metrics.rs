@@ -36,7 +36,7 @@ pub(crate) fn registry(of: &str) -> Registry {
 }
 
 /// Encodes all registered metrics as OpenMetrics text.
-pub(crate) fn text(registry: &Registry) -> String {
+pub(crate) fn encode_text(registry: &Registry) -> String {
     let mut text = String::new();
     if let Err(e) = encode(&mut text, registry) {
         tracing::error!("metrics: a value can't be written: {e}");
@@ -176,7 +176,7 @@ mod tests {
             times.observe(Duration::from_micros(micros));
         }
         registry.register("open", "How many", ComputedMetric::gauge(|| 7));
-        let text = text(&registry);
+        let text = encode_text(&registry);
         let of = "of=\"a\\\"b\\\\c\\nd\"";
         for line in [
             "# TYPE plimsoll_test_took_seconds histogram".to_owned(),

@@ -39,12 +39,12 @@ impl RefusalLog {
 
     /// Logs the number of refusals of each class since the last report.
     pub(crate) fn report(&self) {
-        for (reason, refused) in self.take() {
+        for (reason, refused) in self.take_counts() {
             tracing::warn!(reason, "refused {refused} more");
         }
     }
 
-    fn take(&self) -> Vec<(&'static str, u64)> {
+    fn take_counts(&self) -> Vec<(&'static str, u64)> {
         let mut unreported = self.lock();
         unreported.retain(|_, n| *n > 0);
         let unreported = unreported.iter_mut();
@@ -75,10 +75,10 @@ mod tests {
             .filter(|_| refusals.count_refusal("expired"))
             .count();
         assert_eq!((firsts, refusals.count_refusal("path")), (1, true));
-        assert_eq!(refusals.take(), [("expired", 99)]);
+        assert_eq!(refusals.take_counts(), [("expired", 99)]);
         assert!(!refusals.count_refusal("expired"), "it goes on");
-        assert_eq!(refusals.take(), [("expired", 1)]);
-        assert_eq!(refusals.take(), []);
+        assert_eq!(refusals.take_counts(), [("expired", 1)]);
+        assert_eq!(refusals.take_counts(), []);
         assert!(
             refusals.count_refusal("expired"),
             "it was quiet, and comes again"

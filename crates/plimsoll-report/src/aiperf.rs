@@ -27,24 +27,24 @@ const BLOCK_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let summary = summary(run)?;
     let metrics = summary.values().filter(|value| value.is_object()).count();
-    let failed = ExportError::write("the export");
+    let failed = ExportError::write_error("the export");
     let text = serde_json::to_string_pretty(&summary).map_err(|e| failed(e.into()))?;
     writeln!(out, "{text}").map_err(failed)?;
     Ok(metrics as u64)
 }
 
 fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
-    let record = run.measured();
+    let record = run.measured_record();
     let measures = &record.measures;
-    let counted = measures.of(Count::TokensPrompt) + measures.of(Count::TokensAnswer);
+    let counted = measures.counter(Count::TokensPrompt) + measures.counter(Count::TokensAnswer);
     if measures.times(TimeMeasure::TimeToFirstToken).is_empty() && counted == 0 {
         return Err(ExportError::NoTokens);
     }
     let seconds = run.summary.total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
-    let prompt = measures.of(Count::TokensPrompt);
-    let answer = match measures.of(Count::TokensAnswer) {
-        0 => measures.of(Count::TokensCounted),
+    let prompt = measures.counter(Count::TokensPrompt);
+    let answer = match measures.counter(Count::TokensAnswer) {
+        0 => measures.counter(Count::TokensCounted),
         answer => answer,
     };
     let each = |n: u64| (n > 0 && record.ok() > 0).then(|| n as f64 / record.ok() as f64);
@@ -70,7 +70,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
             summary.insert(name.to_owned(), json!({ "unit": unit, figure: value }));
         }
     };
-    let (ok, good) = (record.ok(), measures.of(Count::QueriesGood));
+    let (ok, good) = (record.ok(), measures.counter(Count::QueriesGood));
     let tokens_per_s = per_second(answer).filter(|_| answer > 0);
     put("output_token_throughput", "tokens/sec", "avg", tokens_per_s);
     // The inverse of the median is the median of the inverses, which is not true of a mean.

@@ -4,14 +4,14 @@ use plimsoll_model::instrument::LatenessBounds;
 use plimsoll_model::run::health::ConnectionsNeeded;
 use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 
-use crate::quantity::{count, planned, plural, time};
-use crate::settled::{drained, settled};
+use crate::quantity::{count, planned_time, plural, time};
+use crate::settled::{unanswered_calls, settled_calls};
 
 /// The percentiles of the first sentence. With too few calls for the first of them, the mean is shown instead.
 const HEADLINE_PERCENTILES: [&str; 3] = ["p50", "p90", "p99"];
 
 /// Describes the response times, and why some are uncertain. Returns `None` if no call succeeded.
-pub(crate) fn answer(run: &Run) -> Option<String> {
+pub(crate) fn describe_latency(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let response = total.response?;
     let told = figures(&response);
@@ -20,13 +20,13 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
     parts.retain(|part| !part.is_empty());
     let mut text = parts.join("; ");
     if !told.uncertain.is_empty() {
-        text += &cause(run);
+        text += &uncertainty_reason(run);
     }
-    if let Some(needed) = ConnectionsNeeded::of(&run.measured(), &run.header) {
+    if let Some(needed) = ConnectionsNeeded::new(&run.measured_record(), &run.header) {
         text = format!("{text}; calls waited for connections: {needed}");
     }
-    let (failed, cut_off) = (total.errors, drained(total));
-    let of = plural(settled(total), "call");
+    let (failed, cut_off) = (total.errors, unanswered_calls(total));
+    let of = plural(settled_calls(total), "call");
     let without = match (failed, cut_off) {
         (0, 0) => None,
         (_, 0) => Some(format!("{} of {of} failed", count(failed))),
@@ -86,11 +86,11 @@ fn figures(times: &TimesSummary) -> LatencyFigures {
 }
 
 /// Returns why the response times are uncertain.
-fn cause(run: &Run) -> String {
-    let greatest = LatenessBounds::of(&run.measured()).greatest_ns();
+fn uncertainty_reason(run: &Run) -> String {
+    let greatest = LatenessBounds::from_record(&run.measured_record()).max_lateness_ns();
     let tick = run.header.tick();
     if u128::from(greatest) <= tick.as_nanos() {
-        format!(", because calls left together every {}", planned(tick))
+        format!(", because calls left together every {}", planned_time(tick))
     } else {
         format!(
             ", because the generator was up to {} late",
@@ -100,7 +100,7 @@ fn cause(run: &Run) -> String {
 }
 
 /// Formats a value, or its interval if the interval is wider than two significant digits allow. In microseconds.
-pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
+pub(crate) fn value_or_interval(us: f64, interval: Option<[f64; 2]>) -> String {
     match interval.filter(|interval| !is_narrow(*interval)) {
         Some(interval) => format_interval(interval)
             .replace("between ", "")
@@ -158,7 +158,7 @@ fn short_time(us: f64) -> String {
 }
 
 /// Returns the intervals of `times` if one of them is wider than two significant digits allow.
-pub(crate) fn wide(times: &TimesSummary) -> Option<InstrumentSummary> {
+pub(crate) fn wide_intervals(times: &TimesSummary) -> Option<InstrumentSummary> {
     let instrument = times.instrument?;
     let mut all = instrument.percentiles().into_iter().filter_map(|(_, i)| i);
     let is_wide = all.any(|interval| !is_narrow(interval)) || !is_narrow(instrument.mean_us);
@@ -180,8 +180,8 @@ mod tests {
             "between 870 µs and 1.2 ms"
         );
         assert_eq!(format_interval([0.0, 1_200.0]), "at most 1.2 ms");
-        assert_eq!(figure(5_231.0, Some([5_160.0, 5_231.0])), "5.23 ms");
-        assert_eq!(figure(9_301.0, Some([8_137.0, 9_301.0])), "8.1 to 9.4 ms");
+        assert_eq!(value_or_interval(5_231.0, Some([5_160.0, 5_231.0])), "5.23 ms");
+        assert_eq!(value_or_interval(9_301.0, Some([8_137.0, 9_301.0])), "8.1 to 9.4 ms");
         assert!(is_narrow([199_500.0, 202_000.0]));
         assert!(!is_narrow([5_100.0, 5_231.0]));
     }

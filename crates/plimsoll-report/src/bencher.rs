@@ -25,7 +25,7 @@ fn name(run: &Run, among: &[Run]) -> String {
 fn measures(run: &Run) -> Value {
     let total = &run.summary.total;
     let mut all = Map::new();
-    let record = run.measured();
+    let record = run.measured_record();
     if let Some(h) = record.response.histogram() {
         for (name, p) in [
             ("latency-p50", 0.5),

@@ -6,8 +6,8 @@ use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use plimsoll_model::search::SearchRecord;
 
-use crate::answer::answer;
-use crate::terminal::{TerminalOptions, titles, verdict, wrap};
+use crate::answer::describe_latency;
+use crate::terminal::{TerminalOptions, warning_titles, verdict, wrap};
 use crate::{ladder, search};
 
 /// Maximum number of a ladder's sentences that are repeated; more would fill the screen again.
@@ -15,7 +15,7 @@ const MAX_SENTENCES: usize = 4;
 
 /// Returns the closing lines of `report`, with a line feed at the end. They are empty if the report is not printed on a
 /// terminal or fits on it.
-pub fn closing(report: &str, lines: Vec<String>, options: &TerminalOptions) -> String {
+pub fn closing_lines(report: &str, lines: Vec<String>, options: &TerminalOptions) -> String {
     let scrolls = |rows| report.lines().count() + lines.len() + 1 >= rows;
     if lines.is_empty() || !options.height.is_some_and(scrolls) {
         return String::new();
@@ -25,20 +25,20 @@ pub fn closing(report: &str, lines: Vec<String>, options: &TerminalOptions) -> S
 }
 
 /// Returns the verdict and first sentence of a run.
-pub fn of_run(run: &Run, options: &TerminalOptions) -> Vec<String> {
-    let titles = titles(run).into_iter().map(|title| options.loud(title));
-    let answer = answer(run).map(|answer| bold(&answer, options));
+pub fn run_lines(run: &Run, options: &TerminalOptions) -> Vec<String> {
+    let titles = warning_titles(run).into_iter().map(|title| options.loud(title));
+    let answer = describe_latency(run).map(|answer| bold(&answer, options));
     let answer = answer.into_iter().flatten();
     titles.chain(answer).chain(verdict(run, options)).collect()
 }
 
 /// Returns the verdict and first sentence of each lane, after its name.
-pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> Vec<String> {
+pub fn lane_lines(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> Vec<String> {
     let lanes = record.lanes.iter().zip(runs);
     lanes
         .flat_map(|(lane, run)| {
-            let titles = titles(run).into_iter().map(|title| options.loud(title));
-            let answer = answer(run).map(|answer| options.bold(&answer));
+            let titles = warning_titles(run).into_iter().map(|title| options.loud(title));
+            let answer = describe_latency(run).map(|answer| options.bold(&answer));
             let parts = titles.chain(answer).chain(verdict(run, options));
             let name = lane.name.clone();
             parts.map(move |part| format!("{name}: {part}"))
@@ -47,7 +47,7 @@ pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -
 }
 
 /// Returns the load line of a search, or why there is none.
-pub fn of_search(record: &SearchRecord, options: &TerminalOptions) -> Vec<String> {
+pub fn search_lines(record: &SearchRecord, options: &TerminalOptions) -> Vec<String> {
     let mut lines = bold(&search::headline(record), options);
     if let Some(finding) = &record.finding
         && finding.line_per_s.is_some()
@@ -62,12 +62,12 @@ pub fn of_search(record: &SearchRecord, options: &TerminalOptions) -> Vec<String
 }
 
 /// Returns the costs that the rungs of a ladder add, and the verdict on its objectives and gates.
-pub fn of_ladder(record: &LadderRecord, options: &TerminalOptions) -> Vec<String> {
+pub fn ladder_lines(record: &LadderRecord, options: &TerminalOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if record.is_generator_limited() {
         lines.push(options.loud(ladder::INVALID_NOTE));
     }
-    let sentences = ladder::answers(record);
+    let sentences = ladder::summarise_costs(record);
     let omitted = sentences.len().saturating_sub(MAX_SENTENCES);
     for sentence in sentences.iter().take(MAX_SENTENCES) {
         lines.extend(bold(sentence, options));
@@ -100,7 +100,7 @@ mod tests {
                 height,
                 ..TerminalOptions::default()
             };
-            closing(&report, vec!["the answer".to_owned()], &options)
+            closing_lines(&report, vec!["the answer".to_owned()], &options)
         };
         assert_eq!(of(Some(24)), "\nthe answer\n");
         assert_eq!(of(Some(32)), "\nthe answer\n");
@@ -111,6 +111,6 @@ mod tests {
             height: Some(1),
             ..TerminalOptions::default()
         };
-        assert_eq!(closing(&report, Vec::new(), &options), "");
+        assert_eq!(closing_lines(&report, Vec::new(), &options), "");
     }
 }

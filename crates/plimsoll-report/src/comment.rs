@@ -4,7 +4,7 @@
 //! the most important items: missed objectives, and the largest changes. A list that is cut off ends with the number of
 //! omitted items, so a short comment is never mistaken for a complete report.
 
-mod fit;
+mod layout;
 
 use std::path::PathBuf;
 
@@ -14,15 +14,15 @@ use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
 use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
-use crate::answer::answer;
+use crate::answer::describe_latency;
 use crate::compare::{Comparison, ComparisonRow};
 use crate::ladder as rungs;
-use crate::markdown::cell;
+use crate::markdown::escape_cell;
 use crate::quantity::plural;
 use crate::{facts, search as found, sweep, terminal};
 
-pub use fit::MAX_LINES;
-use fit::{Comment, Item, Section};
+pub use layout::MAX_LINES;
+use layout::{Comment, Item, Section};
 
 /// How bad a result is, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl From<ObjectiveVerdict> for Severity {
 
 /// Returns the first line: the name and the verdict.
 fn title(name: &str, severity: Severity, verdict: &str) -> String {
-    format!("**{}**: {}{verdict}", cell(name), severity.mark())
+    format!("**{}**: {}{verdict}", escape_cell(name), severity.mark())
 }
 
 /// Returns the comment on runs. `files`: the files with the complete results.
@@ -90,8 +90,8 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], files: &[PathBuf]) -> String {
 
 fn single_run(run: &Run, files: &[PathBuf]) -> String {
     let (severity, word) = conclusion(run);
-    let titles = terminal::titles(run).into_iter().map(str::to_owned);
-    let sentences = titles.chain(answer(run)).chain(facts::what(&run.header));
+    let titles = terminal::warning_titles(run).into_iter().map(str::to_owned);
+    let sentences = titles.chain(describe_latency(run)).chain(facts::describe_call(&run.header));
     let sections = vec![
         Section::sentences("sentence", sentences),
         Section::items("objective", objectives(&[(None, run)])),
@@ -111,7 +111,7 @@ fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> 
     let rows = named.iter().map(|(name, run)| {
         let (severity, word) = conclusion(run);
         let verdict = format!("{}{word}", severity.mark());
-        let times = answer(run).unwrap_or_default();
+        let times = describe_latency(run).unwrap_or_default();
         Item::new([(*name).to_owned(), verdict, times], word)
     });
     let prefixed: Vec<(Option<&str>, &Run)> = named
@@ -130,7 +130,7 @@ fn several_runs(name: &str, mut named: Vec<(&str, &Run)>, files: &[PathBuf]) -> 
 
 /// Returns the verdict on a run: on its objectives or, if it has none, on its validity.
 fn conclusion(run: &Run) -> (Severity, &'static str) {
-    match (RunVerdict::of(&judge_run(run)), run.state) {
+    match (RunVerdict::from_results(&judge_run(run)), run.state) {
         (Some(verdict), _) => (verdict.into(), verdict.name()),
         (None, RunState::Complete) if run.summary.total.ok == 0 => {
             (Severity::Failed, "no call succeeded")
@@ -153,10 +153,10 @@ fn objectives(named: &[(Option<&str>, &Run)]) -> Vec<Item> {
         });
         judged.collect::<Vec<_>>()
     };
-    worst_first(named.iter().flat_map(of_run))
+    sort_worst_first(named.iter().flat_map(of_run))
 }
 
-fn worst_first(items: impl Iterator<Item = (Severity, Item)>) -> Vec<Item> {
+fn sort_worst_first(items: impl Iterator<Item = (Severity, Item)>) -> Vec<Item> {
     let mut items: Vec<(Severity, Item)> = items.collect();
     items.sort_by_key(|(severity, _)| *severity);
     items.into_iter().map(|(_, item)| item).collect()
@@ -167,7 +167,7 @@ fn problems(name: Option<&str>, run: &Run) -> Vec<String> {
     let mut problems: Vec<_> = run.summary.health.problems.iter().collect();
     problems.sort_by_key(|problem| !problem.invalidates);
     let texts = problems.iter().map(|problem| problem.text.clone());
-    let texts = facts::ending(run).into_iter().chain(texts);
+    let texts = facts::describe_end(run).into_iter().chain(texts);
     texts.map(|text| prefix(name) + &text).collect()
 }
 
@@ -220,12 +220,12 @@ fn ladder_sections(record: &LadderRecord) -> Vec<Section> {
     let invalid = record
         .is_generator_limited()
         .then(|| rungs::INVALID_NOTE.to_owned());
-    let sentences = invalid.into_iter().chain(rungs::answers(record));
-    let notes = [rungs::how(record)].into_iter().chain(rungs::notes(record));
+    let sentences = invalid.into_iter().chain(rungs::summarise_costs(record));
+    let notes = [rungs::describe_setup(record)].into_iter().chain(rungs::notes(record));
     let interval = format!("adds ({} interval)", rungs::confidence_percent(record));
     vec![
         Section::sentences("sentence", sentences),
-        Section::items("verdict", judged(record)),
+        Section::items("verdict", judged_items(record)),
         Section::table(
             "difference",
             ["rung", "compared with", "", interval.as_str()],
@@ -240,27 +240,27 @@ fn sweep_sections(record: &LadderRecord) -> Vec<Section> {
     let table = sweep::table(&links).columns(&sweep::NARROW_COLUMNS);
     let rows = table.rows.into_iter().map(|row| Item::new(row, ""));
     vec![
-        Section::sentences("sentence", record.limits.as_ref().map(sweep::wall)),
-        Section::items("objective", judged(record)),
+        Section::sentences("sentence", record.limits.as_ref().map(sweep::describe_limit)),
+        Section::items("objective", judged_items(record)),
         Section::table("configuration", table.head, rows),
         Section::sentences("note", sweep::notes(record, &links)),
     ]
 }
 
 /// Returns the results of a ladder's gates and the objectives that slices did not meet, the worst first.
-fn judged(record: &LadderRecord) -> Vec<Item> {
-    let gates = record.gated();
+fn judged_items(record: &LadderRecord) -> Vec<Item> {
+    let gates = record.evaluate_gates();
     let gates = gates.iter().map(|gated| {
         let (severity, word) = match gated.outcome {
             GateOutcome::Within => (Severity::Passed, "within"),
             GateOutcome::Beyond => (Severity::Failed, "beyond"),
             GateOutcome::Undecided => (Severity::Uncertain, "undecided"),
         };
-        (severity, rungs::passage(record, gated), word)
+        (severity, rungs::describe_gate(record, gated), word)
     });
-    let unmet = record.rungs.iter().flat_map(rungs::unmet);
+    let unmet = record.rungs.iter().flat_map(rungs::unmet_objectives);
     let unmet = unmet.map(|(verdict, text)| (Severity::from(verdict), text, verdict.words()));
-    worst_first(gates.chain(unmet).map(|(severity, text, word)| {
+    sort_worst_first(gates.chain(unmet).map(|(severity, text, word)| {
         let text = format!("{}{text}", severity.mark());
         (severity, Item::new([text], word))
     }))
@@ -270,10 +270,10 @@ fn judged(record: &LadderRecord) -> Vec<Item> {
 /// to the rung below.
 fn changes(record: &LadderRecord) -> Vec<Item> {
     let metrics = rungs::compared_metrics(record);
-    let pairs = LadderRecord::pairs(record.rungs.len());
+    let pairs = LadderRecord::reported_pairs(record.rungs.len());
     let all = pairs.flat_map(|(of, to)| metrics.iter().map(move |metric| (of, to, *metric)));
     let change = |(of, to, metric): (usize, usize, LadderMetric)| {
-        let added = record.added(of, to, metric);
+        let added = record.added_cost(of, to, metric);
         let (rank, shift, kind) = match added {
             AddedCost::Significant(d) => (0, d.shift, "significant"),
             AddedCost::Exact(more) if more.round() != 0.0 => (0, more, "significant"),
@@ -284,7 +284,7 @@ fn changes(record: &LadderRecord) -> Vec<Item> {
         let base = record.rungs[to].median(metric).unwrap_or_default();
         let share = if base > 0.0 { shift.abs() / base } else { 0.0 };
         let [upper, lower] = [of, to].map(|rung| record.rungs[rung].name.clone());
-        let text = rungs::added(metric, added);
+        let text = rungs::format_added(metric, added);
         let cells = [upper, lower, metric.name().to_owned(), text];
         (rank, share, Item::new(cells, kind))
     };
@@ -309,7 +309,7 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
     let answers = answers
         .filter(|(_, rows)| !rows.is_empty())
         .map(|(word, rows)| format!("B is {word}: {}.", rows.join("; ")));
-    let sides = [("A", &c.a), ("B", &c.b)].map(|(name, side)| format!("{name}: {}", side.words()));
+    let sides = [("A", &c.a), ("B", &c.b)].map(|(name, side)| format!("{name}: {}", side.describe()));
     let differences = c.plan_differences.iter();
     let differences = differences.map(|d| format!("the plans differ: {d}"));
     let sections = vec![
@@ -323,7 +323,7 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
             ["", "A", "B", "%", "95 % interval", "B is"],
             rows_by_change(c),
         ),
-        Section::sentences("note", [c.method()].into_iter().chain(differences)),
+        Section::sentences("note", [c.describe_method()].into_iter().chain(differences)),
     ];
     let name = match (&c.a.name, &c.b.name) {
         (a, b) if a == b => format!("{a}, B compared with A"),
@@ -335,7 +335,7 @@ pub fn comparison(c: &Comparison, files: &[PathBuf]) -> String {
 
 /// Returns the metrics whose difference is classified as `word`, with their changes.
 fn named_rows(c: &Comparison, word: &str) -> Vec<String> {
-    let rows = c.rows.iter().filter(|row| row.word() == word);
+    let rows = c.rows.iter().filter(|row| row.change_word() == word);
     let text = |row: &ComparisonRow| match (row.percent(), row.interval()) {
         (Some(percent), Some(interval)) => format!("{} {percent} % ({interval})", row.metric),
         _ => row.metric.to_owned(),
@@ -349,17 +349,17 @@ fn rows_by_change(c: &Comparison) -> Vec<Item> {
     let mut rows: Vec<(&ComparisonRow, Vec<String>)> = c.rows.iter().zip(cells).collect();
     let size = |row: &ComparisonRow| row.relative_shift().unwrap_or_default().abs();
     rows.sort_by(|(a, _), (b, _)| {
-        let is_unclear = a.better().is_none().cmp(&b.better().is_none());
+        let is_unclear = a.is_better().is_none().cmp(&b.is_better().is_none());
         is_unclear.then(size(b).total_cmp(&size(a)))
     });
     let item = |(row, mut cells): (&ComparisonRow, Vec<String>)| {
-        let severity = match row.better() {
+        let severity = match row.is_better() {
             Some(true) => Severity::Passed,
             Some(false) => Severity::Failed,
             None => Severity::Unjudged,
         };
         cells[5].insert_str(0, severity.mark());
-        Item::new(cells, row.word())
+        Item::new(cells, row.change_word())
     };
     rows.into_iter().map(item).collect()
 }

@@ -4,11 +4,11 @@
 //! too few runs in a group, differences are shown without a judgement. All rows are judged together: of comparisons of
 //! equal groups, at most one in twenty has any row that differs.
 
-use plimsoll_model::plan_text::{PlanDifference, differences};
+use plimsoll_model::plan_text::{PlanDifference, plan_differences};
 use plimsoll_model::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
 use plimsoll_model::statistics::rank::{self, GroupDifference};
 
-use crate::quantity::{or_dash, plural, rate, signed, time};
+use crate::quantity::{or_dash, plural, rate, signed_value, time};
 use crate::table::TextTable;
 
 /// The unit in which a metric is printed.
@@ -49,8 +49,8 @@ impl ComparisonRow {
     }
 
     /// Returns `better`, `worse`, or `unclear`.
-    pub fn word(&self) -> &'static str {
-        match self.better() {
+    pub fn change_word(&self) -> &'static str {
+        match self.is_better() {
             Some(true) => "better",
             Some(false) => "worse",
             None => "unclear",
@@ -73,7 +73,7 @@ impl ComparisonRow {
     }
 
     /// Returns whether b is significantly better (true) or worse (false); `None` if neither is known.
-    pub fn better(&self) -> Option<bool> {
+    pub fn is_better(&self) -> Option<bool> {
         let d = self.difference.filter(GroupDifference::is_significant)?;
         // Lower is better for times, higher for rates and success shares.
         (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == ComparisonUnit::Time))
@@ -82,7 +82,7 @@ impl ComparisonRow {
 
 /// Formats a share in percent, with its sign.
 fn percent(part: f64) -> String {
-    signed(part * 100.0, |v| format!("{v:.1}"))
+    signed_value(part * 100.0, |v| format!("{v:.1}"))
 }
 
 /// The comparison of two groups of runs.
@@ -115,7 +115,7 @@ pub struct RunGroup {
 
 impl RunGroup {
     /// Returns the name, the first directory, and the number of further runs.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let more = match self.runs {
             1 => String::new(),
             n => format!(" and {}", plural(n as u64 - 1, "replicate")),
@@ -126,7 +126,7 @@ impl RunGroup {
 
 impl ComparisonUnit {
     /// Formats a value with its unit.
-    pub fn show(self, value: f64) -> String {
+    pub fn format(self, value: f64) -> String {
         match self {
             ComparisonUnit::Time => time(value),
             ComparisonUnit::PerSecond => rate(value),
@@ -137,7 +137,7 @@ impl ComparisonUnit {
 
 impl Comparison {
     /// Describes the statistical method.
-    pub fn method(&self) -> String {
+    pub fn describe_method(&self) -> String {
         if self.has_enough_runs() {
             return format!(
                 "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals are simultaneous.",
@@ -154,7 +154,7 @@ impl Comparison {
         };
         format!(
             "{sides}: not enough runs to tell ({} or more a side for {}): this difference may be chance",
-            rank::fewest_runs(self.judged_rows),
+            rank::min_runs(self.judged_rows),
             plural(self.judged_rows.max(1) as u64, "row")
         )
     }
@@ -163,16 +163,16 @@ impl Comparison {
     pub(crate) fn table(&self) -> TextTable {
         let head = ["", "A", "B", "B − A", "%", "95 % interval", "p", "B is"];
         let rows = self.rows.iter().map(|row| {
-            let show = |value| row.unit.show(value);
+            let show = |value| row.unit.format(value);
             [
                 row.metric.to_owned(),
                 show(row.a),
                 show(row.b),
-                signed(row.shift(), show),
+                signed_value(row.shift(), show),
                 or_dash(row.percent(), |percent| percent),
                 or_dash(row.interval(), |interval| interval),
                 or_dash(row.difference, |d| format!("{:.3}", d.p_value)),
-                row.word().to_owned(),
+                row.change_word().to_owned(),
             ]
         });
         TextTable::new(head, &[0, 7], rows)
@@ -180,13 +180,13 @@ impl Comparison {
 
     /// Returns whether both groups have enough runs for the judged rows.
     pub fn has_enough_runs(&self) -> bool {
-        rank::enough_values(self.a.runs, self.b.runs, self.judged_rows)
+        rank::has_enough_values(self.a.runs, self.b.runs, self.judged_rows)
     }
 }
 
 type ComparedMetric = (&'static str, ComparisonUnit, SummaryFigure);
 
-fn connection(s: &StageSummary) -> Option<TimesSummary> {
+fn connection_times(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.connection
 }
 
@@ -209,8 +209,8 @@ const STEADY_METRICS: &[ComparedMetric] = &[
 ];
 
 const COLD_METRICS: &[ComparedMetric] = &[
-    time_metric("t_connect mean", |s| Some(connection(s)?.mean_us)),
-    time_metric("t_connect p50", |s| connection(s)?.p50_us),
+    time_metric("t_connect mean", |s| Some(connection_times(s)?.mean_us)),
+    time_metric("t_connect p50", |s| connection_times(s)?.p50_us),
     time_metric("t_first_rpc mean", |s| Some(s.service?.mean_us)),
     time_metric("t_first_rpc p50", |s| s.service?.p50_us),
     time_metric("t_total mean", |s| Some(cold_total(s)?.mean_us)),
@@ -273,13 +273,13 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         rows.push(ComparisonRow {
             metric,
             unit: *unit,
-            a: rank::median(&a),
-            b: rank::median(&b),
-            difference: rank::compare(&a, &b, judged),
+            a: rank::median_of_sorted(&a),
+            b: rank::median_of_sorted(&b),
+            difference: rank::compare_groups(&a, &b, judged),
         });
     }
     let plan_differences = match (first_a.header.source, first_b.header.source) {
-        (RunOrigin::Measured, RunOrigin::Measured) => differences(&first_a.plan, &first_b.plan),
+        (RunOrigin::Measured, RunOrigin::Measured) => plan_differences(&first_a.plan, &first_b.plan),
         _ => Vec::new(),
     };
     let side = |runs: &[Run]| RunGroup {
@@ -298,7 +298,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
 }
 
 /// Returns reasons why the groups may not be comparable. Neither group may be empty.
-fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<String> {
+fn warnings(a: &[Run], b: &[Run], differences: &[PlanDifference]) -> Vec<String> {
     let (first_a, first_b) = (&a[0], &b[0]);
     let mut warnings = Vec::new();
     add_state_warnings(&mut warnings, "A", a);
@@ -307,9 +307,9 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
         let strangers = group[1..]
             .iter()
             .filter(|r| {
-                differences(&group[0].plan, &r.plan)
+                plan_differences(&group[0].plan, &r.plan)
                     .iter()
-                    .any(PlanDifference::matters)
+                    .any(PlanDifference::affects_measurement)
             })
             .count();
         if strangers > 0 {
@@ -332,9 +332,9 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
             "an imported run has no plan: the two may have measured different things".to_owned(),
         );
     }
-    let decisive: Vec<&str> = plan_differences
+    let decisive: Vec<&str> = differences
         .iter()
-        .filter(|d| d.matters())
+        .filter(|d| d.affects_measurement())
         .map(|d| d.key.as_str())
         .collect();
     if !decisive.is_empty() {

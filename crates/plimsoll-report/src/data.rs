@@ -76,7 +76,7 @@ const fn text<R>(name: &'static str, of: fn(&R) -> String) -> TableColumn<R> {
 
 /// A writer of the rows of one table.
 trait RowSink {
-    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()>;
+    fn write_row(&mut self, cells: Vec<CellValue>) -> io::Result<()>;
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -92,7 +92,7 @@ pub fn export(
 ) -> Result<Vec<(String, u64)>, ExportError> {
     let intervals = write_table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
         let mut failed = None;
-        run.each_interval(|interval| {
+        run.for_each_interval(|interval| {
             let interval = Rc::new(interval);
             for (at, (stage, _)) in interval.stages.iter().enumerate() {
                 let row = StageInterval {
@@ -109,7 +109,7 @@ pub fn export(
         failed.map_or(Ok(()), Err)
     })?;
     let percentiles = write_table(format, folder, "percentiles", PERCENTILE_COLUMNS, |add| {
-        let record = run.measured();
+        let record = run.measured_record();
         for (key, times) in histograms(&record) {
             let kind = key.trim_end_matches("_ns");
             let Some(h) = times
@@ -118,7 +118,7 @@ pub fn export(
             else {
                 continue;
             };
-            for percent in percents() {
+            for percent in exported_percentiles() {
                 if let Some(ns) = quantile(h, percent / 100.0) {
                     add(&(kind.to_owned(), percent, ns, h.len()))?;
                 }
@@ -134,7 +134,7 @@ pub fn export(
             "requests",
             REQUEST_COLUMNS,
             |add| {
-                run.try_each_request(|request| {
+                run.try_for_each_request(|request| {
                     add(&CallRow {
                         sample: request.sample,
                         phases: request.phases,
@@ -168,7 +168,7 @@ fn write_table<R>(
         #[cfg(feature = "parquet")]
         TableFormat::Parquet => format!("{name}.parquet"),
     };
-    let wrong = ExportError::write(&file);
+    let wrong = ExportError::write_error(&file);
     let path = folder.join(&file);
     let mut sink: Box<dyn RowSink> = match format {
         TableFormat::Csv => Box::new(csv::CsvSink::create(&path, columns).map_err(&wrong)?),
@@ -181,7 +181,7 @@ fn write_table<R>(
     fill(&mut |row: &R| {
         rows += 1;
         let cells = columns.iter().map(|column| column.cell(row)).collect();
-        sink.row(cells).map_err(&wrong)
+        sink.write_row(cells).map_err(&wrong)
     })?;
     sink.finish().map_err(&wrong)?;
     drop(wrong);
@@ -215,7 +215,7 @@ fn mean_us(times: &TimeHistogram) -> Option<f64> {
     Some(times.histogram()?.mean() / 1e3)
 }
 
-fn at(times: &TimeHistogram, p: f64) -> Option<f64> {
+fn percentile_us(times: &TimeHistogram, p: f64) -> Option<f64> {
     us(quantile(times.histogram()?, p)?)
 }
 
@@ -243,14 +243,14 @@ const INTERVAL_COLUMNS: &[TableColumn<StageInterval>] = &[
     int("bytes_sent", |s| Some(s.record().bytes_sent)),
     int("bytes_received", |s| Some(s.record().bytes_received)),
     float("response_mean_us", |s| mean_us(&s.record().response)),
-    float("response_p50_us", |s| at(&s.record().response, 0.5)),
-    float("response_p90_us", |s| at(&s.record().response, 0.9)),
-    float("response_p99_us", |s| at(&s.record().response, 0.99)),
+    float("response_p50_us", |s| percentile_us(&s.record().response, 0.5)),
+    float("response_p90_us", |s| percentile_us(&s.record().response, 0.9)),
+    float("response_p99_us", |s| percentile_us(&s.record().response, 0.99)),
     float("response_max_us", |s| max_us(&s.record().response)),
     float("service_mean_us", |s| mean_us(&s.record().service)),
-    float("service_p50_us", |s| at(&s.record().service, 0.5)),
-    float("service_p99_us", |s| at(&s.record().service, 0.99)),
-    float("lag_p99_us", |s| at(&s.record().lag, 0.99)),
+    float("service_p50_us", |s| percentile_us(&s.record().service, 0.5)),
+    float("service_p99_us", |s| percentile_us(&s.record().service, 0.99)),
+    float("lag_p99_us", |s| percentile_us(&s.record().lag, 0.99)),
     float("busiest_worker_ratio", |s| {
         Some(s.interval.busiest_worker_ratio)
     }),
@@ -271,7 +271,7 @@ const PERCENTILE_COLUMNS: &[TableColumn<PercentileRow>] = &[
 /// Times that describe the generator's effects on calls, rather than the calls themselves.
 const GENERATOR_TIMES: [&str; 2] = ["delayed", "cut_off"];
 
-fn percents() -> impl Iterator<Item = f64> {
+fn exported_percentiles() -> impl Iterator<Item = f64> {
     let tail = [99.5, 99.9, 99.95, 99.99, 99.999];
     (1..100).map(f64::from).chain(tail)
 }

@@ -3,7 +3,7 @@
 use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, StageSummary};
 
-use crate::quantity::{bytes, count, known, or_dash, plural, time};
+use crate::quantity::{bytes, count, nonzero_or_dash, or_dash, plural, time};
 use crate::table::TextTable;
 
 /// Returns a row for each end (client or server) whose resources are known.
@@ -23,9 +23,9 @@ pub(crate) fn table(run: &Run) -> TextTable {
             or_dash(used.cpu_us_per_call, |us| format!("{us:.2} µs")),
             time(used.cpu_user_us),
             or_dash(used.cpu_system_us, time),
-            known(used.rss_bytes_max, bytes),
-            known(used.descriptors_max, count),
-            known(used.threads_max, count),
+            nonzero_or_dash(used.rss_bytes_max, bytes),
+            nonzero_or_dash(used.descriptors_max, count),
+            nonzero_or_dash(used.threads_max, count),
         ]
     });
     TextTable::new(head, &[], rows)

@@ -19,7 +19,7 @@ pub(crate) fn cut_off(run: &Run) -> TextTable {
 }
 
 /// Returns the abandoned calls, which were cut off or never sent and say nothing about the target.
-pub(crate) fn given_up(run: &Run) -> TextTable {
+pub(crate) fn abandoned_calls(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let mut given_up = table("abandoned", &total.cut_off_by_code, total.due);
     if total.not_started > 0 {
@@ -60,7 +60,7 @@ fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
             e.code.clone(),
             count(e.count),
             share(e.count, whole),
-            source(e).to_owned(),
+            displayed_source(e).to_owned(),
             e.explanation.clone(),
         ]
     });
@@ -86,7 +86,7 @@ const REFUSED_REQUEST_CODES: [&str; 14] = [
 ];
 
 /// Returns the source of a failure in the words of the tables.
-fn source(e: &ErrorSummary) -> &str {
+fn displayed_source(e: &ErrorSummary) -> &str {
     if REFUSED_REQUEST_CODES.contains(&e.code.as_str()) {
         "request"
     } else {
@@ -95,15 +95,15 @@ fn source(e: &ErrorSummary) -> &str {
 }
 
 /// Returns the error messages that servers, the system and libraries gave for the codes in `errors`.
-pub(crate) fn details(run: &Run, errors: &TextTable) -> Vec<String> {
+pub(crate) fn error_messages(run: &Run, errors: &TextTable) -> Vec<String> {
     let details = run.summary.details.iter();
     let told = details.filter(|detail| errors.rows.iter().any(|row| row[0] == detail.code.code()));
-    told.map(|detail| format!("{}: {}", detail.code.code(), printable(&detail.text)))
+    told.map(|detail| format!("{}: {}", detail.code.code(), escape_controls(&detail.text)))
         .collect()
 }
 
 /// Escapes text from the network, so that it cannot control the terminal or break lines.
-fn printable(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

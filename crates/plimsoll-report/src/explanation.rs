@@ -10,40 +10,40 @@ use plimsoll_model::run::summary::ErrorSummary;
 use plimsoll_model::run::{Run, RunOrigin};
 use plimsoll_model::search::SearchRecord;
 
-use crate::answer::{answer, figure};
+use crate::answer::{describe_latency, value_or_interval};
 use crate::facts::repeat_command;
 use crate::quantity::{count, plural, rate, share, time};
-use crate::terminal::{TerminalOptions, early_end, sentences, titles};
+use crate::terminal::{TerminalOptions, early_end_title, write_list, warning_titles};
 use crate::{errors, facts, ladder, measures, memory, search};
 
 /// Maximum number of sentences.
 const MAX_SENTENCES: usize = 10;
 /// Maximum number of times that only the run's protocol has.
-const MAX_MEASURES: usize = 3;
+const MAX_PROTOCOL_TIMES: usize = 3;
 /// The smallest share of the response time before the send for which a sentence is added.
-const NOTABLE_WAIT: f64 = 0.05;
+const MIN_NOTABLE_WAIT_SHARE: f64 = 0.05;
 /// Factor between the measured p99 and the limit of a proposed objective.
-const PROPOSED_MARGIN: f64 = 1.25;
+const PROPOSED_OBJECTIVE_FACTOR: f64 = 1.25;
 /// Factor between a closed loop's rate and the rate that is proposed for an open loop. At the whole rate, calls would
 /// pile up.
-const PROPOSED_RATE: f64 = 0.8;
+const PROPOSED_RATE_FACTOR: f64 = 0.8;
 
 /// Returns the sentences as a list for the terminal.
 pub fn render(sentences_of: &[String], options: &TerminalOptions) -> String {
     let mut out = String::new();
-    sentences(&mut out, sentences_of, options);
+    write_list(&mut out, sentences_of, options);
     out
 }
 
 /// Explains a run.
-pub fn of_run(run: &Run) -> Vec<String> {
+pub fn explain_run(run: &Run) -> Vec<String> {
     let mut told = vec![describe_load(run)];
     let problems = &run.summary.health.problems;
     let limits: Vec<&str> = (problems.iter().filter(|problem| problem.invalidates))
         .map(|problem| problem.text.as_str())
         .collect();
-    for title in titles(run) {
-        let why = if Some(title) == early_end(run) {
+    for title in warning_titles(run) {
+        let why = if Some(title) == early_end_title(run) {
             run.reason.as_deref()
         } else {
             limits.first().copied()
@@ -57,7 +57,7 @@ pub fn of_run(run: &Run) -> Vec<String> {
             None => to_sentence(title),
         });
     }
-    told.extend(answer(run).map(|answer| format!("Response times: {answer}")));
+    told.extend(describe_latency(run).map(|answer| format!("Response times: {answer}")));
     told.extend(describe_repetition(run));
     told.extend(describe_protocol_times(run));
     told.extend(describe_memory(run));
@@ -68,21 +68,21 @@ pub fn of_run(run: &Run) -> Vec<String> {
     let noted = problems.iter().filter(|problem| !problem.invalidates);
     told.extend(noted.map(|problem| to_sentence(&problem.text)));
     told.extend(describe_closed_loop(run));
-    conclude(told, advise(run))
+    limit_sentences(told, advise(run))
 }
 
 /// Explains the ladder in `dir`.
-pub fn of_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
-    let mut told = vec![format!("{}: {}.", record.name, ladder::how(record))];
+pub fn explain_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
+    let mut told = vec![format!("{}: {}.", record.name, ladder::describe_setup(record))];
     if record.is_generator_limited() {
         told.push(ladder::INVALID_NOTE.to_owned());
     }
     told.extend(
-        ladder::answers(record)
+        ladder::summarise_costs(record)
             .into_iter()
             .map(|text| to_sentence(&text)),
     );
-    told.push(ladder::confidence(record));
+    told.push(ladder::describe_confidence(record));
     told.extend(
         ladder::objectives(record)
             .iter()
@@ -93,11 +93,11 @@ pub fn of_ladder(record: &LadderRecord, dir: &Path) -> Vec<String> {
     let next = format!(
         "Next: `plimsoll report {dir}` has the whole bill, and {dir}/report.html its chart."
     );
-    conclude(told, next)
+    limit_sentences(told, next)
 }
 
 /// Explains the search in `dir`.
-pub fn of_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
+pub fn explain_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
     let trials = plural(record.trials.len() as u64, "trial");
     let mut told = vec![format!(
         "{}: the highest rate that meets {}, searched in {trials}.",
@@ -113,19 +113,19 @@ pub fn of_search(record: &SearchRecord, dir: &Path) -> Vec<String> {
         Some(line) => format!(
             "Next: stay below the line in service; `{} --rate {}/s --duration 10m` shows whether that holds for longer.",
             repeat_command("run", dir),
-            below(line * PROPOSED_RATE)
+            round_rate_down(line * PROPOSED_RATE_FACTOR)
         ),
         None => {
             let dir = dir.display();
             format!("Next: `plimsoll report {dir}` lists the trials, and what each of them missed.")
         }
     };
-    conclude(told, next)
+    limit_sentences(told, next)
 }
 
 /// Returns the sentences with the advice as the last one. If there are too many, the last ones before the advice are
 /// left out.
-fn conclude(mut told: Vec<String>, next: String) -> Vec<String> {
+fn limit_sentences(mut told: Vec<String>, next: String) -> Vec<String> {
     told.truncate(MAX_SENTENCES - 1);
     told.push(next);
     told
@@ -144,11 +144,11 @@ fn to_sentence(text: &str) -> String {
 
 fn describe_load(run: &Run) -> String {
     let (total, header) = (&run.summary.total, &run.header);
-    let what = facts::what(header).map_or_else(String::new, |what| format!(" of {what}"));
+    let what = facts::describe_call(header).map_or_else(String::new, |what| format!(" of {what}"));
     let over = total
         .elapsed_us
         .map_or_else(String::new, |us| format!(" in {}", time(us as f64)));
-    let how = facts::how(header);
+    let how = facts::describe_setup(header);
     let how = if how.is_empty() {
         String::new()
     } else {
@@ -168,7 +168,7 @@ fn describe_protocol_times(run: &Run) -> Option<String> {
     let measures = run.summary.total.measures.as_ref()?;
     let told = measures::times(measures).into_iter().map(|(name, times)| {
         let at = |name: &str, us: Option<f64>, interval: Option<[f64; 2]>| {
-            us.map(|us| format!(" {name} {}", figure(us, interval)))
+            us.map(|us| format!(" {name} {}", value_or_interval(us, interval)))
         };
         let instrument = times.instrument;
         let p50 = at("p50", times.p50_us, instrument.and_then(|i| i.p50_us));
@@ -181,7 +181,7 @@ fn describe_protocol_times(run: &Run) -> Option<String> {
         };
         format!("{name}:{known}")
     });
-    let told: Vec<String> = told.take(MAX_MEASURES).collect();
+    let told: Vec<String> = told.take(MAX_PROTOCOL_TIMES).collect();
     (!told.is_empty()).then(|| to_sentence(&told.join("; ")))
 }
 
@@ -220,7 +220,7 @@ fn describe_repetition(run: &Run) -> Option<String> {
 /// Returns which share of the response time passed before calls were sent, if that share is large.
 fn describe_wait(run: &Run) -> Option<String> {
     // The generator's own delay is not a wait of users, so a late run gets no such sentence.
-    if run.summary.health.is_late() || !titles(run).is_empty() {
+    if run.summary.health.is_late() || !warning_titles(run).is_empty() {
         return None;
     }
     let total = &run.summary.total;
@@ -229,7 +229,7 @@ fn describe_wait(run: &Run) -> Option<String> {
         (Some(due), Some(sent)) => ("p99", due, sent),
         _ => ("p50", response.p50_us?, service.p50_us?),
     };
-    (due - sent > NOTABLE_WAIT * due).then(|| {
+    (due - sent > MIN_NOTABLE_WAIT_SHARE * due).then(|| {
         format!(
             "Calls waited before they were sent: the {name} is {} from when they were sent, and {} from when they were due, as users see it.",
             time(sent),
@@ -249,7 +249,7 @@ fn describe_errors(run: &Run) -> Option<String> {
             plural(total.errors, "failed call")
         ),
     };
-    let said = errors::details(run, &errors::calls(run));
+    let said = errors::error_messages(run, &errors::calls(run));
     let said = said.iter().find(|detail| detail.starts_with(&most.code));
     let said = said.map_or_else(String::new, |detail| {
         let (_, text) = detail.split_once(": ").unwrap_or(("", detail));
@@ -328,18 +328,18 @@ fn advise(run: &Run) -> String {
     if total.ok == 0 && total.errors > 0 {
         return format!("Next: `plimsoll report {dir}` has all errors; mend these first.");
     }
-    if early_end(run).is_some() {
+    if early_end_title(run).is_some() {
         return format!("Next: measure again, to the end: `{again}`.");
     }
-    if run.summary.health.is_late() || !titles(run).is_empty() {
+    if run.summary.health.is_late() || !warning_titles(run).is_empty() {
         return format!("Next: follow the advice above, and measure again: `{again}`.");
     }
     if header.load_loop == Some(LoopKind::Closed) {
         let achieved = total
             .achieved_per_s
-            .filter(|_| measures::arriving(run).is_none());
+            .filter(|_| measures::arriving_callers(run).is_none());
         let rate = achieved.map_or("--rate".to_owned(), |achieved| {
-            format!("--rate {}/s", below(achieved * PROPOSED_RATE))
+            format!("--rate {}/s", round_rate_down(achieved * PROPOSED_RATE_FACTOR))
         });
         return format!(
             "Next: measure at a fixed rate, as users arrive: the same load with `{rate}` in place of --clients."
@@ -348,7 +348,7 @@ fn advise(run: &Run) -> String {
     let objectives = judge_run(run);
     match total.response.and_then(|response| response.p99_us) {
         Some(p99) if objectives.is_empty() => {
-            let limit = time(p99 * PROPOSED_MARGIN)
+            let limit = time(p99 * PROPOSED_OBJECTIVE_FACTOR)
                 .replace(' ', "")
                 .replace('µ', "u");
             format!(
@@ -379,7 +379,7 @@ fn is_searchable(run: &Run) -> bool {
 }
 
 /// Formats a rate with two significant digits, rounded down, without a unit.
-fn below(rate_per_s: f64) -> String {
+fn round_rate_down(rate_per_s: f64) -> String {
     if rate_per_s <= 0.0 {
         return "0.1".to_owned();
     }
@@ -402,7 +402,7 @@ mod tests {
             (0.0479, "0.047"),
             (15_999.0, "15000"),
         ] {
-            assert_eq!(below(rate), expected);
+            assert_eq!(round_rate_down(rate), expected);
         }
     }
 }

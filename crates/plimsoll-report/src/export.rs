@@ -20,7 +20,7 @@ pub enum ExportError {
 
 impl ExportError {
     /// Returns a function that wraps an error of writing `what`.
-    pub(crate) fn write(what: &str) -> impl Fn(io::Error) -> ExportError {
+    pub(crate) fn write_error(what: &str) -> impl Fn(io::Error) -> ExportError {
         move |source| ExportError::Write(what.to_owned(), source)
     }
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use plimsoll_model::run::file;
+use plimsoll_model::run::file_name;
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, RunHeader};
 use plimsoll_model::run::{Labels, MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
-use crate::history::shown;
+use crate::history::sanitise;
 use crate::quantity::{bytes, count, plural, time};
 
 /// Describes the arrival model, the connections and their security.
-pub(crate) fn how(h: &RunHeader) -> Vec<String> {
-    let mut parts = Vec::from_iter(issuing(h.load_loop, h.arrivals.as_deref(), h.clients));
+pub(crate) fn describe_setup(h: &RunHeader) -> Vec<String> {
+    let mut parts = Vec::from_iter(describe_arrivals(h.load_loop, h.arrivals.as_deref(), h.clients));
     if h.cold {
         parts.push("a new connection for every call".to_owned());
     } else if let Some(n) = h.connections {
@@ -38,7 +38,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
 }
 
 /// Returns the name of the call and the target.
-pub(crate) fn what(h: &RunHeader) -> Option<String> {
+pub(crate) fn describe_call(h: &RunHeader) -> Option<String> {
     let target = h.target.as_ref().map(|target| format!("at {target}"));
     let parts: Vec<&str> = [h.call.as_deref(), target.as_deref()]
         .into_iter()
@@ -51,7 +51,7 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
 pub(crate) fn labels(labels: &Labels) -> String {
     let typed = labels
         .iter()
-        .map(|(name, value)| format!("{}={}", shown(name), shown(value)));
+        .map(|(name, value)| format!("{}={}", sanitise(name), sanitise(value)));
     typed.collect::<Vec<_>>().join(", ")
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
 }
 
 /// Describes how the run ended if not normally, with the reason. Otherwise returns other remarks on its end.
-pub(crate) fn ending(run: &Run) -> Option<String> {
+pub(crate) fn describe_end(run: &Run) -> Option<String> {
     let reason = run.reason.as_deref();
     match run.state {
         // The reason is already listed among the run's problems.
@@ -77,7 +77,7 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
 }
 
 /// Describes the arrival model.
-pub(crate) fn issuing(
+pub(crate) fn describe_arrivals(
     load_loop: Option<LoopKind>,
     arrivals: Option<&str>,
     clients: Option<u32>,
@@ -125,12 +125,12 @@ pub(crate) fn machine(m: &MachineFacts) -> String {
 }
 
 /// Formats a time with a resolution of one second.
-pub(crate) fn when(at: Timestamp) -> String {
+pub(crate) fn format_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Returns a sentence that all calls are accounted for, with the numbers of calls that had not ended.
-pub(crate) fn all_counted(run: &Run) -> String {
+pub(crate) fn describe_count_check(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut text = "all calls accounted for".to_owned();
     for (n, what) in [(c.in_flight, "in flight"), (c.backlog, "waiting")] {
@@ -168,7 +168,7 @@ pub(crate) fn counts(run: &Run) -> String {
 
 /// Returns the command that repeats the measurement, to be run in the folder in which it was made.
 pub(crate) fn repeat_command(command: &str, dir: &Path) -> String {
-    let plan = dir.join(file::PLAN).display().to_string();
+    let plan = dir.join(file_name::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
     if plan.chars().all(plain) {
         format!("plimsoll {command} {plan}")

@@ -19,7 +19,7 @@ use crate::ExportError;
 /// When the run can't be read, or the log can't be written.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let failed =
-        |e: &dyn std::fmt::Debug| ExportError::write("the log")(io::Error::other(format!("{e:?}")));
+        |e: &dyn std::fmt::Debug| ExportError::write_error("the log")(io::Error::other(format!("{e:?}")));
     let intervals = run.intervals()?;
     let mut serializer = V2DeflateSerializer::new();
     let began = SystemTime::UNIX_EPOCH

@@ -10,7 +10,7 @@ use plimsoll_model::run::MachineFacts;
 use plimsoll_model::statistics::change_points::{ChangePoint, change_points};
 use plimsoll_model::statistics::rank::{self, GroupDifference};
 
-use crate::quantity::{bytes, exact_rate, plural, rate, signed, time};
+use crate::quantity::{bytes, exact_rate, plural, rate, signed_value, time};
 
 pub use document::document;
 pub use item::{FolderItem, FolderItemKind};
@@ -82,7 +82,7 @@ impl HistoryMetric {
     }
 
     /// Returns the metric's value for a measurement; `None` if it has none.
-    pub(crate) fn of(self, item: &FolderItem) -> Option<f64> {
+    pub(crate) fn value(self, item: &FolderItem) -> Option<f64> {
         match self {
             HistoryMetric::P50 => item.p50_us,
             HistoryMetric::P99 => item.p99_us,
@@ -96,7 +96,7 @@ impl HistoryMetric {
         }
     }
 
-    fn show(self, value: f64) -> String {
+    fn format(self, value: f64) -> String {
         match self {
             HistoryMetric::P50
             | HistoryMetric::P99
@@ -156,7 +156,7 @@ pub fn history(items: &[FolderItem]) -> Vec<HistorySeries<'_>> {
     standing.sort_by_key(|item| item.began);
     let mut all: Vec<HistorySeries<'_>> = Vec::new();
     for item in standing.into_iter().rev() {
-        match all.iter_mut().find(|series| series.continues(item)) {
+        match all.iter_mut().find(|series| series.accepts(item)) {
             Some(series) => series.items.push(item),
             None => all.push(HistorySeries {
                 kind: item.kind,
@@ -180,7 +180,7 @@ impl<'a> HistorySeries<'a> {
         self.items.last().and_then(|item| item.machine.as_ref())
     }
 
-    fn continues(&self, item: &FolderItem) -> bool {
+    fn accepts(&self, item: &FolderItem) -> bool {
         self.kind == item.kind
             && self.name == item.name
             && self.target == item.target.as_deref()
@@ -191,12 +191,12 @@ impl<'a> HistorySeries<'a> {
         let oldest = self.items.len().saturating_sub(MAX_SEARCHED_RUNS);
         for metric in HistoryMetric::ALL {
             let known = self.items.iter().enumerate().skip(oldest);
-            let known = known.filter_map(|(i, item)| Some((i, metric.of(item)?)));
+            let known = known.filter_map(|(i, item)| Some((i, metric.value(item)?)));
             let (positions, values): (Vec<usize>, Vec<f64>) = known.unzip();
             for change in change_points(&values) {
                 let position = positions[change.index];
                 let last_before = positions[change.index.saturating_sub(1)];
-                self.changes.extend(HistoryChange::of(
+                self.changes.extend(HistoryChange::new(
                     metric,
                     [position, last_before],
                     &self.items,
@@ -210,7 +210,7 @@ impl<'a> HistorySeries<'a> {
 
     /// Describes the target and the machine.
     pub(crate) fn conditions(&self) -> String {
-        let target = self.target.map(|target| format!("at {}", shown(target)));
+        let target = self.target.map(|target| format!("at {}", sanitise(target)));
         let machine = self
             .machine()
             .map(|facts| format!("from {}", machine_name(facts)));
@@ -220,7 +220,7 @@ impl<'a> HistorySeries<'a> {
 }
 
 impl<'a> HistoryChange<'a> {
-    fn of(
+    fn new(
         metric: HistoryMetric,
         [position, last_before]: [usize; 2],
         items: &[&'a FolderItem],
@@ -238,16 +238,16 @@ impl<'a> HistoryChange<'a> {
             position,
             first: items[position],
             last_before: items[last_before],
-            before: rank::median_of(before.to_vec())?,
-            after: rank::median_of(after.to_vec())?,
-            difference: rank::compare(before, after, 1)?,
+            before: rank::median_of_unsorted(before.to_vec())?,
+            after: rank::median_of_unsorted(after.to_vec())?,
+            difference: rank::compare_groups(before, after, 1)?,
             p_value: change.p_value,
         })
     }
 
     /// Returns the difference and the ends of its interval as shares of the median before the change; `None` if that
     /// median is 0.
-    pub(crate) fn shares(&self) -> Option<[f64; 3]> {
+    pub(crate) fn relative_change(&self) -> Option<[f64; 3]> {
         let GroupDifference {
             shift, low, high, ..
         } = self.difference;
@@ -259,10 +259,10 @@ impl<'a> HistoryChange<'a> {
         let GroupDifference {
             shift, low, high, ..
         } = self.difference;
-        let show = |value: f64| signed(value, |value| self.metric.show(value));
-        match self.shares() {
+        let show = |value: f64| signed_value(value, |value| self.metric.format(value));
+        match self.relative_change() {
             Some(shares) => {
-                let [shift, low, high] = shares.map(|share| signed(share, percent));
+                let [shift, low, high] = shares.map(|share| signed_value(share, percent));
                 format!("{shift} ({} to {high})", low.trim_end_matches(" %"))
             }
             None => format!("{} ({} to {})", show(shift), show(low), show(high)),
@@ -270,11 +270,11 @@ impl<'a> HistoryChange<'a> {
     }
 
     pub(crate) fn before_text(&self) -> String {
-        self.metric.show(self.before)
+        self.metric.format(self.before)
     }
 
     pub(crate) fn after_text(&self) -> String {
-        self.metric.show(self.after)
+        self.metric.format(self.after)
     }
 
     /// Returns whether the change is an improvement.
@@ -291,12 +291,12 @@ impl<'a> HistoryChange<'a> {
     /// Returns the first commit that was measured after the change, and what else changed at the same time.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let commit = self.first.labels.get(COMMIT_LABEL);
-        let commit = commit.map(|commit| format!("commit {}", shown(commit)));
-        commit.into_iter().chain(self.also_changed()).collect()
+        let commit = commit.map(|commit| format!("commit {}", sanitise(commit)));
+        commit.into_iter().chain(self.other_changes()).collect()
     }
 
     /// Returns other changes that may have caused the change, besides changes of the target.
-    pub(crate) fn also_changed(&self) -> Vec<String> {
+    pub(crate) fn other_changes(&self) -> Vec<String> {
         let facts = |item: &FolderItem| {
             let machine = item.machine.clone().unwrap_or_default();
             [
@@ -309,7 +309,7 @@ impl<'a> HistoryChange<'a> {
         let both = facts(self.last_before).into_iter().zip(facts(self.first));
         let changed = both.filter(|((_, before), (_, after))| before != after);
         let text =
-            |value: Option<String>| value.map_or_else(|| "unknown".to_owned(), |v| shown(&v));
+            |value: Option<String>| value.map_or_else(|| "unknown".to_owned(), |v| sanitise(&v));
         changed
             .map(|((name, before), (_, after))| {
                 format!("{name} {} → {}", text(before), text(after))
@@ -333,7 +333,7 @@ fn machine_identity(facts: &MachineFacts) -> (Option<&str>, Option<u32>, Option<
 /// Describes a machine by the properties that identify it.
 fn machine_name(facts: &MachineFacts) -> String {
     let parts = [
-        facts.cpu_model.as_deref().map(shown),
+        facts.cpu_model.as_deref().map(sanitise),
         facts.cores.map(|n| plural(u64::from(n), "core")),
         facts.memory_bytes.map(bytes),
     ];
@@ -351,7 +351,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the beginning of a text from outside, without control characters.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn sanitise(text: &str) -> String {
     let printable = |c: char| {
         if c.is_control() {
             char::REPLACEMENT_CHARACTER
@@ -372,8 +372,8 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// Returns the sentence that explains how changes are found.
-pub(crate) fn method() -> String {
-    let rate = plimsoll_model::statistics::change_points::FALSE_ALARMS * 100.0;
+pub(crate) fn describe_method() -> String {
+    let rate = plimsoll_model::statistics::change_points::MAX_FALSE_ALARM_PROBABILITY * 100.0;
     format!(
         "Changes of level that stand out of the scatter of runs, with 95 % intervals of their size. p: how often runs in random order look like that; of figures that did not change, at most {rate:.0} in 100 series have a change."
     )

@@ -33,13 +33,13 @@ use plimsoll_model::objective::{self, ObjectiveResult, ObjectiveVerdict, RunVerd
 use plimsoll_model::run::{Run, RunError, RunState};
 use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
-use crate::answer::{answer, figure};
+use crate::answer::{describe_latency, value_or_interval};
 use crate::facts;
 use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
-use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time, time};
+use crate::quantity::{count, exact_rate, rate, rate_interval, share, signed_time, time};
 use crate::search as words;
-use crate::settled::settled;
+use crate::settled::settled_calls;
 
 pub use comparison::comparison;
 pub use folder::{folder, message, with_home_link};
@@ -62,9 +62,9 @@ impl RunView {
     ///
     /// # Errors
     /// When the run's intervals can't be read.
-    pub fn of(run: Run) -> Result<RunView, RunError> {
+    pub fn read(run: Run) -> Result<RunView, RunError> {
         let mut timeline = RunTimeline::default();
-        run.each_interval(|interval| timeline.add(&interval))?;
+        run.for_each_interval(|interval| timeline.add(&interval))?;
         Ok(RunView {
             timeline,
             objectives: objective::judge_run(&run),
@@ -75,7 +75,7 @@ impl RunView {
     }
 
     /// Sets the server's own `delay`, if it is known, so that the overhead above it is shown.
-    pub fn over(self, delay: Option<Duration>) -> RunView {
+    pub fn with_server_delay(self, delay: Option<Duration>) -> RunView {
         RunView {
             server_delay: delay,
             ..self
@@ -119,13 +119,13 @@ fn run_sections(views: &[RunView]) -> Markup {
     html! {
         @for view in views { (verdict(view)) }
         (tables::totals(views))
-        (spectrum::section(&spectrum::of(views)))
+        (spectrum::section(&spectrum::calls_by_run(views)))
         @for view in views {
             (heatmap::section(view))
         }
         (tables::latency(views))
         (measures::streams(views))
-        (measures::besides(views))
+        (measures::protocol_sections(views))
         (tables::steps(views))
         (tables::addresses(views))
         (tables::handshakes(views))
@@ -184,7 +184,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
             cards.push(FigureCard::new("load line", exact_rate(line)));
         }
         if let (Some(low), Some(high)) = (f.low_per_s, f.high_per_s) {
-            let (low, high) = rates_around(low, high);
+            let (low, high) = rate_interval(low, high);
             cards.push(FigureCard::new("bounds", format!("{low} – {high}")));
         }
         if let Some(knee) = f.knee {
@@ -193,7 +193,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     }
     cards.push(FigureCard::new("trials", count(record.trials.len() as u64)));
     let sentences = finding.map_or_else(Vec::new, |f| words::explanation(record, f));
-    let facts = PageFacts::of_record(
+    let facts = PageFacts::from_record(
         Some(&record.target),
         record.started_at,
         record.conditions.as_ref(),
@@ -214,9 +214,9 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         return sweep::page(record, plan, dir);
     }
     let last = record.rungs.len().saturating_sub(1);
-    let added = record.added(last, 0, LadderMetric::P50);
+    let added = record.added_cost(last, 0, LadderMetric::P50);
     let sentences = [
-        ladder_words::bill(record),
+        ladder_words::cost_sentences(record),
         ladder_words::objectives(record),
         ladder_words::notes(record),
     ]
@@ -260,7 +260,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         }
         _ => record.name.clone(),
     };
-    let facts = PageFacts::of_ladder(Some(&record.name), record);
+    let facts = PageFacts::from_ladder(Some(&record.name), record);
     let how = match record.batches {
         Some(_) => {
             "All rungs were up together and had batches of tens of calls, each once a round, in random order, so that disturbances of the machine affect all equally. Differences are taken within rounds."
@@ -272,7 +272,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (page::verdict(tone, label, &heading, &facts, &cards, &sentences))
         (rungs::section(record))
-        (flames::of_ladder(record, dir))
+        (flames::ladder_sections(record, dir))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
         (tables::plan(plan, &record.name, &crate::facts::repeat_command("ladder", dir)))
     };
@@ -289,7 +289,7 @@ fn verdict(view: &RunView) -> Markup {
         .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
         // A missed objective counts even in an invalid run, because the run's problems can't be the cause.
-        _ if RunVerdict::of(&view.objectives) == Some(RunVerdict::Fail) => {
+        _ if RunVerdict::from_results(&view.objectives) == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }
         (_, Some(p)) if p.kind.is_generator_limit() => {
@@ -303,7 +303,7 @@ fn verdict(view: &RunView) -> Markup {
         _ if view.objectives.is_empty() => (VerdictTone::Plain, "no objective"),
         _ => (VerdictTone::Good, "objectives met"),
     };
-    let mut cards = vec![FigureCard::new("calls ok", share(total.ok, settled(total)))];
+    let mut cards = vec![FigureCard::new("calls ok", share(total.ok, settled_calls(total)))];
     if let Some(achieved) = total.achieved_per_s {
         let mut card = FigureCard::new("achieved", rate(achieved));
         card.note = total
@@ -317,7 +317,7 @@ fn verdict(view: &RunView) -> Markup {
         let told = all.filter(|(_, (name, _))| ["p50", "p99", "p99.9"].contains(name));
         cards.extend(told.filter_map(|(i, (name, us))| {
             let interval = intervals.and_then(|all| all[i].1);
-            Some(FigureCard::new(name, figure(us?, interval)))
+            Some(FigureCard::new(name, value_or_interval(us?, interval)))
         }));
     }
     if let Some(received) = total.messages.and_then(|m| m.received_per_s) {
@@ -333,8 +333,8 @@ fn verdict(view: &RunView) -> Markup {
         let word = j.verdict.words();
         format!("{}: {word} ({})", j.objective, j.measured)
     });
-    let mut sentences: Vec<String> = answer(run).into_iter().chain(objectives).collect();
-    sentences.extend(facts::ending(run));
+    let mut sentences: Vec<String> = describe_latency(run).into_iter().chain(objectives).collect();
+    sentences.extend(facts::describe_end(run));
     sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
     sentences.extend(facts::notes(&run.header).map(str::to_owned));
     let heading = if view.is_one_of_several || run.header.call.is_none() {
@@ -346,7 +346,7 @@ fn verdict(view: &RunView) -> Markup {
         tone,
         label,
         &heading,
-        &PageFacts::of(run),
+        &PageFacts::from_run(run),
         &cards,
         &sentences,
     )

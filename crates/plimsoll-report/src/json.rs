@@ -59,7 +59,7 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
         return Ok(record_document("sweep", sweep::document(record), dir));
     }
     let mut ladder = serde_json::to_value(record)?;
-    let gated = record.gated().into_iter().map(|gated| {
+    let gated = record.evaluate_gates().into_iter().map(|gated| {
         json!({
             "gate": gated.gate,
             "rung": record.rungs[gated.rung].name,
@@ -89,7 +89,7 @@ fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);
     let judged = judge_run(run);
-    document["verdict"] = json!(RunVerdict::of(&judged));
+    document["verdict"] = json!(RunVerdict::from_results(&judged));
     document["objectives"] = json!(judged);
     if let Some(profile) = profile::document(&run.dir) {
         document["profile"] = profile;

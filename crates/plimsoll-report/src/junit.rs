@@ -15,13 +15,13 @@ use crate::search as words;
 
 /// Returns the document of runs.
 pub fn render(runs: &[Run]) -> String {
-    document(runs.iter().map(TestSuite::of).collect())
+    document(runs.iter().map(TestSuite::from_run).collect())
 }
 
 /// Returns the document of a ladder: a suite for each rung, and one for gates and resolution.
 pub fn ladder(record: &LadderRecord) -> String {
-    let rungs = record.rungs.iter().map(|r| TestSuite::rung(record, r));
-    document(rungs.chain(TestSuite::of_differences(record)).collect())
+    let rungs = record.rungs.iter().map(|r| TestSuite::from_rung(record, r));
+    document(rungs.chain(TestSuite::from_gates(record)).collect())
 }
 
 /// Returns the document of a search.
@@ -63,7 +63,7 @@ fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut known = HashSet::new();
     for name in names {
         // Names that differ only in omitted characters are equal.
-        name.retain(is_kept);
+        name.retain(is_xml_char);
         let mut unique = name.clone();
         let mut number = 1;
         while !known.insert(unique.clone()) {
@@ -85,8 +85,8 @@ fn document(mut suites: Vec<TestSuite>) -> String {
         xml,
         "<testsuites name=\"plimsoll\" tests=\"{}\" failures=\"{}\" errors=\"{}\">",
         sum(|s| s.cases.len()),
-        sum(|s| s.count("failure")),
-        sum(|s| s.count("error"))
+        sum(|s| s.count_problems("failure")),
+        sum(|s| s.count_problems("error"))
     );
     for suite in &suites {
         suite.write(&mut xml);
@@ -111,7 +111,7 @@ struct TestSuite {
 }
 
 impl TestSuite {
-    fn of(run: &Run) -> TestSuite {
+    fn from_run(run: &Run) -> TestSuite {
         let judged = judge_run(run);
         let mut cases = vec![validity_case(run, &judged)];
         cases.extend(judged.into_iter().map(objective));
@@ -125,7 +125,7 @@ impl TestSuite {
     }
 
     /// Returns the suite of a rung. An objective is missed if any slice missed it.
-    fn rung(record: &LadderRecord, rung: &Rung) -> TestSuite {
+    fn from_rung(record: &LadderRecord, rung: &Rung) -> TestSuite {
         let unsure = rung
             .slices
             .iter()
@@ -192,16 +192,16 @@ impl TestSuite {
     }
 
     /// Returns the suite of gates and resolution; `None` if neither was requested and the ladder was completed.
-    fn of_differences(record: &LadderRecord) -> Option<TestSuite> {
+    fn from_gates(record: &LadderRecord) -> Option<TestSuite> {
         let mut cases: Vec<TestCase> = record
-            .gated()
+            .evaluate_gates()
             .iter()
             .map(|gated| TestCase {
                 name: format!("{}: {}", record.rungs[gated.rung].name, gated.gate),
                 problem: match gated.outcome {
                     GateOutcome::Within => None,
-                    GateOutcome::Beyond => Some(("failure", rungs::passage(record, gated))),
-                    GateOutcome::Undecided => Some(("error", rungs::passage(record, gated))),
+                    GateOutcome::Beyond => Some(("failure", rungs::describe_gate(record, gated))),
+                    GateOutcome::Undecided => Some(("error", rungs::describe_gate(record, gated))),
                 },
             })
             .collect();
@@ -232,7 +232,7 @@ impl TestSuite {
         })
     }
 
-    fn count(&self, kind: &str) -> usize {
+    fn count_problems(&self, kind: &str) -> usize {
         let is = |c: &&TestCase| c.problem.as_ref().is_some_and(|p| p.0 == kind);
         self.cases.iter().filter(is).count()
     }
@@ -243,8 +243,8 @@ impl TestSuite {
             xml,
             "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" timestamp=\"{}\" time=\"{:.3}\">",
             self.cases.len(),
-            self.count("failure"),
-            self.count("error"),
+            self.count_problems("failure"),
+            self.count_problems("error"),
             self.timestamp,
             self.seconds
         );
@@ -277,7 +277,7 @@ impl TestSuite {
 fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
         // A failed verdict is proven even if the run is invalid, so it is reported by the objectives alone.
-        _ if RunVerdict::of(judged) == Some(RunVerdict::Fail) => None,
+        _ if RunVerdict::from_results(judged) == Some(RunVerdict::Fail) => None,
         RunState::Complete if run.summary.total.ok == 0 => {
             Some("not one call succeeded".to_owned())
         }
@@ -310,7 +310,7 @@ fn objective(judged: ObjectiveResult) -> TestCase {
 }
 
 /// Returns whether XML 1.0 (2.2) allows a character.
-fn is_kept(c: char) -> bool {
+fn is_xml_char(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t') || !c.is_control() && !('\u{fffe}'..='\u{ffff}').contains(&c)
 }
 
@@ -327,7 +327,7 @@ fn escape(text: &str) -> String {
             '\n' => out += "&#10;",
             '\r' => out += "&#13;",
             '\t' => out += "&#9;",
-            c if is_kept(c) => out.push(c),
+            c if is_xml_char(c) => out.push(c),
             _ => {}
         }
     }

@@ -10,20 +10,20 @@ use plimsoll_model::ladder::{
     AddedCost, ExtraMeasurement, GateObstacle, GateOutcome, GateResult, LadderMetric, LadderRecord,
     LadderUnit, Rung,
 };
-use plimsoll_model::limits::HandshakeWork;
+use plimsoll_model::crypto_speeds::HandshakeWork;
 use plimsoll_model::objective::ObjectiveVerdict;
 
-use crate::quantity::{bytes, count, or_dash, plural, signed, time};
+use crate::quantity::{bytes, count, or_dash, plural, signed_value, time};
 use crate::table::TextTable;
 use crate::terminal::TerminalOptions;
-pub use costs::bill;
-use notes::lasted;
+pub use costs::cost_sentences;
+use notes::load_duration_s;
 pub use notes::notes;
-pub(crate) use notes::{libraries, limits, resolution};
+pub(crate) use notes::{libraries, common_notes, resolution};
 pub use profiles::render_profiles;
 
 /// Formats a value of `metric` with its unit.
-pub fn show(metric: LadderMetric, value: f64) -> String {
+pub fn format_value(metric: LadderMetric, value: f64) -> String {
     match metric.unit() {
         LadderUnit::Micros => time(value),
         LadderUnit::Bytes => bytes(value.round().max(0.0) as u64),
@@ -31,8 +31,8 @@ pub fn show(metric: LadderMetric, value: f64) -> String {
 }
 
 /// Describes a difference: `+120 µs (100 µs … 140 µs)`, or that it is not significant.
-pub fn added(metric: LadderMetric, added: AddedCost) -> String {
-    let signed = |value| signed(value, |v| show(metric, v));
+pub fn format_added(metric: LadderMetric, added: AddedCost) -> String {
+    let signed = |value| signed_value(value, |v| format_value(metric, v));
     match added {
         AddedCost::Significant(d) => format!(
             "{} ({} … {})",
@@ -55,7 +55,7 @@ pub fn added(metric: LadderMetric, added: AddedCost) -> String {
 
 /// Returns the costs of new connections: a row for each kind of connection of each rung. Returns `None` if all rungs
 /// have the same certificates.
-pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
+pub(crate) fn connection_costs(ladder: &LadderRecord) -> Option<TextTable> {
     const HEAD: [&str; 10] = [
         "a new connection with a call",
         "connection p50",
@@ -71,7 +71,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
     let primitives = ladder.primitives.as_ref()?;
     let mut rows = Vec::new();
     for rung in &ladder.rungs {
-        let prices = rung.prices();
+        let prices = rung.connection_costs();
         let Some(handshake) = &rung.handshake else {
             continue;
         };
@@ -83,7 +83,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
             };
             // The cost of another TLS library on the server was not measured.
             let is_ours = rung.server_tls == ladder.client_tls;
-            let of_server = primitives.of_server(&handshake).filter(|_| is_ours);
+            let of_server = primitives.server_us(&handshake).filter(|_| is_ours);
             let ends = [
                 (price.client_cpu_us, primitives.client_us(&handshake)),
                 (price.server_cpu_us, of_server),
@@ -117,9 +117,9 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
 /// Returns the objectives that slices missed, and the verdict on all objectives; empty if the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
-    let unmet = ladder.rungs.iter().flat_map(unmet);
+    let unmet = ladder.rungs.iter().flat_map(unmet_objectives);
     sentences.extend(unmet.map(|(_, sentence)| sentence));
-    sentences.extend(ladder.gated().iter().map(|gated| passage(ladder, gated)));
+    sentences.extend(ladder.evaluate_gates().iter().map(|gated| describe_gate(ladder, gated)));
     sentences
 }
 
@@ -130,16 +130,16 @@ pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
 }
 
 /// Summarises the costs that rungs add: compared with the first rung or, in slices, with the rung below.
-pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
-    let bill = bill(ladder);
+pub(crate) fn summarise_costs(ladder: &LadderRecord) -> Vec<String> {
+    let bill = cost_sentences(ladder);
     if !bill.is_empty() {
         return bill.into_iter().map(|sentence| sentence + ".").collect();
     }
-    let pairs = LadderRecord::pairs(ladder.rungs.len());
+    let pairs = LadderRecord::reported_pairs(ladder.rungs.len());
     pairs
         .filter(|(of, to)| *of == to + 1)
         .map(|(of, to)| {
-            let added = added(LadderMetric::P50, ladder.added(of, to, LadderMetric::P50));
+            let added = format_added(LadderMetric::P50, ladder.added_cost(of, to, LadderMetric::P50));
             let (upper, lower) = (&ladder.rungs[of].name, &ladder.rungs[to].name);
             format!("{upper} adds to {lower}: p50 {added}.")
         })
@@ -147,7 +147,7 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
 }
 
 /// Describes how a rung passed or missed a gate.
-pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
+pub(crate) fn describe_gate(ladder: &LadderRecord, gated: &GateResult) -> String {
     let metric = gated.gate.metric;
     let word = match gated.outcome {
         GateOutcome::Within => "within",
@@ -155,7 +155,7 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
         GateOutcome::Undecided => "not decided",
     };
     let allowed = gated.allowed.map_or_else(String::new, |allowed| {
-        format!(" of {} allowed", show(metric, allowed))
+        format!(" of {} allowed", format_value(metric, allowed))
     });
     let obstacle = match gated.obstacle {
         None => String::new(),
@@ -177,12 +177,12 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
         "{}: {} {word}: {}{allowed}{obstacle}",
         ladder.rungs[gated.rung].name,
         gated.gate,
-        added(metric, ladder.added(gated.rung, 0, metric))
+        format_added(metric, ladder.added_cost(gated.rung, 0, metric))
     )
 }
 
 /// Returns the objectives that slices of the rung did not meet, each with its verdict.
-pub(crate) fn unmet(rung: &Rung) -> Vec<(ObjectiveVerdict, String)> {
+pub(crate) fn unmet_objectives(rung: &Rung) -> Vec<(ObjectiveVerdict, String)> {
     let all = || rung.slices.iter().flat_map(|s| &s.objectives);
     let mut seen: Vec<(&str, ObjectiveVerdict)> = Vec::new();
     for judged in all().filter(|j| j.verdict != ObjectiveVerdict::Met) {
@@ -246,7 +246,7 @@ impl MetricGroup {
         let head = head.chain(self.columns.iter().map(|(_, name)| *name));
         let rows = ladder.rungs.iter().map(|rung| {
             let figures = self.metrics();
-            let figures = figures.map(|m| or_dash(rung.median(m), |v| show(m, v)));
+            let figures = figures.map(|m| or_dash(rung.median(m), |v| format_value(m, v)));
             Vec::from_iter([rung.name.clone()].into_iter().chain(figures))
         });
         TextTable::new(head, &[0], rows)
@@ -268,7 +268,7 @@ pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
         LadderMetric::BusyServerCpu => LadderMetric::ServerCpu.name(),
         _ => m.name(),
     };
-    let group = |m: LadderMetric| match m.part() {
+    let group = |m: LadderMetric| match m.source_measurement() {
         _ if in_slices => 0,
         None if m == LadderMetric::ConnectionBytes => 2,
         None if m == LadderMetric::ResumedBytes => 3,
@@ -299,14 +299,14 @@ pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
 }
 
 /// Describes how the rungs were measured.
-pub(crate) fn how(ladder: &LadderRecord) -> String {
+pub(crate) fn describe_setup(ladder: &LadderRecord) -> String {
     let rungs = plural(ladder.rungs.len() as u64, "rung");
     let rounds = match &ladder.batches {
         Some(turns) => format!(
             "{} of batches of {} calls in random order, in {} s{}",
             plural(rounds(ladder), "round"),
             turns.calls,
-            lasted(ladder),
+            load_duration_s(ladder),
             match turns.replicates {
                 1 => String::new(),
                 n => format!(" and {n} replicates"),
@@ -325,7 +325,7 @@ pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
 
 /// Describes the confidence of the intervals.
-pub(crate) fn confidence(ladder: &LadderRecord) -> String {
+pub(crate) fn describe_confidence(ladder: &LadderRecord) -> String {
     let share = ladder.confidence_percent() / 100.0;
     // The sentence uses the smallest number of ladders that expresses the share exactly.
     let ladders = [100_u64, 1_000, 10_000];
@@ -367,14 +367,14 @@ pub(crate) fn compared_metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
 /// Returns the added costs of all pairs of rungs that are compared.
 pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
     let metrics = compared_metrics(ladder);
-    let pairs = LadderRecord::pairs(ladder.rungs.len());
+    let pairs = LadderRecord::reported_pairs(ladder.rungs.len());
     let of_pair = |(of, to): (usize, usize)| RungAddition {
         upper: ladder.rungs[of].name.clone(),
         lower: ladder.rungs[to].name.clone(),
         rows: metrics
             .iter()
             .map(|metric| {
-                let added = added(*metric, ladder.added(of, to, *metric));
+                let added = format_added(*metric, ladder.added_cost(of, to, *metric));
                 (metric.name().to_owned(), added.to_string())
             })
             .collect(),
@@ -404,7 +404,7 @@ fn heading(ladder: &LadderRecord) -> &'static str {
 
 /// Renders the ladder, with a line feed at its end.
 pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
-    let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), how(ladder));
+    let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), describe_setup(ladder));
     if ladder.is_generator_limited() {
         let _ = writeln!(out, "{}\n", options.loud(INVALID_NOTE));
     }
@@ -412,10 +412,10 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
         if n > 0 {
             out.push('\n');
         }
-        out += &group.table(ladder).unbroken(options.width);
+        out += &group.table(ladder).render_unwrapped(options.width);
     }
-    if let Some(prices) = prices(ladder) {
-        let _ = write!(out, "\n{}", prices.unbroken(options.width));
+    if let Some(prices) = connection_costs(ladder) {
+        let _ = write!(out, "\n{}", prices.render_unwrapped(options.width));
     }
     let all = additions(ladder);
     let names = all.iter().flat_map(|pair| &pair.rows);
@@ -432,7 +432,7 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
             let _ = writeln!(out, "  {name:<width$} {added}");
         }
     }
-    let bill = bill(ladder);
+    let bill = cost_sentences(ladder);
     if !bill.is_empty() {
         out.push('\n');
         for sentence in bill {
@@ -449,6 +449,6 @@ pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
             let _ = writeln!(out, "  - {note}");
         }
     }
-    let _ = writeln!(out, "\n{}", confidence(ladder));
+    let _ = writeln!(out, "\n{}", describe_confidence(ladder));
     out
 }

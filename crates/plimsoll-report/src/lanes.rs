@@ -15,7 +15,7 @@ use crate::totals;
 /// Renders the lanes for the terminal, with a line feed at the end. `runs`: the lanes' runs, in order.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    let _ = writeln!(out, "{}", table(record, runs).unbroken(options.width));
+    let _ = writeln!(out, "{}", table(record, runs).render_unwrapped(options.width));
     let _ = writeln!(out, "{}", note(runs));
     out
 }
@@ -48,7 +48,7 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> TextTable {
         (ok, errors) = (ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
         let at = |n| totals::percentile(run, n);
-        let conclusion = RunVerdict::of(&objective::judge_run(run));
+        let conclusion = RunVerdict::from_results(&objective::judge_run(run));
         rows.push(vec![
             lane.name.clone(),
             lane.weight.to_string(),

@@ -28,12 +28,12 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     if !run.has_requests {
         return Err(RunError::NoRequests(run.dir.clone()).into());
     }
-    let failed = ExportError::write("the export");
+    let failed = ExportError::write_error("the export");
     let cold = run.header.cold;
     let mut written = 0;
     let head = if cold { COLD_HEADER } else { STEADY_HEADER };
     writeln!(out, "{head}").map_err(&failed)?;
-    run.try_each_request(|r| {
+    run.try_for_each_request(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -109,7 +109,7 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
 }
 
 /// Maximum length of a line in bytes; the line of a call has about 100.
-const MAX_LINE: usize = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Creates a run directory `dir` from the line-per-request file `path`. Figures that the file doesn't contain (rate,
 /// duration, service time, resources) stay unknown. `imported_at` is used as the start.
@@ -131,7 +131,7 @@ pub fn import(
     let mut bytes = Vec::new();
     for number in 1.. {
         let wrong = |problem| wrong(number, problem);
-        let end = input::read_line(&mut reader, &mut bytes, MAX_LINE)
+        let end = input::read_line(&mut reader, &mut bytes, MAX_LINE_BYTES)
             .map_err(RunError::io(path, "reading it"))?;
         if end == LineEnd::EndOfInput && bytes.is_empty() {
             break;
@@ -158,11 +158,11 @@ pub fn import(
     };
     let file_name = path.file_name().unwrap_or(path.as_os_str());
     let name = file_name.to_string_lossy();
-    let mut header = RunHeader::imported(&name, tool_version, imported_at);
+    let mut header = RunHeader::for_import(&name, tool_version, imported_at);
     header.cold = cold;
     let interval = IntervalRecord {
         stages: vec![(0, record)],
         ..IntervalRecord::default()
     };
-    RunWriter::of_interval(dir, header, &interval)
+    RunWriter::from_interval(dir, header, &interval)
 }

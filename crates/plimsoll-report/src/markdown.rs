@@ -9,7 +9,7 @@ use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
 use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::search::SearchRecord;
 
-use crate::answer::answer;
+use crate::answer::describe_latency;
 use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::search as found;
@@ -24,18 +24,18 @@ use crate::{
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let rows = runs.iter().map(|run| {
-        let verdict = match (RunVerdict::of(&judge_run(run)), run.state) {
+        let verdict = match (RunVerdict::from_results(&judge_run(run)), run.state) {
             (Some(conclusion), _) => conclusion.name(),
             (None, RunState::Complete) => "valid",
             (None, state) => state.name(),
         };
         let name = vec![run.header.name.clone()];
-        [name, totals::in_short(run).into(), vec![verdict.to_owned()]].concat()
+        [name, totals::summary_row(run).into(), vec![verdict.to_owned()]].concat()
     });
     let head = [&["run"], &totals::SUMMARY_FACTS[..], &["verdict"]].concat();
     table(&mut out, &TextTable::new(head, &[0, 6], rows));
     for run in runs {
-        let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
+        let _ = writeln!(out, "\n**{}**\n", escape_cell(&run.header.name));
         write_verdicts(&mut out, run);
         figures(&mut out, run, overhead_over);
     }
@@ -45,7 +45,7 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
 /// Renders a run of several lanes: a row for each lane and their sum, then each lane as [`render`] does. `runs`: the
 /// lanes' runs, in order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
-    let mut out = format!("**{}**\n", cell(&record.name));
+    let mut out = format!("**{}**\n", escape_cell(&record.name));
     write_section(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
     out.push('\n');
     out + &render(runs, overhead_over)
@@ -53,10 +53,10 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>
 
 /// Writes how the load was generated, the objectives, and notes on the figures.
 fn write_verdicts(out: &mut String, run: &Run) {
-    write_list(out, answer(run));
-    let how = facts::how(&run.header);
+    write_list(out, describe_latency(run));
+    let how = facts::describe_setup(&run.header);
     let how = (!how.is_empty()).then(|| how.join(", "));
-    write_list(out, facts::what(&run.header).into_iter().chain(how));
+    write_list(out, facts::describe_call(&run.header).into_iter().chain(how));
     for j in judge_run(run) {
         let word = match j.verdict {
             ObjectiveVerdict::Met => "✅ met",
@@ -66,13 +66,13 @@ fn write_verdicts(out: &mut String, run: &Run) {
         let _ = writeln!(
             out,
             "- {word}: {} ({})",
-            cell(&j.objective),
-            cell(&j.measured)
+            escape_cell(&j.objective),
+            escape_cell(&j.measured)
         );
     }
     let problems = run.summary.health.problems.iter().map(|p| p.text.clone());
-    for text in facts::ending(run).into_iter().chain(problems) {
-        let _ = writeln!(out, "- ⚠️ {}", cell(&text));
+    for text in facts::describe_end(run).into_iter().chain(problems) {
+        let _ = writeln!(out, "- ⚠️ {}", escape_cell(&text));
     }
     write_list(out, facts::notes(&run.header));
 }
@@ -81,10 +81,10 @@ fn write_verdicts(out: &mut String, run: &Run) {
 fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
-    let measured = measures::facts(run)
+    let measured = measures::protocol_facts(run)
         .into_iter()
-        .chain(measures::spread(run));
-    let held = summary.memory.as_ref().map(memory::held);
+        .chain(measures::describe_distribution(run));
+    let held = summary.memory.as_ref().map(memory::describe_open_connections);
     let facts = counted.into_iter().chain([totals::check(run)]);
     let facts = facts.chain(measured).chain(held);
     let rows = facts.map(|fact| {
@@ -92,7 +92,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
         [fact.name.to_owned(), format!("{mark}{}", fact.text)]
     });
     write_section(out, &TextTable::new([""; 2], &[0, 1], rows), None);
-    let of_calls = times::of_calls(run);
+    let of_calls = times::call_times(run);
     let calls = of_calls.first().map(|(_, first)| first.count);
     let streams = summary
         .total
@@ -106,7 +106,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     write_section(out, &steps::table(run), steps::note(run));
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();
-    write_section(out, &measures::table(measures::timed(), besides), None);
+    write_section(out, &measures::table(measures::timed_callers_name(), besides), None);
     if let Some(memory) = &summary.memory {
         write_section(
             out,
@@ -114,19 +114,19 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
             [memory::MEMORY_NOTE.to_owned()],
         );
     }
-    let phases = measures::table("connections", times::of_phases(run));
+    let phases = measures::table("connections", times::phase_times(run));
     write_section(out, &phases, None);
     write_section(out, &addresses::table(run), None);
     write_section(out, &shards::table(run), shards::note(run));
     write_section(out, &slowest::table(run), None);
     for failed in [
         errors::calls(run),
-        errors::given_up(run),
+        errors::abandoned_calls(run),
         errors::connections(run),
     ] {
-        write_section(out, &failed, errors::details(run, &failed));
+        write_section(out, &failed, errors::error_messages(run, &failed));
     }
-    write_section(out, &ends::table(run).sideways(), ends::notes(run));
+    write_section(out, &ends::table(run).transpose(), ends::notes(run));
 }
 
 /// Writes a table and its notes; writes nothing if the table has no rows.
@@ -147,9 +147,9 @@ fn write_section(out: &mut String, rows: &TextTable, notes: impl IntoIterator<It
 pub fn search(record: &SearchRecord) -> String {
     let mut out = format!(
         "**{}** at {}\n\n{}\n\n",
-        cell(&record.name),
-        cell(&record.target),
-        cell(&found::headline(record))
+        escape_cell(&record.name),
+        escape_cell(&record.target),
+        escape_cell(&found::headline(record))
     );
     let finding = record.finding.as_ref();
     write_list(
@@ -168,11 +168,11 @@ pub fn ladder(record: &LadderRecord) -> String {
     }
     let mut out = format!(
         "**{}**\n\n{}\n\n",
-        cell(&record.name),
-        cell(&rungs::how(record))
+        escape_cell(&record.name),
+        escape_cell(&rungs::describe_setup(record))
     );
     if record.is_generator_limited() {
-        let _ = writeln!(out, "⚠️ {}\n", cell(rungs::INVALID_NOTE));
+        let _ = writeln!(out, "⚠️ {}\n", escape_cell(rungs::INVALID_NOTE));
     }
     let groups = rungs::groups(record).into_iter();
     let mut tables: Vec<TextTable> = groups.map(|group| group.table(record)).collect();
@@ -180,7 +180,7 @@ pub fn ladder(record: &LadderRecord) -> String {
         let names = record.rungs.iter().map(|rung| [rung.name.clone()]);
         tables.push(TextTable::new(["rung"], &[0], names));
     }
-    for (n, rows) in tables.into_iter().chain(rungs::prices(record)).enumerate() {
+    for (n, rows) in tables.into_iter().chain(rungs::connection_costs(record)).enumerate() {
         if n > 0 {
             out.push('\n');
         }
@@ -195,10 +195,10 @@ pub fn ladder(record: &LadderRecord) -> String {
         write_section(&mut out, &TextTable::new(head, &[0, 1], rows), None);
     }
     let notes = [
-        rungs::bill(record),
+        rungs::cost_sentences(record),
         rungs::objectives(record),
         rungs::notes(record),
-        vec![rungs::confidence(record)],
+        vec![rungs::describe_confidence(record)],
     ];
     out.push('\n');
     write_list(&mut out, notes.concat());
@@ -207,13 +207,13 @@ pub fn ladder(record: &LadderRecord) -> String {
 
 fn sweep_report(record: &LadderRecord) -> String {
     let links = sweep::links::links(record);
-    let mut out = format!("**{}**\n\n", cell(&record.name));
+    let mut out = format!("**{}**\n\n", escape_cell(&record.name));
     table(
         &mut out,
         &sweep::table(&links).columns(&sweep::NARROW_COLUMNS),
     );
     out.push('\n');
-    write_list(&mut out, record.limits.as_ref().map(sweep::wall));
+    write_list(&mut out, record.limits.as_ref().map(sweep::describe_limit));
     write_list(&mut out, sweep::notes(record, &links));
     out
 }
@@ -221,7 +221,7 @@ fn sweep_report(record: &LadderRecord) -> String {
 /// Writes sentences as a list.
 fn write_list<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) {
     for sentence in all {
-        let _ = writeln!(out, "- {}", cell(sentence.as_ref()));
+        let _ = writeln!(out, "- {}", escape_cell(sentence.as_ref()));
     }
 }
 
@@ -230,11 +230,11 @@ fn table(out: &mut String, table: &TextTable) {
     let sides: Vec<&str> = (0..table.head.len()).map(side).collect();
     let heads = table.head.iter().map(|name| match name.as_str() {
         "" => " |".to_owned(),
-        name => format!(" {} |", cell(name)),
+        name => format!(" {} |", escape_cell(name)),
     });
     let _ = writeln!(out, "|{}\n|{}|", heads.collect::<String>(), sides.join("|"));
     for row in &table.rows {
-        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+        let cells: Vec<String> = row.iter().map(|text| escape_cell(text)).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
 }
@@ -243,16 +243,16 @@ fn table(out: &mut String, table: &TextTable) {
 pub fn comparison(c: &Comparison) -> String {
     let mut out = String::new();
     for warning in &c.warnings {
-        let _ = writeln!(out, "> ⚠️ {}", cell(warning));
+        let _ = writeln!(out, "> ⚠️ {}", escape_cell(warning));
     }
     if !c.warnings.is_empty() {
         out.push('\n');
     }
-    let sides = [&c.a, &c.b].map(|side| cell(&side.words()));
+    let sides = [&c.a, &c.b].map(|side| escape_cell(&side.describe()));
     let _ = writeln!(out, "A: {}; B: {}\n", sides[0], sides[1]);
     let mut figures = c.table().columns(&[0, 1, 2, 4, 5, 7]);
     for (cells, row) in figures.rows.iter_mut().zip(&c.rows) {
-        let sign = match row.better() {
+        let sign = match row.is_better() {
             Some(true) => "✅ ",
             Some(false) => "❌ ",
             None => "",
@@ -265,12 +265,12 @@ pub fn comparison(c: &Comparison) -> String {
         let differences = c.plan_differences.iter();
         write_list(&mut out, differences.map(ToString::to_string));
     }
-    let _ = writeln!(out, "\n{}", cell(&c.method()));
+    let _ = writeln!(out, "\n{}", escape_cell(&c.describe_method()));
     out
 }
 
 /// Escapes text for a table cell, so that it has no special meaning in Markdown or HTML.
-pub(crate) fn cell(text: &str) -> String {
+pub(crate) fn escape_cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -9,7 +9,7 @@ use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 use plimsoll_model::spec::GoodputSpec;
 use plimsoll_model::statistics::distribution::percentiles;
 
-use crate::answer::wide;
+use crate::answer::wide_intervals;
 use crate::quantity::{bytes, count, or_dash, plural, rate, time};
 use crate::table::TextTable;
 
@@ -44,24 +44,24 @@ impl CallerCounts {
         key.strip_suffix("_ok").unwrap_or(key)
     }
 
-    fn ended(&self, of: impl Fn(Count) -> u64) -> (u64, u64) {
+    fn ended_counts(&self, of: impl Fn(Count) -> u64) -> (u64, u64) {
         (of(self.ok), of(self.failed))
     }
 
     fn fact(&self, of: impl Fn(Count) -> u64) -> CountFact {
-        let (ok, failed) = self.ended(of);
+        let (ok, failed) = self.ended_counts(of);
         let text = format!("{} ok, {} failed", count(ok), count(failed));
         CountFact::new(self.name(), text)
     }
 }
 
 /// Returns the kind of callers that arrived in `run`; `None` if single calls arrived.
-pub(crate) fn arriving(run: &Run) -> Option<CallerCounts> {
+pub(crate) fn arriving_callers(run: &Run) -> Option<CallerCounts> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
     [QUERY_CALLERS, SCRIPT_USERS]
         .into_iter()
-        .find(|callers| callers.ended(of) != (0, 0))
+        .find(|callers| callers.ended_counts(of) != (0, 0))
 }
 
 /// The label of requests in early data.
@@ -77,7 +77,7 @@ pub(crate) const RETRIED_LABEL: &str = "sent again";
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 
 /// The label of connections that were replaced because the server sent data after the end of a stream.
-pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
+pub(crate) const REPLACED_CONNECTIONS_LABEL: &str = "set aside";
 
 /// The label of messages that the server sent unexpectedly.
 pub(crate) const UNSOLICITED_LABEL: &str = "unasked";
@@ -106,7 +106,7 @@ impl CountFact {
         }
     }
 
-    pub(crate) fn loud(name: &'static str, text: String) -> CountFact {
+    pub(crate) fn new_loud(name: &'static str, text: String) -> CountFact {
         CountFact {
             is_loud: true,
             ..CountFact::new(name, text)
@@ -132,7 +132,7 @@ pub(crate) fn messages(run: &Run) -> Option<CountFact> {
 }
 
 /// Describes during how much of the run the limit of calls in flight was reached, and the calls beyond the limit.
-fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
+fn describe_limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
     let (waits, reached_ns) = (of(Count::LimitWaits), of(Count::LimitReached));
     let outcomes = &run.summary.total.errors_by_code;
     let shed = outcomes
@@ -157,7 +157,7 @@ fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
 }
 
 /// Describes the counters that only some protocols have; empty if there are none.
-pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
+pub(crate) fn protocol_facts(run: &Run) -> Vec<CountFact> {
     let total = &run.summary.total;
     let Some(measures) = &total.measures else {
         return Vec::new();
@@ -169,14 +169,14 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
         let text = format!("{} accepted, {} sent again", count(taken), count(again));
         besides.push(CountFact::new(EARLY_DATA_LABEL, text));
     }
-    besides.extend(limit(run, of));
+    besides.extend(describe_limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
         let text = format!(
             "{} that the server had not processed",
             plural(retried, "call")
         );
-        besides.push(CountFact::loud(RETRIED_LABEL, text));
+        besides.push(CountFact::new_loud(RETRIED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
@@ -189,7 +189,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
                 count(ended)
             )
         };
-        besides.push(CountFact::loud(ENDED_WITH_LOAD_LABEL, text));
+        besides.push(CountFact::new_loud(ENDED_WITH_LOAD_LABEL, text));
     }
     let aside = of(Count::ConnectionsSetAside);
     if aside > 0 {
@@ -197,7 +197,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
             "{} connections, replaced while reading the rest of bodies of finished calls",
             count(aside)
         );
-        besides.push(CountFact::new(SET_ASIDE_LABEL, text));
+        besides.push(CountFact::new(REPLACED_CONNECTIONS_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {
@@ -220,7 +220,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
         let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
         besides.push(CountFact::new("packed", text));
     }
-    if SCRIPT_USERS.ended(of) != (0, 0) {
+    if SCRIPT_USERS.ended_counts(of) != (0, 0) {
         besides.push(SCRIPT_USERS.fact(of));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
@@ -228,7 +228,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
         + of(Count::TokensPrompt)
         + of(Count::TokensAnswer)
         + of(Count::TokensReceived);
-    if QUERY_CALLERS.ended(of) == (0, 0) && counted + finished > 0 {
+    if QUERY_CALLERS.ended_counts(of) == (0, 0) && counted + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
@@ -277,7 +277,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     if is_unknown {
         parts.push("unknown".to_owned());
     } else if n > 0 || prompt + inputs == 0 {
-        parts.push(format!("{} {what}{}", count(n), per_second(run, n)));
+        parts.push(format!("{} {what}{}", count(n), format_rate(run, n)));
     }
     if counted > 0 && by_file > 0 {
         parts.push(format!("{} by the tokenizer", count(by_file)));
@@ -291,7 +291,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     }
     if prompt > 0 {
         let each_second = if n == 0 {
-            per_second(run, prompt)
+            format_rate(run, prompt)
         } else {
             String::new()
         };
@@ -306,7 +306,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     };
     let mut facts = vec![tokens];
     if inputs > 0 {
-        let text = format!("{}{}", count(inputs), per_second(run, inputs));
+        let text = format!("{}{}", count(inputs), format_rate(run, inputs));
         facts.push(CountFact::new("inputs", text));
     }
     facts.extend(finish_reasons(&of));
@@ -335,7 +335,7 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<CountFact> {
 
 /// Formats `n` per second, in parentheses. The time base ends with the last call; it is stated if call rates refer to
 /// another time base.
-fn per_second(run: &Run, n: u64) -> String {
+fn format_rate(run: &Run, n: u64) -> String {
     let total = &run.summary.total;
     let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
         return String::new();
@@ -352,7 +352,7 @@ fn per_second(run: &Run, n: u64) -> String {
 fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> CountFact {
     let received = of(Count::TokensReceived);
     let mut text = format!("{} received once", count(received));
-    text.push_str(&per_second(run, received));
+    text.push_str(&format_rate(run, received));
     let astray = [
         (Count::TokensMissing, "missing"),
         (Count::TokensDuplicated, "received twice"),
@@ -377,7 +377,7 @@ fn goodput(run: &Run, good: u64) -> Option<CountFact> {
         count(good),
         count(total.ok + total.errors)
     );
-    text.push_str(&per_second(run, good));
+    text.push_str(&format_rate(run, good));
     let bounds: Vec<String> = [
         ("first token", bounds.first_token),
         ("time per token", bounds.time_per_token),
@@ -391,7 +391,7 @@ fn goodput(run: &Run, good: u64) -> Option<CountFact> {
 }
 
 /// Returns the name of the callers whose times are shown.
-pub(crate) fn timed() -> &'static str {
+pub(crate) fn timed_callers_name() -> &'static str {
     QUERY_CALLERS.name()
 }
 
@@ -406,9 +406,9 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
 }
 
 /// Describes the distribution of response times in runs whose protocol has further times.
-pub(crate) fn spread(run: &Run) -> Option<CountFact> {
+pub(crate) fn describe_distribution(run: &Run) -> Option<CountFact> {
     let measures = run.summary.total.measures.as_ref()?;
-    let record = run.measured();
+    let record = run.measured_record();
     let h = record.response.histogram().filter(|h| !h.is_empty())?;
     let known = percentiles(h).filter_map(|(percent, ns)| {
         let us = ns? as f64 / 1e3;
@@ -430,8 +430,8 @@ pub(crate) fn table(
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
         // Lower bounds are shown only for response times, because other times contain less of the lateness.
-        let low = wide(&t).filter(|_| name.starts_with("response"));
-        let low = low.map(|low| low_ends(&name, &low));
+        let low = wide_intervals(&t).filter(|_| name.starts_with("response"));
+        let low = low.map(|low| lower_bounds_row(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
         cells.extend(t.percentiles().map(|(_, us)| or_dash(us, time)));
         cells.extend([time(t.max_us), count(t.count)]);
@@ -441,7 +441,7 @@ pub(crate) fn table(
 }
 
 /// Returns the row of lower bounds: the times if the generator had been on time.
-fn low_ends(name: &str, instrument: &InstrumentSummary) -> Vec<String> {
+fn lower_bounds_row(name: &str, instrument: &InstrumentSummary) -> Vec<String> {
     let unknown = || "–".to_owned();
     let low = |[low, _]: [f64; 2]| time(low);
     let mut cells = vec![format!("{name}, at least"), low(instrument.mean_us)];

@@ -4,14 +4,14 @@ use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, Pro
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
 use crate::measures::CountFact;
-use crate::quantity::{bytes, count, or_dash, plural, signed};
+use crate::quantity::{bytes, count, or_dash, plural, signed_value};
 use crate::table::TextTable;
 
 /// An explanation of the memory figures.
 pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. Kernel memory belongs to no process: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
 
 /// Describes how many connections were open when memory was read.
-pub(crate) fn held(memory: &MemorySummary) -> CountFact {
+pub(crate) fn describe_open_connections(memory: &MemorySummary) -> CountFact {
     let text = format!(
         "{} at rest at the first reading of memory, {} at the last",
         plural(memory.held.connections, "connection"),
@@ -21,8 +21,8 @@ pub(crate) fn held(memory: &MemorySummary) -> CountFact {
 }
 
 /// Formats the bytes of one connection, with a sign only if they are negative.
-fn each(value: f64) -> String {
-    signed(value, |value| bytes(value.round() as u64)).replace('+', "")
+fn format_growth(value: f64) -> String {
+    signed_value(value, |value| bytes(value.round() as u64)).replace('+', "")
 }
 
 /// Returns a row for each kind of memory: its name, the memory before the connections and while they were idle, and the
@@ -47,7 +47,7 @@ pub(crate) fn table(memory: &MemorySummary) -> TextTable {
     let mut rows = Vec::new();
     for (end, of, growth) in ends {
         let both = of(&memory.before).zip(of(&memory.held));
-        rows.extend(kinds_of(memory, &format!("{end}, "), both, growth, &kinds));
+        rows.extend(kind_rows(memory, &format!("{end}, "), both, growth, &kinds));
     }
     let kinds: [MemoryKind<KernelMemory, KernelGrowth>; 2] = [
         (
@@ -58,12 +58,12 @@ pub(crate) fn table(memory: &MemorySummary) -> TextTable {
         ("kernel, slabs", |m| m.slab_bytes, |g| g.slab_bytes),
     ];
     let both = memory.before.kernel.zip(memory.held.kernel);
-    rows.extend(kinds_of(memory, "", both, |g| g.kernel, &kinds));
+    rows.extend(kind_rows(memory, "", both, |g| g.kernel, &kinds));
     TextTable::new(head, &[0], rows)
 }
 
 /// Returns the rows for the readings before the connections and while they were idle; empty if they are not known.
-fn kinds_of<M, G>(
+fn kind_rows<M, G>(
     memory: &MemorySummary,
     whose: &str,
     both: Option<(M, M)>,
@@ -71,7 +71,7 @@ fn kinds_of<M, G>(
     kinds: &[MemoryKind<M, G>],
 ) -> Vec<[String; 5]> {
     let row = |(before, held): &(M, M), (kind, amount, grown): &MemoryKind<M, G>| {
-        let part = |g| or_dash(growth(g), |growth| each(grown(&growth)));
+        let part = |g| or_dash(growth(g), |growth| format_growth(grown(&growth)));
         [
             format!("{whose}{kind}"),
             bytes(amount(before)),

@@ -110,7 +110,7 @@ const CALL_TIMES: [TotalsTime; 3] = [
 fn counts<'a>(
     runs: impl Iterator<Item = &'a RunningTotals> + Clone,
 ) -> impl Iterator<Item = Count> {
-    Count::all().filter(move |count| runs.clone().any(|o| o.calls.measures.of(*count) > 0))
+    Count::all().filter(move |count| runs.clone().any(|o| o.calls.measures.counter(*count) > 0))
 }
 
 /// Returns the times that the runs have in addition to calls, such as first tokens and connections.
@@ -139,7 +139,7 @@ const BOUNDS_US: [u64; 19] = [
 
 /// Returns the values of a histogram in nanoseconds with their counts. Each value is the lowest equivalent one, so that
 /// values equal to a bucket's bound are counted in that bucket.
-fn recorded(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
+fn recorded_values(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
     h.into_iter().flat_map(|h| {
         let lowest = |value| h.lowest_equivalent(value);
         h.iter_recorded()
@@ -199,7 +199,7 @@ impl EncodeMetric for MetricFamily {
 /// seconds.
 fn buckets(times: &TimeHistogram) -> (f64, u64, Vec<(f64, u64)>) {
     let mut counts = [0; BOUNDS_US.len() + 1];
-    for (ns, n) in recorded(times.histogram()) {
+    for (ns, n) in recorded_values(times.histogram()) {
         counts[BOUNDS_US.partition_point(|bound| bound * 1_000 < ns)] += n;
     }
     let sum = times.histogram().map_or(0.0, sum_s);
@@ -221,7 +221,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a RunningTotals> + Clone) ->
     }
     for count in counts(runs.clone()) {
         let values = runs.clone();
-        let values = values.map(|o| (of_run(o), o.calls.measures.of(count) as f64));
+        let values = values.map(|o| (of_run(o), o.calls.measures.counter(count) as f64));
         let family = MetricFamily::Counters(values.collect());
         registry.register(count.key(), count.explanation(), family);
     }

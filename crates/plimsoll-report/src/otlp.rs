@@ -48,18 +48,18 @@ impl PartialSuccess {
     ///
     /// # Errors
     /// Returns the problem if the response is not valid protobuf.
-    pub fn of_protobuf(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
+    pub fn from_protobuf(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
         let response = ExportResponse::decode(answer).map_err(|e| e.to_string())?;
         Ok(response
             .partial_success
             .and_then(PartialSuccess::into_refusal))
     }
 
-    /// Decodes a response in JSON, like [`PartialSuccess::of_protobuf`].
+    /// Decodes a response in JSON, like [`PartialSuccess::from_protobuf`].
     ///
     /// # Errors
     /// Returns the problem if the response is not a JSON object.
-    pub fn of_json(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
+    pub fn from_json(answer: &[u8]) -> Result<Option<PartialSuccess>, String> {
         let answer: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(answer).map_err(|e| e.to_string())?;
         let answer = serde_json::Value::Object(answer);
@@ -123,7 +123,7 @@ pub(crate) struct InstrumentationScope {
 }
 
 impl InstrumentationScope {
-    pub(crate) fn of_version(tool_version: &str) -> InstrumentationScope {
+    pub(crate) fn new(tool_version: &str) -> InstrumentationScope {
         InstrumentationScope {
             name: "plimsoll".to_owned(),
             version: tool_version.to_owned(),
@@ -176,20 +176,20 @@ mod tests {
         let response = ExportResponse {
             partial_success: Some(expected.clone()),
         };
-        let read = PartialSuccess::of_protobuf(&response.encode_to_vec());
+        let read = PartialSuccess::from_protobuf(&response.encode_to_vec());
         assert_eq!(read, Ok(Some(expected.clone())));
         for (key, number) in [("rejectedSpans", "\"3\""), ("rejectedDataPoints", "3")] {
             let answer =
                 format!(r#"{{"partialSuccess":{{"{key}":{number},"errorMessage":"too old"}}}}"#);
-            let read = PartialSuccess::of_json(answer.as_bytes());
+            let read = PartialSuccess::from_json(answer.as_bytes());
             assert_eq!(read, Ok(Some(expected.clone())), "{answer}");
         }
         for nothing in ["{}", r#"{"partialSuccess":{}}"#] {
-            assert_eq!(PartialSuccess::of_json(nothing.as_bytes()), Ok(None));
+            assert_eq!(PartialSuccess::from_json(nothing.as_bytes()), Ok(None));
         }
         for page in ["<html>", "[]", "OK"] {
-            assert!(PartialSuccess::of_json(page.as_bytes()).is_err(), "{page}");
+            assert!(PartialSuccess::from_json(page.as_bytes()).is_err(), "{page}");
         }
-        assert!(PartialSuccess::of_protobuf(b"<html>").is_err());
+        assert!(PartialSuccess::from_protobuf(b"<html>").is_err());
     }
 }

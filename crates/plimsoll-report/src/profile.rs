@@ -18,16 +18,16 @@ use crate::quantity::{count, plural, signed_time, time};
 use crate::table::TextTable;
 
 /// Number of functions in the tables on the terminal.
-pub(crate) const TERMINAL_FUNCTIONS: usize = 5;
+pub(crate) const MAX_TERMINAL_FUNCTIONS: usize = 5;
 
 /// Number of functions in the tables of pages and documents.
-pub(crate) const PAGE_FUNCTIONS: usize = 25;
+pub(crate) const MAX_PAGE_FUNCTIONS: usize = 25;
 
 /// Maximum number of characters of a function's name on the terminal.
 const MAX_NAME_CHARS: usize = 60;
 
 /// Number of samples below which a note says that the shares are rough.
-const FEW_SAMPLES: u64 = 100;
+const MIN_RELIABLE_SAMPLES: u64 = 100;
 
 /// Explains the intervals of shares.
 pub(crate) const SHARES_NOTE: &str = "Intervals are binomial (95 %), of the number of samples alone. With callees: what the function called is included.";
@@ -64,7 +64,7 @@ fn percent(share: f64) -> String {
 
 /// Describes how an end was sampled and the cost of sampling. `measured_us`: the end's CPU time, measured independently
 /// of the samples.
-pub(crate) fn facts(
+pub(crate) fn sampling_facts(
     record: &ProfileRecord,
     end: &EndRecord,
     measured_us: Option<f64>,
@@ -83,7 +83,7 @@ pub(crate) fn facts(
         record.unwinding.words(),
         time(sampled_us),
     );
-    let few = (end.samples < FEW_SAMPLES).then(|| {
+    let few = (end.samples < MIN_RELIABLE_SAMPLES).then(|| {
         format!(
             "{} are few: shares are rough; measure for longer, or with a higher watch.profile_hz",
             plural(end.samples, "sample")
@@ -109,19 +109,19 @@ pub(crate) fn measured_us(run: &Run, end: ProfiledEnd) -> Option<f64> {
 /// Returns the profile of a run as a part of its document; `None` if its processes were not sampled.
 pub(crate) fn document(dir: &Path) -> Option<Value> {
     match RunProfile::read(dir) {
-        Ok(profile) => Some(value(&profile?)),
+        Ok(profile) => Some(profile_json(&profile?)),
         Err(problem) => Some(json!({ "problem": problem.to_string() })),
     }
 }
 
-fn value(profile: &RunProfile) -> Value {
+fn profile_json(profile: &RunProfile) -> Value {
     let mut document = json!({
         "event": profile.record.event,
         "frequency_hz": profile.record.frequency_hz,
         "unwinding": profile.record.unwinding,
     });
     for (end, stacks) in &profile.stacks {
-        let all = stacks.functions().into_iter().take(PAGE_FUNCTIONS);
+        let all = stacks.functions().into_iter().take(MAX_PAGE_FUNCTIONS);
         let functions = all.map(|function| {
             let mut value = json!(function);
             value["self_share"] = json!(function.self_share());
@@ -136,7 +136,7 @@ fn value(profile: &RunProfile) -> Value {
 }
 
 /// Shortens the names of functions, which have hundreds of characters in some languages.
-pub(crate) fn shortened(mut table: TextTable) -> TextTable {
+pub(crate) fn shorten_names(mut table: TextTable) -> TextTable {
     for name in table.rows.iter_mut().filter_map(|row| row.first_mut()) {
         if name.chars().count() > MAX_NAME_CHARS {
             *name = name.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect();
@@ -217,7 +217,7 @@ impl LadderProfiles {
             let mut all: Option<RungProfile> = None;
             for slice in &rung.slices {
                 // The record may come from an untrusted source, and name any folder.
-                let Ok(folder) = input::folder_below(dir, &slice.run) else {
+                let Ok(folder) = input::resolve_subfolder(dir, &slice.run) else {
                     continue;
                 };
                 let Some(profile) = RunProfile::read(&folder)? else {
@@ -288,7 +288,7 @@ impl LadderProfiles {
     /// Returns the profiles as a part of the ladder's document.
     pub(crate) fn document(&self, record: &LadderRecord) -> Value {
         let rungs = self.rungs(record).map(|(rung, profile)| {
-            let mut document = value(profile);
+            let mut document = profile_json(profile);
             document["rung"] = json!(rung.name);
             document
         });
@@ -297,7 +297,7 @@ impl LadderProfiles {
                 "rung": compared.name,
                 "end": compared.end.name(),
                 "unit": if compared.is_time { "us_per_call" } else { "share" },
-                "functions": compared.differences(PAGE_FUNCTIONS),
+                "functions": compared.differences(MAX_PAGE_FUNCTIONS),
             })
         });
         json!({ "rungs": rungs.collect::<Vec<_>>(), "differences": compared.collect::<Vec<_>>() })
@@ -308,7 +308,7 @@ impl LadderProfiles {
 pub(crate) fn rung_facts(rung: &Rung, profile: &RunProfile) -> Vec<String> {
     let ends = profile.record.ends.iter();
     ends.flat_map(|(end, record)| {
-        let all = facts(&profile.record, record, None).into_iter();
+        let all = sampling_facts(&profile.record, record, None).into_iter();
         all.map(|fact| format!("{}, {}: {fact}", rung.name, end.words()))
             .collect::<Vec<_>>()
     })
@@ -342,10 +342,10 @@ impl RungComparison<'_> {
         };
         let rows = self.differences(most).into_iter().map(|function| {
             let interval = format!("{} … {}", signed(function.low), signed(function.high));
-            let added = if function.may_be_chance() {
+            let added = if function.is_insignificant() {
                 "no difference seen".to_owned()
             } else {
-                signed(function.added())
+                signed(function.increase())
             };
             [
                 function.name.clone(),
@@ -432,7 +432,7 @@ fn thread_of(stack: &str) -> &str {
 }
 
 /// Returns the number of samples with its noun.
-pub(crate) fn samples(stacks: &FoldedStacks) -> String {
+pub(crate) fn format_samples(stacks: &FoldedStacks) -> String {
     format!("{} samples", count(stacks.samples()))
 }
 
@@ -486,14 +486,14 @@ mod tests {
             sampler_cpu_us: Some(1500),
             ..EndRecord::default()
         };
-        let told = facts(&record, &end, Some(600_000.0));
+        let told = sampling_facts(&record, &end, Some(600_000.0));
         assert!(
             told[0].contains("they stand for 500.0 ms of 600.0 ms measured"),
             "{told:?}"
         );
         assert!(told[0].contains("the sampler took 1.50 ms"), "{told:?}");
         assert!(told[1].contains("are few"), "{told:?}");
-        end.samples = FEW_SAMPLES;
-        assert_eq!(facts(&record, &end, None).len(), 1);
+        end.samples = MIN_RELIABLE_SAMPLES;
+        assert_eq!(sampling_facts(&record, &end, None).len(), 1);
     }
 }

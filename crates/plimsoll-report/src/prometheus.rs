@@ -55,7 +55,7 @@ fn rates(run: &Run) -> Vec<(Labels, f64)> {
         ("due", total.offered_per_s),
         ("achieved", total.achieved_per_s),
     ];
-    labelled("kind", rates)
+    with_labels("kind", rates)
 }
 
 fn latencies(run: &Run) -> Vec<(Labels, f64)> {
@@ -85,11 +85,11 @@ fn cpu(run: &Run) -> Vec<(Labels, f64)> {
     let total = &run.summary.total;
     let seconds = [("client", total.client), ("server", total.server)]
         .map(|(end, resources)| (end, resources.and_then(|r| Some(r.cpu_us_per_call? / 1e6))));
-    labelled("end", seconds)
+    with_labels("end", seconds)
 }
 
 /// Returns the known values with their labels.
-fn labelled(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
+fn with_labels(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
     let known = values.into_iter();
     known
         .filter_map(|(name, value)| Some((vec![(label, name.to_owned())], value?)))

@@ -105,7 +105,7 @@ pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
                     "a second line of user time in one section".to_owned(),
                 ));
             }
-            open.first = Some(user_line(line).map_err(wrong)?);
+            open.first = Some(parse_user_line(line).map_err(wrong)?);
         } else if line.ends_with(REAL_LINE_MARK) || line.contains(" real seconds, ") {
             let section = std::mem::take(&mut open)
                 .close(resumed, line)
@@ -123,7 +123,7 @@ pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
 impl PartialSection {
     /// Returns the section, which ends with the line of real time.
     fn close(self, resumed: bool, line: &str) -> Result<STimeSection, String> {
-        let (connections, real, each) = real_line(line)?;
+        let (connections, real, each) = parse_real_line(line)?;
         let (counted, user, bytes) = match self.first {
             Some(first) => first,
             None => {
@@ -163,7 +163,7 @@ impl PartialSection {
 }
 
 /// Parses `429 connections in 0.78s; 550.00 connections/user sec, bytes read 439296`.
-fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
+fn parse_user_line(line: &str) -> Result<(u64, Duration, u64), String> {
     const EXPECTED_FORM: &str =
         "expected \"N connections in X.XXs; Y connections/user sec, bytes read B\"";
     let parts = || {
@@ -180,32 +180,32 @@ fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
         .filter(|_| seconds.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
         .and_then(|s| Duration::try_from_secs_f64(s).ok())
         .ok_or_else(|| format!("{seconds:?} is not a number of seconds; {EXPECTED_FORM}"))?;
-    Ok((whole(connections)?, user, whole(bytes)?))
+    Ok((parse_whole_number(connections)?, user, parse_whole_number(bytes)?))
 }
 
 /// Parses `429 connections in 31 real seconds, 1024 bytes read per connection`; the bytes are missing if there was no
 /// connection.
-fn real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
+fn parse_real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
     const EXPECTED_FORM: &str =
         "expected \"N connections in S real seconds, B bytes read per connection\"";
     let (connections, rest) = line.split_once(" connections in ").ok_or(EXPECTED_FORM)?;
     let (seconds, rest) = rest.split_once(REAL_LINE_MARK).ok_or(EXPECTED_FORM)?;
     let each = match rest {
         "" => None,
-        rest => Some(whole(
+        rest => Some(parse_whole_number(
             rest.strip_prefix(", ")
                 .and_then(|rest| rest.strip_suffix(" bytes read per connection"))
                 .ok_or(EXPECTED_FORM)?,
         )?),
     };
     Ok((
-        whole(connections)?,
-        Duration::from_secs(whole(seconds)?),
+        parse_whole_number(connections)?,
+        Duration::from_secs(parse_whole_number(seconds)?),
         each,
     ))
 }
 
-fn whole(text: &str) -> Result<u64, String> {
+fn parse_whole_number(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|n| *n <= u64::MAX >> 1)
@@ -246,7 +246,7 @@ pub fn import(
                     .to_owned(),
             );
         }
-        let run = RunWriter::of_interval(&dir, header, &interval(section))?;
+        let run = RunWriter::from_interval(&dir, header, &interval(section))?;
         runs.push(run);
     }
     Ok(runs)
@@ -258,7 +258,7 @@ fn header(
     tool_version: &str,
     imported_at: Timestamp,
 ) -> RunHeader {
-    let mut header = RunHeader::imported(name, tool_version, imported_at);
+    let mut header = RunHeader::for_import(name, tool_version, imported_at);
     header.planned_stages[0].duration_us = u64::try_from(section.real.as_micros()).ok();
     RunHeader {
         security: Some(LinkSecurity::Tls),

@@ -4,9 +4,9 @@ use plimsoll_model::search::{
     LimitingFactor, SearchRecord, SearchResult, Trial, TrialPurpose, TrialVerdict,
 };
 
-use crate::quantity::{exact_rate, or_dash, plural, rate, rates_around, time};
+use crate::quantity::{exact_rate, or_dash, plural, rate, rate_interval, time};
 use crate::table::TextTable;
-use crate::terminal::{TerminalOptions, sentences};
+use crate::terminal::{TerminalOptions, write_list};
 
 /// Describes the verdict of a trial in a few words.
 pub fn verdict(verdict: &TrialVerdict) -> String {
@@ -26,7 +26,7 @@ pub fn headline(record: &SearchRecord) -> String {
     };
     let held = record.objectives.join(", ");
     match (finding.line_per_s, &finding.limit) {
-        (Some(line), LimitingFactor::Generator { .. }) => match fails_from(record, line) {
+        (Some(line), LimitingFactor::Generator { .. }) => match lowest_failed_rate(record, line) {
             Some(rate) => format!(
                 "Meets {held} up to {}, and fails at {}; between them the generator was too late to tell.",
                 exact_rate(line),
@@ -64,7 +64,7 @@ pub fn headline(record: &SearchRecord) -> String {
 
 /// Returns the lowest rate above `line` at which the target failed, unless a trial at that rate or a higher one met the
 /// objectives.
-fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
+fn lowest_failed_rate(record: &SearchRecord, line: f64) -> Option<f64> {
     let met = record
         .trials
         .iter()
@@ -82,12 +82,12 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
         let width = (high - low) / high * 100.0;
-        let (low, high) = rates_around(low, high);
+        let (low, high) = rate_interval(low, high);
         text.push(format!(
             "it lies between {low} and {high} ({width:.1} % apart, as the trials scattered)"
         ));
     }
-    text.extend(exceptions(record, finding));
+    text.extend(describe_contradictions(record, finding));
     if let Some(line) = finding.line_per_s {
         text.push(
             match confirmation(record, line) {
@@ -97,7 +97,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
                 }
                 Some(trial) => format!(
                     "a trial of {} s at the line met every objective{}",
-                    seconds(trial.length_s),
+                    round_seconds(trial.length_s),
                     // A trial that is too short shows nothing about its backlog.
                     match trial.growth {
                         Some(_) => ", and no calls piled up in it",
@@ -108,7 +108,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
             },
         );
     }
-    text.extend(above(record, finding));
+    text.extend(explain_limit(record, finding));
     if finding.budget_spent && !record.interrupted {
         let precise = finding.width.is_some_and(|w| w <= record.goal.precision);
         let mut missing = Vec::new();
@@ -143,7 +143,7 @@ pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String>
 }
 
 /// Explains why there is no higher load line, or none at all.
-fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+fn explain_limit(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let what = match &finding.limit {
         LimitingFactor::Objective { objectives } => {
             format!("the target misses {}", objectives.join(", "))
@@ -170,7 +170,7 @@ fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
                 exact_rate(record.goal.least_per_s)
             ));
         }
-        LimitingFactor::NotReached => return not_reached(record, finding),
+        LimitingFactor::NotReached => return explain_unlimited(record, finding),
     };
     let carries_no_more = match finding.limit {
         LimitingFactor::Queue => ": the target's capacity is reached",
@@ -200,7 +200,7 @@ fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
 }
 
 /// Explains that no rate above the line was shown to be too high.
-fn not_reached(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+fn explain_unlimited(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
     let failed = record.trials.iter().filter(higher);
     let failed = failed.filter(|t| t.verdict.is_failure()).count() as u64;
@@ -225,7 +225,7 @@ fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
 }
 
 /// Describes the trials whose verdict contradicts their rate's side of the line.
-fn exceptions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
+fn describe_contradictions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let line = finding.line_per_s?;
     let higher: Vec<&Trial> = record
         .trials
@@ -251,7 +251,7 @@ fn exceptions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
             "{} above the line met every objective (up to {} for {} s), {why}",
             plural(higher.len() as u64, "trial"),
             exact_rate(highest.rate_per_s),
-            seconds(highest.length_s)
+            round_seconds(highest.length_s)
         )
     });
     let missed = (lower > 0).then(|| {
@@ -268,12 +268,12 @@ fn exceptions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     }
 }
 
-fn seconds(s: f64) -> f64 {
+fn round_seconds(s: f64) -> f64 {
     (s * 10.0).round() / 10.0
 }
 
 /// Returns the trials ordered by rate, shorter ones first.
-pub fn by_rate(record: &SearchRecord) -> Vec<&Trial> {
+pub fn trials_by_rate(record: &SearchRecord) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = record.trials.iter().collect();
     trials.sort_by(|a, b| {
         (a.rate_per_s.total_cmp(&b.rate_per_s)).then(a.length_s.total_cmp(&b.length_s))
@@ -290,13 +290,13 @@ pub fn render(record: &SearchRecord, options: &TerminalOptions) -> String {
         options.bold(&headline(record))
     );
     if let Some(finding) = &record.finding {
-        sentences(&mut out, explanation(record, finding), options);
+        write_list(&mut out, explanation(record, finding), options);
     }
     if record.trials.is_empty() {
         return out;
     }
     out.push('\n');
-    out += &table(record).on_terminal(options.width);
+    out += &table(record).render(options.width);
     out
 }
 
@@ -310,7 +310,7 @@ pub(crate) fn table(record: &SearchRecord) -> TextTable {
         let at = record.trials.iter().position(|t| std::ptr::eq(t, trial));
         at.map_or_else(String::new, |at| (at + 1).to_string())
     };
-    let rows = by_rate(record).into_iter().map(|trial| {
+    let rows = trials_by_rate(record).into_iter().map(|trial| {
         [
             exact_rate(trial.rate_per_s),
             or_dash(trial.achieved_per_s, rate),
@@ -318,7 +318,7 @@ pub(crate) fn table(record: &SearchRecord) -> TextTable {
             or_dash(trial.p99_us, time),
             or_dash(trial.p99_9_us, time),
             or_dash(trial.errors_share, |s| format!("{:.2} %", s * 100.0)),
-            seconds(trial.length_s).to_string(),
+            round_seconds(trial.length_s).to_string(),
             number(trial),
             verdict(&trial.verdict),
         ]

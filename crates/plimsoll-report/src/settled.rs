@@ -4,7 +4,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::run::StageSummary;
 
 /// Returns the calls that were still unanswered at the end of the drain time and therefore did not succeed.
-pub(crate) fn drained(total: &StageSummary) -> u64 {
+pub(crate) fn unanswered_calls(total: &StageSummary) -> u64 {
     let given_up = total.cut_off_by_code.iter();
     let drained = given_up.filter(|error| error.code == Outcome::CutOff.code());
     drained.map(|error| error.count).sum()
@@ -12,6 +12,6 @@ pub(crate) fn drained(total: &StageSummary) -> u64 {
 
 /// Returns the calls that either succeeded or failed. Calls cut off by an interrupt are excluded, because they might
 /// have succeeded.
-pub(crate) fn settled(total: &StageSummary) -> u64 {
-    total.ok + total.errors + drained(total)
+pub(crate) fn settled_calls(total: &StageSummary) -> u64 {
+    total.ok + total.errors + unanswered_calls(total)
 }

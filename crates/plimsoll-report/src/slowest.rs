@@ -20,10 +20,10 @@ pub(crate) fn table(run: &Run) -> TextTable {
             call.trace_id.to_string(),
         ]
     });
-    of(rows)
+    calls_table(rows)
 }
 
-pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> TextTable {
+pub(crate) fn calls_table(rows: impl IntoIterator<Item = [String; 6]>) -> TextTable {
     let head = [
         "slowest calls",
         "service time",

@@ -105,8 +105,8 @@ fn hexadecimal<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
 impl SpansRequest {
     /// Returns requests with the spans of the run's slowest and sampled calls, without those of the warm-up; empty if
     /// the run's requests carried no trace ids.
-    pub fn of(run: &Run) -> Vec<SpansRequest> {
-        let requests = CallNames::of(run);
+    pub fn from_run(run: &Run) -> Vec<SpansRequest> {
+        let requests = CallNames::from_run(run);
         let calls = calls(run);
         let chunks = calls.chunks(MAX_CALLS_PER_REQUEST).map(|calls| {
             let spans = calls.iter().flat_map(|call| requests.spans(call)).collect();
@@ -114,7 +114,7 @@ impl SpansRequest {
                 resource_spans: vec![ResourceSpans {
                     resource: Some(resource(run)),
                     scope_spans: vec![ScopeSpans {
-                        scope: Some(InstrumentationScope::of_version(&run.header.tool_version)),
+                        scope: Some(InstrumentationScope::new(&run.header.tool_version)),
                         spans,
                     }],
                 }],
@@ -132,7 +132,7 @@ impl SpansRequest {
 
 /// Returns the spans of runs in the format of OpenTelemetry's file exporter: a request in JSON on each line.
 pub fn json_lines(runs: &[Run]) -> String {
-    let requests = runs.iter().flat_map(SpansRequest::of);
+    let requests = runs.iter().flat_map(SpansRequest::from_run);
     let lines = requests.map(|request| String::from_utf8(request.to_json()).unwrap_or_default());
     lines.map(|line| line + "\n").collect()
 }
@@ -159,7 +159,7 @@ struct ExportedCall {
 
 /// Returns the calls in the order in which they were due, each of them once.
 fn calls(run: &Run) -> Vec<ExportedCall> {
-    let measured = run.measured();
+    let measured = run.measured_record();
     // A file may contain more calls than Plimsoll writes, and in another order.
     let mut slowest: Vec<&TracedCall> = measured.slowest.calls().iter().collect();
     slowest.truncate(MAX_SLOWEST_CALLS);
@@ -204,7 +204,7 @@ struct CallName {
 }
 
 impl CallNames {
-    fn of(run: &Run) -> CallNames {
+    fn from_run(run: &Run) -> CallNames {
         let header = &run.header;
         let protocol = header.protocol.clone().unwrap_or_default();
         let target = header.target.as_deref().unwrap_or_default();
@@ -213,7 +213,7 @@ impl CallNames {
         let request = request.filter(|(_, path)| path.starts_with('/'));
         let service = called.split_once('/').filter(|_| request.is_none());
         let mut common = match (request, service) {
-            (Some((method, path)), _) => CallName::of_request(&protocol, method, target, path),
+            (Some((method, path)), _) => CallName::from_request(&protocol, method, target, path),
             (_, Some((service, method))) => CallName {
                 name: called.to_owned(),
                 attributes: vec![
@@ -232,13 +232,13 @@ impl CallNames {
             server.push(attribute("network.protocol.version", version));
         }
         common.attributes.extend(server.clone());
-        let record = run.measured();
+        let record = run.measured_record();
         let (methods, paths) = (run.step_texts("method"), run.step_texts("path"));
         let steps = record.steps.iter().enumerate().map(|(i, step)| {
             let of = |texts: &[Option<String>]| texts.get(i).cloned().flatten();
             let method = of(&methods).unwrap_or_else(|| "GET".to_owned());
             let path = of(&paths).unwrap_or_else(|| "/".to_owned());
-            let mut name = CallName::of_request(&protocol, &method, target, &path);
+            let mut name = CallName::from_request(&protocol, &method, target, &path);
             name.name.clone_from(&step.name);
             name.attributes.push(attribute("plimsoll.step", &step.name));
             name.attributes.extend(server.clone());
@@ -263,7 +263,7 @@ impl CallNames {
         let step = facts.step.and_then(|step| self.steps.get(step as usize));
         let CallName { name, attributes } = step.unwrap_or(&self.common);
         let trace_id = call.trace_id.to_bytes().to_vec();
-        let times = PhaseTimes::of(call, facts);
+        let times = PhaseTimes::new(call, facts);
         let span = |id: SpanId, name: &str, (start, end): (u64, u64)| OtlpSpan {
             trace_id: trace_id.clone(),
             span_id: id.to_bytes().to_vec(),
@@ -306,7 +306,7 @@ impl CallNames {
         let children = times.phases().into_iter().zip(0_u64..);
         let children = children.map(|((name, parent, times), nth)| {
             // Ids are numbered down from the highest: those of calls that share a request are numbered up from 0.
-            let id = |nth: u64| facts.span_id.child(u64::MAX - nth);
+            let id = |nth: u64| facts.span_id.child_id(u64::MAX - nth);
             let mut child = span(id(nth), name, times);
             let parent = parent.map_or(facts.span_id, id);
             child.parent_span_id = parent.to_bytes().to_vec();
@@ -336,7 +336,7 @@ impl CallNames {
 
 impl CallName {
     /// Names a request. A path with parts that differ from call to call or were secret gets no URL attribute.
-    fn of_request(protocol: &str, method: &str, target: &str, path: &str) -> CallName {
+    fn from_request(protocol: &str, method: &str, target: &str, path: &str) -> CallName {
         let mut attributes = vec![attribute(&format!("{protocol}.request.method"), method)];
         if path.contains("{{") {
             attributes.push(attribute("url.template", path));
@@ -394,7 +394,7 @@ struct PhaseTimes {
 type CallPhase = (&'static str, Option<u64>, (u64, u64));
 
 impl PhaseTimes {
-    fn of(call: &TracedCall, facts: &SpanFacts) -> PhaseTimes {
+    fn new(call: &TracedCall, facts: &SpanFacts) -> PhaseTimes {
         let due = facts.due_unix_ns;
         let end = due.saturating_add(call.response_ns);
         let sent = end.saturating_sub(call.service_ns).max(due);

@@ -3,7 +3,7 @@
 use plimsoll_model::run::Run;
 use plimsoll_model::run::summary::StepSummary;
 
-use crate::answer::figure;
+use crate::answer::value_or_interval;
 use crate::quantity::{count, or_dash};
 use crate::table::TextTable;
 
@@ -36,11 +36,11 @@ fn row(step: &StepSummary) -> Vec<String> {
         let at = response.and_then(|times| {
             let (_, us) = times.percentiles()[index];
             let bounds = times.instrument.and_then(|all| all.percentiles()[index].1);
-            Some(figure(us?, bounds))
+            Some(value_or_interval(us?, bounds))
         });
         cells.push(or_dash(at, |text| text));
     }
-    let max = response.map(|times| figure(times.max_us, times.instrument.map(|all| all.max_us)));
+    let max = response.map(|times| value_or_interval(times.max_us, times.instrument.map(|all| all.max_us)));
     cells.push(or_dash(max, |text| text));
     cells
 }

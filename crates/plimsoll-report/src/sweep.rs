@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::ladder::throughput::IntervalEstimate;
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use serde_json::{Value, json};
 
 use crate::ladder;
 use crate::quantity::{count, or_dash, rate, share, time};
 use crate::table::TextTable;
-use crate::terminal::{TerminalOptions, lines, sentences};
+use crate::terminal::{TerminalOptions, write_wrapped, write_list};
 
 use links::{ConnectionMode, SweepLink};
 pub use metrics::{SweepMetric, csv, metrics};
@@ -25,10 +25,10 @@ pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
     out += &table(&links)
         .columns(&NARROW_COLUMNS)
-        .unbroken(options.width);
+        .render_unwrapped(options.width);
     if let Some(limits) = &record.limits {
         out.push('\n');
-        lines(&mut out, &wall(limits), options);
+        write_wrapped(&mut out, &describe_limit(limits), options);
     }
     let metrics = metrics(record);
     if !metrics.is_empty() {
@@ -38,12 +38,12 @@ pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
             let value = metrics::number(m.value);
             [m.scenario, m.name.to_owned(), m.unit.to_owned(), value]
         });
-        out += &TextTable::new(head, &[0, 1, 2], rows).unbroken(options.width);
+        out += &TextTable::new(head, &[0, 1, 2], rows).render_unwrapped(options.width);
     }
     let notes = notes(record, &links);
     if !notes.is_empty() {
         out.push('\n');
-        sentences(&mut out, notes, options);
+        write_list(&mut out, notes, options);
     }
     out
 }
@@ -55,7 +55,7 @@ pub fn document(record: &LadderRecord) -> Value {
         "name": record.name,
         "interrupted": record.interrupted,
         "verdict": record.conclusion(),
-        "links": links.iter().map(link).collect::<Vec<_>>(),
+        "links": links.iter().map(link_json).collect::<Vec<_>>(),
         "limits": record.limits,
         "metrics": metrics(record)
             .iter()
@@ -70,7 +70,7 @@ pub fn document(record: &LadderRecord) -> Value {
     })
 }
 
-fn link(link: &SweepLink) -> Value {
+fn link_json(link: &SweepLink) -> Value {
     json!({
         "name": link.name,
         "suite": link.suite,
@@ -86,8 +86,8 @@ fn link(link: &SweepLink) -> Value {
         "fetched_per_s_interval": link.files.map(|f| f.interval),
         "bytes_per_s": link.speed.map(|f| f.value),
         "bytes_per_s_interval": link.speed.map(|f| f.interval),
-        "client_cpu_us_per_fetch": link.client.us(link.ok),
-        "server_cpu_us_per_fetch": link.server.us(link.ok),
+        "client_cpu_us_per_fetch": link.client.us_per_fetch(link.ok),
+        "server_cpu_us_per_fetch": link.server.us_per_fetch(link.ok),
         "bytes_per_client_cpu_s": link.client.bytes_per_s(link.bytes),
         "bytes_per_server_cpu_s": link.server.bytes_per_s(link.bytes),
         "client_share_of_limit": link.client_share.map(|f| f.value),
@@ -98,8 +98,8 @@ fn link(link: &SweepLink) -> Value {
 }
 
 /// Formats a figure, followed by its interval if there is one.
-pub(crate) fn spread(figure: IntervalEstimate, show: impl Fn(f64) -> String) -> String {
-    let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
+pub(crate) fn format_estimate(figure: IntervalEstimate, show: impl Fn(f64) -> String) -> String {
+    let spread = figure.relative_half_width().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
 
@@ -126,15 +126,15 @@ pub(crate) fn table(links: &[SweepLink]) -> TextTable {
         gb => format!("{gb:.2}"),
     };
     let known =
-        |of: Option<IntervalEstimate>, show: fn(f64) -> String| or_dash(of, |of| spread(of, show));
+        |of: Option<IntervalEstimate>, show: fn(f64) -> String| or_dash(of, |of| format_estimate(of, show));
     let rows = links.iter().map(|link| {
         [
             link.title(),
             link.size_text(),
             known(link.files, rate),
             known(link.speed, speed),
-            or_dash(link.client.us(link.ok), time),
-            or_dash(link.server.us(link.ok), time),
+            or_dash(link.client.us_per_fetch(link.ok), time),
+            or_dash(link.server.us_per_fetch(link.ok), time),
             or_dash(link.client.bytes_per_s(link.bytes), gb),
             count(link.full),
             count(link.resumed),
@@ -147,14 +147,14 @@ pub(crate) fn table(links: &[SweepLink]) -> TextTable {
 
 /// Formats bytes per second.
 pub(crate) fn speed(bytes_per_s: f64) -> String {
-    in_unit(bytes_per_s, |value| {
+    format_in_unit(bytes_per_s, |value| {
         let digits = usize::from(value < 100.0 && value.fract() > 0.0);
         format!("{value:.digits$}")
     })
 }
 
 /// Formats a throughput in decimal units, as network links are specified.
-pub(crate) fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
+pub(crate) fn format_in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
     let (value, unit) = match bytes_per_s {
         b if b >= 1e9 => (b / 1e9, "GB/s"),
         b if b >= 1e6 => (b / 1e6, "MB/s"),
@@ -169,11 +169,11 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Describes the limit that cryptography alone sets.
-pub(crate) fn wall(limits: &CryptoSpeeds) -> String {
+pub(crate) fn describe_limit(limits: &CryptoSpeeds) -> String {
     let speeds: Vec<String> = limits
         .open_bytes_per_s
         .iter()
-        .map(|(suite, speed)| format!("{} {:.2} GB/s", links::short(suite), speed / 1e9))
+        .map(|(suite, speed)| format!("{} {:.2} GB/s", links::short_suite_name(suite), speed / 1e9))
         .collect();
     let exchanges: Vec<String> = limits
         .client_exchange_us
@@ -254,6 +254,6 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
         }
     }
     notes.extend(ladder::libraries(record));
-    notes.extend(ladder::limits(record));
+    notes.extend(ladder::common_notes(record));
     notes
 }

@@ -40,7 +40,7 @@ impl TextTable {
     }
 
     /// Transposes the table: rows become columns, each with the row's first cell as its heading.
-    pub(crate) fn sideways(&self) -> TextTable {
+    pub(crate) fn transpose(&self) -> TextTable {
         let cells = |i: usize| {
             let cells = self.rows.iter().map(move |row| row[i].clone());
             std::iter::once(self.head[i].clone()).chain(cells)

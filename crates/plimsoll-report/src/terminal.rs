@@ -19,10 +19,10 @@ use std::time::Duration;
 use plimsoll_model::objective::{RunVerdict, judge_run};
 use plimsoll_model::run::{Run, RunState, TimesSummary};
 
-use crate::answer::answer;
+use crate::answer::describe_latency;
 use crate::measures::{CountFact, table as times_of};
 use crate::table::TextTable;
-use crate::times::of_phases;
+use crate::times::phase_times;
 use crate::{addresses, ends, errors, facts, shards, steps, totals};
 
 pub use comparison::render_comparison;
@@ -56,14 +56,14 @@ impl Default for TerminalOptions {
 
 impl TerminalOptions {
     pub(crate) fn loud(&self, text: &str) -> String {
-        self.painted("1;31", text)
+        self.paint("1;31", text)
     }
 
     pub(crate) fn bold(&self, text: &str) -> String {
-        self.painted("1", text)
+        self.paint("1", text)
     }
 
-    fn painted(&self, code: &str, text: &str) -> String {
+    fn paint(&self, code: &str, text: &str) -> String {
         if self.colour {
             format!("\x1b[{code}m{text}\x1b[0m")
         } else {
@@ -75,8 +75,8 @@ impl TerminalOptions {
 /// Renders the report of one run, with a line feed at its end.
 pub fn render(run: &Run, options: &TerminalOptions) -> String {
     let mut out = String::new();
-    whole(&mut out, run, options);
-    if let Some(answer) = answer(run) {
+    write_warnings(&mut out, run, options);
+    if let Some(answer) = describe_latency(run) {
         for line in wrap(&answer, options.width) {
             let _ = writeln!(out, "{}", options.bold(&line));
         }
@@ -84,21 +84,21 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
     }
     headline(&mut out, run, options);
     objectives::objectives(&mut out, run, options);
-    counted(&mut out, run, options);
+    write_counts(&mut out, run, options);
     times::times(&mut out, run, options);
-    shown(&mut out, &steps::table(run), steps::note(run), options);
+    write_section(&mut out, &steps::table(run), steps::note(run), options);
     measures::measures(&mut out, run, options);
     memory::memory(&mut out, run, options);
-    times_table(&mut out, "connections", of_phases(run), options);
-    shown(&mut out, &addresses::table(run), [], options);
-    shown(&mut out, &shards::table(run), shards::note(run), options);
+    times_table(&mut out, "connections", phase_times(run), options);
+    write_section(&mut out, &addresses::table(run), [], options);
+    write_section(&mut out, &shards::table(run), shards::note(run), options);
     slowest::slowest(&mut out, run, options);
     for errors in [
         errors::calls(run),
         errors::cut_off(run),
         errors::connections(run),
     ] {
-        shown(&mut out, &errors, errors::details(run, &errors), options);
+        write_section(&mut out, &errors, errors::error_messages(run, &errors), options);
     }
     resources(&mut out, run, options);
     profile::profile(&mut out, run, options);
@@ -107,14 +107,14 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
 }
 
 /// Writes text, wrapped to the width of the terminal.
-pub(crate) fn lines(out: &mut String, text: &str, options: &TerminalOptions) {
+pub(crate) fn write_wrapped(out: &mut String, text: &str, options: &TerminalOptions) {
     for line in wrap(text, options.width) {
         let _ = writeln!(out, "{line}");
     }
 }
 
 /// Writes sentences as a list, wrapped and indented.
-pub(crate) fn sentences<S: AsRef<str>>(
+pub(crate) fn write_list<S: AsRef<str>>(
     out: &mut String,
     all: impl IntoIterator<Item = S>,
     options: &TerminalOptions,
@@ -129,52 +129,52 @@ pub(crate) fn sentences<S: AsRef<str>>(
 }
 
 /// Writes a table and its notes; writes nothing if the table has no rows.
-fn shown(
+fn write_section(
     out: &mut String,
     table: &TextTable,
     notes: impl IntoIterator<Item = String>,
     options: &TerminalOptions,
 ) {
     if !table.rows.is_empty() {
-        *out += &table.on_terminal(options.width);
-        sentences(out, notes, options);
+        *out += &table.render(options.width);
+        write_list(out, notes, options);
         out.push('\n');
     }
 }
 
 /// Writes the warnings that come before the figures: that they are invalid, or that the load ended early.
-fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
-    if let Some(title) = invalid(run) {
+fn write_warnings(out: &mut String, run: &Run, options: &TerminalOptions) {
+    if let Some(title) = invalid_title(run) {
         let problems = run.summary.health.problems.iter();
         let invalid = problems.filter(|p| p.invalidates).map(|p| p.text.as_str());
         let _ = writeln!(out, "{}", options.loud(title));
-        sentences(out, invalid, options);
+        write_list(out, invalid, options);
         out.push('\n');
     }
-    if let Some(title) = early_end(run) {
+    if let Some(title) = early_end_title(run) {
         let _ = writeln!(out, "{}", options.loud(title));
-        sentences(out, run.reason.as_deref(), options);
+        write_list(out, run.reason.as_deref(), options);
         out.push('\n');
     }
 }
 
 /// Returns the warnings for a run that is invalid or ended early.
-pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
-    [invalid(run), early_end(run)]
+pub(crate) fn warning_titles(run: &Run) -> Vec<&'static str> {
+    [invalid_title(run), early_end_title(run)]
         .into_iter()
         .flatten()
         .collect()
 }
 
 /// Returns the warning for figures that can't be relied on; `None` if no problem invalidates them.
-fn invalid(run: &Run) -> Option<&'static str> {
+fn invalid_title(run: &Run) -> Option<&'static str> {
     let problems = run.summary.health.problems.iter();
     let invalid: Vec<_> = problems.filter(|p| p.invalidates).collect();
     if invalid.is_empty() {
         return None;
     }
     let limited = invalid.iter().any(|p| p.kind.is_generator_limit());
-    let failed = RunVerdict::of(&judge_run(run)) == Some(RunVerdict::Fail);
+    let failed = RunVerdict::from_results(&judge_run(run)) == Some(RunVerdict::Fail);
     Some(match (limited, failed) {
         (true, true) => "THE LOAD WAS NOT DELIVERED. Failures still count.",
         (true, false) => "INVALID: the load was not delivered.",
@@ -184,7 +184,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
 }
 
 /// Returns the warning for a load that ended early; `None` if it did not.
-pub(crate) fn early_end(run: &Run) -> Option<&'static str> {
+pub(crate) fn early_end_title(run: &Run) -> Option<&'static str> {
     match run.state {
         RunState::Partial | RunState::Running => Some("PARTIAL"),
         RunState::Aborted => Some("ABORTED"),
@@ -195,15 +195,15 @@ pub(crate) fn early_end(run: &Run) -> Option<&'static str> {
 fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     let h = &run.header;
     let _ = writeln!(out, "{}", options.bold(&h.name));
-    if let Some(what) = facts::what(h) {
+    if let Some(what) = facts::describe_call(h) {
         let _ = writeln!(out, "{what}");
     }
-    let how = facts::how(h);
+    let how = facts::describe_setup(h);
     if !how.is_empty() {
-        lines(out, &how.join(", "), options);
+        write_wrapped(out, &how.join(", "), options);
     }
     if !h.labels.is_empty() {
-        lines(
+        write_wrapped(
             out,
             &format!("labels: {}", facts::labels(&h.labels)),
             options,
@@ -213,15 +213,15 @@ fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
 }
 
 /// Writes the counts, and the check that they add up.
-fn counted(out: &mut String, run: &Run, options: &TerminalOptions) {
+fn write_counts(out: &mut String, run: &Run, options: &TerminalOptions) {
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
-    told(out, counted, options);
-    told(out, [totals::check(run)], options);
+    write_facts(out, counted, options);
+    write_facts(out, [totals::check(run)], options);
     out.push('\n');
 }
 
 /// Writes a row for each fact, in red if it reports an error.
-fn told(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &TerminalOptions) {
+fn write_facts(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &TerminalOptions) {
     for fact in facts {
         let text = if fact.is_loud {
             options.loud(&fact.text)
@@ -253,7 +253,7 @@ fn times_table(
     options: &TerminalOptions,
 ) {
     let times = times_of(what, rows).columns(&[0, 12, 1, 4, 6, 8, 11]);
-    shown(out, &times, [], options);
+    write_section(out, &times, [], options);
 }
 
 fn resources(out: &mut String, run: &Run, options: &TerminalOptions) {
@@ -261,7 +261,7 @@ fn resources(out: &mut String, run: &Run, options: &TerminalOptions) {
     if ends.rows.is_empty() {
         return;
     }
-    *out += &ends.sideways().on_terminal(options.width);
+    *out += &ends.transpose().render(options.width);
     for note in ends::notes(run) {
         let _ = writeln!(out, "{note}");
     }
@@ -278,7 +278,7 @@ fn notes(out: &mut String, run: &Run, options: &TerminalOptions) {
         .collect();
     if !texts.is_empty() {
         let _ = writeln!(out, "notes");
-        sentences(out, texts, options);
+        write_list(out, texts, options);
         out.push('\n');
     }
     let dir = run.dir.display();

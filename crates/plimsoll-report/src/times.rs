@@ -7,7 +7,7 @@ use plimsoll_model::run::summary::PhasesSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
-use crate::answer::figure;
+use crate::answer::value_or_interval;
 use crate::overhead::overhead;
 use crate::quantity::{count, or_dash, rate, signed_time, time};
 use crate::table::TextTable;
@@ -15,7 +15,7 @@ use crate::table::TextTable;
 type NamedTimes = (&'static str, Option<TimesSummary>);
 
 /// Returns the times of measured calls, the most important first.
-pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
+pub(crate) fn call_times(run: &Run) -> Vec<(String, TimesSummary)> {
     let t = &run.summary.total;
     let phases = t.phases.as_ref();
     let of_calls: Vec<NamedTimes> = if run.header.cold {
@@ -49,7 +49,7 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
 }
 
 /// Returns the times of connection setup, one for each phase.
-pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
+pub(crate) fn phase_times(run: &Run) -> Vec<(String, TimesSummary)> {
     let of = |p: &PhasesSummary| {
         recorded_times([
             ("resolve", p.resolve),
@@ -82,7 +82,7 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
         let sampling = times.sampling?;
         let cell = |us: Option<f64>, interval: Option<[f64; 2]>| {
             or_dash(us.zip(interval), |(us, interval)| {
-                figure(us, Some(interval))
+                value_or_interval(us, Some(interval))
             })
         };
         let mut cells = vec![name.to_owned(), cell(Some(times.mean_us), sampling.mean_us)];

@@ -4,22 +4,22 @@ use std::fmt::Write;
 
 use plimsoll_model::run::Run;
 
-use crate::answer::figure;
-use crate::facts::{all_counted, counts};
-use crate::measures::{CountFact, arriving, messages};
+use crate::answer::value_or_interval;
+use crate::facts::{describe_count_check, counts};
+use crate::measures::{CountFact, arriving_callers, messages};
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
-use crate::settled::settled;
+use crate::settled::settled_calls;
 
-/// The column headings of [`in_short`].
+/// The column headings of [`summary_row`].
 pub(crate) const SUMMARY_FACTS: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
 
 /// Returns the row of a run in a table of runs.
-pub(crate) fn in_short(run: &Run) -> [String; 5] {
+pub(crate) fn summary_row(run: &Run) -> [String; 5] {
     let total = &run.summary.total;
     let at = |n| percentile(run, n);
     [
-        share(total.ok, settled(total)),
+        share(total.ok, settled_calls(total)),
         or_dash(total.achieved_per_s, rate),
         at(0),
         at(4),
@@ -33,7 +33,7 @@ pub(crate) fn percentile(run: &Run, n: usize) -> String {
     let response = run.summary.total.response.as_ref();
     let us = response.and_then(|r| r.percentiles()[n].1);
     let interval = response.and_then(|r| r.instrument?.percentiles()[n].1);
-    or_dash(us, |us| figure(us, interval))
+    or_dash(us, |us| value_or_interval(us, interval))
 }
 
 /// Describes the calls with their rate and bytes, and the connections.
@@ -41,9 +41,9 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let all = [
         Some(calls(run)),
         rates(run),
-        delivered(run),
-        carried(run),
-        links(run),
+        describe_delivery(run),
+        describe_traffic(run),
+        describe_connections(run),
     ];
     all.into_iter().flatten().collect()
 }
@@ -54,7 +54,7 @@ pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
     let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
     let alike = handshakes.enumerate().map(|(i, alike)| {
         let name = if i == 0 { "handshakes" } else { "" };
-        let text = format!("{}: {}", count(alike.count), alike.sentence());
+        let text = format!("{}: {}", count(alike.count), alike.describe());
         CountFact::new(name, text)
     });
     let rotation = run.summary.rotation.as_ref();
@@ -65,9 +65,9 @@ pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
 /// Describes the check that every scheduled call is in exactly one count.
 pub(crate) fn check(run: &Run) -> CountFact {
     if run.summary.count_check.matches {
-        CountFact::new("check", all_counted(run))
+        CountFact::new("check", describe_count_check(run))
     } else {
-        CountFact::loud("check", format!("THE COUNTS DIFFER: {}", counts(run)))
+        CountFact::new_loud("check", format!("THE COUNTS DIFFER: {}", counts(run)))
     }
 }
 
@@ -93,14 +93,14 @@ fn calls(run: &Run) -> CountFact {
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }
-    if settled(t) > 0 {
-        calls.push(format!("{} successful", share(t.ok, settled(t))));
+    if settled_calls(t) > 0 {
+        calls.push(format!("{} successful", share(t.ok, settled_calls(t))));
     }
     CountFact::new("calls", calls.join(", "))
 }
 
 /// Returns the planned rate of the measured stages.
-fn asked(run: &Run) -> Option<String> {
+fn planned_rate(run: &Run) -> Option<String> {
     let stages: Vec<_> = run
         .header
         .planned_stages
@@ -125,7 +125,7 @@ fn pauses(run: &Run) -> String {
     }
     let planned = run.header.planned_stages.iter();
     let is_pause =
-        |(stage, _): &(u8, _)| run.header.is_silent(*stage) && !run.header.is_warmup(*stage);
+        |(stage, _): &(u8, _)| run.header.has_no_calls(*stage) && !run.header.is_warmup(*stage);
     let pauses = (0..=u8::MAX).zip(planned).filter(is_pause);
     let us: u64 = pauses.filter_map(|(_, pause)| pause.duration_us).sum();
     match us {
@@ -138,11 +138,11 @@ fn rates(run: &Run) -> Option<CountFact> {
     let t = &run.summary.total;
     let achieved = t.achieved_per_s?;
     let mut text = String::new();
-    let callers = arriving(run);
+    let callers = arriving_callers(run);
     let callers = callers.map(|c| (format!(" for {}", c.name()), format!(" for {}", c.calls)));
     let (arriving, ending) = callers.unwrap_or_default();
     if run.header.is_open()
-        && let Some(asked) = asked(run)
+        && let Some(asked) = planned_rate(run)
     {
         let _ = write!(text, "{asked} target{arriving}{}, ", pauses(run));
     }
@@ -154,7 +154,7 @@ fn rates(run: &Run) -> Option<CountFact> {
 }
 
 /// Describes how much of an open loop's load was sent, how late, and its distance from the plan.
-fn delivered(run: &Run) -> Option<CountFact> {
+fn describe_delivery(run: &Run) -> Option<CountFact> {
     let delivery = run.summary.total.delivery.as_ref()?;
     let mut text = format!("{} sent", share(delivery.sent, delivery.asked));
     let latest = time(delivery.lateness_max_us);
@@ -166,7 +166,7 @@ fn delivered(run: &Run) -> Option<CountFact> {
             let _ = write!(text, ", at most {latest} late");
         }
     }
-    let unsent = between(delivery.distance);
+    let unsent = format_share_interval(delivery.distance);
     let _ = write!(
         text,
         "; {unsent} of the calls waiting to be sent at the same time"
@@ -175,7 +175,7 @@ fn delivered(run: &Run) -> Option<CountFact> {
 }
 
 /// Formats an interval of a share in percent, rounded outward.
-fn between([low, high]: [f64; 2]) -> String {
+fn format_share_interval([low, high]: [f64; 2]) -> String {
     // The small constant compensates for rounding errors of hundredths.
     let low = ((low * 1e4 + 1e-6).floor() / 1e2).max(0.0);
     let high = ((high * 1e4 - 1e-6).ceil() / 1e2).max(0.0);
@@ -188,7 +188,7 @@ fn between([low, high]: [f64; 2]) -> String {
     }
 }
 
-fn carried(run: &Run) -> Option<CountFact> {
+fn describe_traffic(run: &Run) -> Option<CountFact> {
     let t = &run.summary.total;
     let plain = || {
         let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
@@ -197,7 +197,7 @@ fn carried(run: &Run) -> Option<CountFact> {
     messages(run).or_else(|| (t.bytes_sent + t.bytes_received > 0).then(plain))
 }
 
-fn links(run: &Run) -> Option<CountFact> {
+fn describe_connections(run: &Run) -> Option<CountFact> {
     // Shared connections are made before the first call, mostly in the warm-up, so the connections of all stages are
     // counted.
     let stages = &run.summary.stages;
@@ -222,7 +222,7 @@ fn links(run: &Run) -> Option<CountFact> {
     let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {
         let _ = write!(text, ", {} lost while open", count(lost));
-        return Some(CountFact::loud("connections", text));
+        return Some(CountFact::new_loud("connections", text));
     }
     Some(CountFact::new("connections", text))
 }

@@ -1,6 +1,6 @@
 //! Sentences about the comparison of two versions of a service.
 
-use plimsoll_model::ladder::turns::MIN_REPLICATES;
+use plimsoll_model::ladder::batches::MIN_REPLICATES;
 use plimsoll_model::ladder::{GateOutcome, LadderMetric};
 use plimsoll_model::quantity::{bytes, plural};
 use plimsoll_model::track::{
@@ -99,7 +99,7 @@ pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch)
             first.name
         );
     }
-    let names: Vec<String> = found.suspects.iter().map(|id| short(id)).collect();
+    let names: Vec<String> = found.suspects.iter().map(|id| short_commit_id(id)).collect();
     let bad_step = found.steps.first().map(|step| step.outcome);
     if bad_step == Some(CommitFinding::NotSlower) {
         let (bad, good) = (&bad.name, &good.name);
@@ -120,6 +120,6 @@ pub fn search(good: &TrackedVersion, bad: &TrackedVersion, found: &CommitSearch)
 }
 
 /// Returns the abbreviated id of a commit.
-fn short(id: &str) -> String {
+fn short_commit_id(id: &str) -> String {
     id.chars().take(7).collect()
 }

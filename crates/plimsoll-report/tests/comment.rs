@@ -7,10 +7,10 @@ mod runs;
 
 use std::path::PathBuf;
 
-use plimsoll_model::ladder::turns::RungDifference;
+use plimsoll_model::ladder::batches::RungDifference;
 use plimsoll_model::ladder::{LadderMetric, LadderRecord};
 use plimsoll_model::lanes::{LaneRecord, LanesRecord};
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::run::{Run, RunEnding};
 use plimsoll_model::statistics::paired::PairedDifference;
 use plimsoll_report::comment;
@@ -73,7 +73,7 @@ fn tall(mut record: LadderRecord) -> LadderRecord {
             rung
         })
         .collect();
-    let pairs: Vec<(usize, usize)> = LadderRecord::pairs(64).collect();
+    let pairs: Vec<(usize, usize)> = LadderRecord::reported_pairs(64).collect();
     if let Some(batches) = &mut record.batches {
         let difference = |(of, to): (usize, usize)| RungDifference {
             of,

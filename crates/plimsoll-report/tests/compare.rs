@@ -84,7 +84,7 @@ fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u3
         simulate_figures(&mut b, 1.0, shared, random);
         let compared = compare(&a, &b).unwrap();
         assert!(compared.has_enough_runs(), "{} rows", compared.judged_rows);
-        differ += u32::from(compared.rows.iter().any(|row| row.better().is_some()));
+        differ += u32::from(compared.rows.iter().any(|row| row.is_better().is_some()));
     }
     differ
 }
@@ -117,7 +117,7 @@ fn ten_percent_slowdown_is_detected() {
             let compared = compare(&a, &b).unwrap();
             let worse = |name| {
                 let row = compared.rows.iter().find(|r| r.metric == name).unwrap();
-                row.better() == Some(false)
+                row.is_better() == Some(false)
             };
             worse("response mean") && worse("response p50")
         })
@@ -136,7 +136,7 @@ fn verdict_p_value_and_interval_agree() {
         for row in compare(&a, &b).unwrap().rows {
             let d = row.difference.unwrap();
             let outside = d.low > 0.0 || d.high < 0.0;
-            assert_eq!(row.better().is_some(), outside, "{row:?}");
+            assert_eq!(row.is_better().is_some(), outside, "{row:?}");
             assert_eq!(d.p_value <= 0.05, outside, "{row:?}");
         }
     }

@@ -59,7 +59,7 @@ print(intervals, total.get_total_count(), *[total.get_value_at_percentile(p) for
         .split_whitespace()
         .filter_map(|n| n.parse().ok())
         .collect();
-    let record = run.measured();
+    let record = run.measured_record();
     let histogram = record.response.histogram().expect("calls");
     let problem = || format!("{said}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(numbers.len(), 5, "{}", problem());
@@ -283,7 +283,7 @@ fn abandoned_calls_are_never_errors() {
             success.1
         );
         assert!(shown.contains(&calls), "{shown}");
-        let html = html::runs(&[RunView::of(run.clone()).expect("a view")]);
+        let html = html::runs(&[RunView::read(run.clone()).expect("a view")]);
         assert!(!html.contains(" errors at "), "the timeline");
         assert!(!html.contains("<h2>Errors"), "the table of errors");
         assert!(html.contains("Abandoned") && html.contains(outcome.code()));

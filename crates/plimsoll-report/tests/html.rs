@@ -7,7 +7,7 @@ mod runs;
 
 use std::path::Path;
 
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::run::{Run, RunEnding};
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
@@ -16,7 +16,7 @@ use runs::{Fixture, finished_in};
 
 fn view(name: &str) -> RunView {
     let (_dir, run) = made::run(name);
-    RunView::of(run).expect("a view")
+    RunView::read(run).expect("a view")
 }
 
 /// Checks what every report must fulfil.
@@ -79,7 +79,7 @@ fn page_shows_verdict_plots_and_tables() {
 fn streams_and_sessions_show_own_measures() {
     let dir = tempfile::tempdir().expect("a directory");
     let view = |fixture: Fixture, name: &str| {
-        RunView::of(finished_in(
+        RunView::read(finished_in(
             &dir.path().join(name),
             fixture,
             RunEnding::complete(),
@@ -137,7 +137,7 @@ fn same_named_runs_are_distinguished() {
             Fixture::steady("steady"),
             RunEnding::complete(),
         );
-        RunView::of(run).expect("a view")
+        RunView::read(run).expect("a view")
     };
     let page = html::runs(&[view("monday"), view("tuesday")]);
     check_page(&page);
@@ -157,7 +157,7 @@ fn page_shows_setup_and_rerun_command() {
         RunEnding::complete(),
     );
     let again = format!("plimsoll run '{}/plan.toml'", run.dir.display());
-    let page = html::runs(&[RunView::of(run).expect("a view")]);
+    let page = html::runs(&[RunView::read(run).expect("a view")]);
     check_page(&page);
     for words in [
         "<dt>began</dt>",
@@ -253,7 +253,7 @@ fn comparison_shows_differences_in_plans() {
     assert!(text.contains("| response p99 | "), "{text}");
     assert!(text.contains("- load.rate: (not set) → \"5/s\""), "{text}");
     assert!(text.contains("&lt;i>before"), "{text}");
-    let views = |runs: [_; 1]| runs.map(|run| RunView::of(run).expect("a view"));
+    let views = |runs: [_; 1]| runs.map(|run| RunView::read(run).expect("a view"));
     let page = html::comparison(&comparison, &views(a), &views(b));
     check_page(&page);
     assert!(!page.contains("<i>before"), "names are text");
@@ -278,7 +278,7 @@ fn long_runs_show_sampling_intervals() {
         let read = Run::load(&run.dir).expect("a run");
         assert_eq!(read.summary, run.summary, "read back as written");
         let summary = markdown::render(std::slice::from_ref(&run), None);
-        let page = html::runs(&[RunView::of(run.clone()).expect("a view")]);
+        let page = html::runs(&[RunView::read(run.clone()).expect("a view")]);
         (run, summary, page)
     };
     let (run, summary, page) = shown(12);

@@ -55,7 +55,7 @@ fn scrape_contains_counters_and_buckets() {
 #[test]
 fn exponential_buckets_match_opentelemetry_bounds() {
     let run = run();
-    let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let request = MetricsRequest::new(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
     let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");
     let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
     let metrics = metrics.expect("metrics");
@@ -88,7 +88,7 @@ fn exponential_buckets_match_opentelemetry_bounds() {
 #[test]
 fn otlp_request_contains_token_counts() {
     let run = run();
-    let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let request = MetricsRequest::new(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
     let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");
     let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
     let named = |name: &str| {
@@ -103,10 +103,10 @@ fn otlp_request_contains_token_counts() {
 
 #[test]
 fn partial_rejections_parse_from_responses() {
-    assert_eq!(PartialSuccess::of_protobuf(b""), Ok(None));
-    assert!(PartialSuccess::of_protobuf(b"\xff").is_err());
+    assert_eq!(PartialSuccess::from_protobuf(b""), Ok(None));
+    assert!(PartialSuccess::from_protobuf(b"\xff").is_err());
     let answer = b"\x0a\x09\x08\x03\x12\x05stale";
-    let said = PartialSuccess::of_protobuf(answer)
+    let said = PartialSuccess::from_protobuf(answer)
         .expect("protobuf")
         .expect("a refusal");
     assert_eq!((said.rejected, said.error_message.as_str()), (3, "stale"));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use browser::{Browser, Viewport};
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::run::RunEnding;
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
@@ -57,7 +57,7 @@ fn sweep() -> LadderRecord {
 fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     let run =
         |fixture: Fixture, name: &str| finished_in(&dir.join(name), fixture, RunEnding::complete());
-    let view = |fixture, name: &str| RunView::of(run(fixture, name)).unwrap();
+    let view = |fixture, name: &str| RunView::read(run(fixture, name)).unwrap();
     let side = |name: &str, slower: f64| -> Vec<_> {
         (0..4)
             .map(|i| {
@@ -71,7 +71,7 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     let (a, b) = (side("a", 1.0), side("b", 0.85));
     let comparison = compare(&a, &b).unwrap();
     let views = |runs: Vec<_>| -> Vec<RunView> {
-        runs.into_iter().map(|r| RunView::of(r).unwrap()).collect()
+        runs.into_iter().map(|r| RunView::read(r).unwrap()).collect()
     };
     vec![
         (

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::run::{Run, RunEnding, TimesSummary, Timestamp};
 use plimsoll_report::html::{self, RunView};
 use plimsoll_report::terminal::{TerminalOptions, render, render_comparison};
@@ -245,7 +245,7 @@ fn page_and_markdown_match_terminal() {
         assert_eq!(handshakes.len(), of_tls.count());
         let report: Vec<&str> = report.lines().filter(|line| !is_handshake(line)).collect();
         let report = report.join("\n");
-        let page = html::runs(&[RunView::of(run.clone()).unwrap()]);
+        let page = html::runs(&[RunView::read(run.clone()).unwrap()]);
         let summary = markdown::render(std::slice::from_ref(&run), None);
         for sentence in handshakes {
             let sentence = sentence["handshakes ".len()..].trim_start().to_lowercase();
@@ -298,14 +298,14 @@ fn markdown_special_characters_are_escaped() {
 
 #[test]
 fn long_report_repeats_headline_last() {
-    let of = |run: &Run| closing::of_run(run, &TerminalOptions::default()).join("\n");
+    let of = |run: &Run| closing::run_lines(run, &TerminalOptions::default()).join("\n");
     let steady = finished(Fixture::steady("steady"), RunEnding::complete());
     assert_eq!(of(&steady), shown(&steady).lines().next().unwrap());
     let invalid = of(&finished(Fixture::invalid("i"), RunEnding::complete()));
     assert!(invalid.starts_with("INVALID"), "{invalid}");
-    let search = closing::of_search(&records::search(), &TerminalOptions::default());
+    let search = closing::search_lines(&records::search(), &TerminalOptions::default());
     assert_eq!(search, [search::headline(&records::search())]);
-    let ladder = closing::of_ladder(&records::ladder_in_batches(), &TerminalOptions::default());
+    let ladder = closing::ladder_lines(&records::ladder_in_batches(), &TerminalOptions::default());
     assert!(
         ladder[0].starts_with("tls server, compared with tls off, adds "),
         "{ladder:?}"
@@ -336,7 +336,7 @@ fn compare_one_with_one() {
     let mut b = finished(Fixture::steady("b").slower(1.15), RunEnding::complete());
     b.plan = b.plan.replace("1000/s", "2000/s");
     let compared = compare::compare(&[a], &[b]).unwrap();
-    assert_eq!(compared.rows[0].better(), None);
+    assert_eq!(compared.rows[0].is_better(), None);
     assert_data_eq!(
         render_comparison(&compared, &TerminalOptions::default()),
         file!["golden/compare_single.txt"]
@@ -359,13 +359,13 @@ fn compare_replicates() {
     let (a, b) = (group("a", 1.0), group("b", 0.85));
     let compared = compare::compare(&a, &b).unwrap();
     assert!(compared.has_enough_runs());
-    assert_eq!(compared.rows[0].better(), Some(true));
+    assert_eq!(compared.rows[0].is_better(), Some(true));
     assert_data_eq!(
         render_comparison(&compared, &TerminalOptions::default()),
         file!["golden/compare_replicates.txt"]
     );
     let same = compare::compare(&a, &a).unwrap();
-    assert!(same.rows.iter().all(|r| r.better().is_none()));
+    assert!(same.rows.iter().all(|r| r.is_better().is_none()));
 }
 
 #[test]

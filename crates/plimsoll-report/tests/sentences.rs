@@ -11,7 +11,7 @@ mod records;
 
 use plimsoll_model::search::{
     BacklogGrowth, SearchGoal, SearchRecord, SearchResult, SearchStep, Trial, TrialPurpose,
-    TrialVerdict, finding, next,
+    TrialVerdict, search_result, next_step,
 };
 use plimsoll_report::quantity::{exact_rate as rate, time};
 use plimsoll_report::search::{explanation, headline, render};
@@ -76,7 +76,7 @@ fn record() -> impl Strategy<Value = SearchRecord> {
             SearchRecord {
                 finding: Some(SearchResult {
                     budget_spent: spent,
-                    ..finding(&goal, &trials)
+                    ..search_result(&goal, &trials)
                 }),
                 goal,
                 trials,
@@ -117,7 +117,7 @@ fn simulate_search(
         ..records::begun_search()
     };
     loop {
-        let (purpose, rate_per_s, length_s) = match next(&record.goal, &record.trials) {
+        let (purpose, rate_per_s, length_s) = match next_step(&record.goal, &record.trials) {
             SearchStep::Done(finding) => {
                 record.finding = Some(*finding);
                 return record;
@@ -125,7 +125,7 @@ fn simulate_search(
             SearchStep::Try { .. } if record.trials.len() >= ended_after => {
                 record.finding = Some(SearchResult {
                     budget_spent: true,
-                    ..finding(&record.goal, &record.trials)
+                    ..search_result(&record.goal, &record.trials)
                 });
                 record.interrupted = true;
                 return record;

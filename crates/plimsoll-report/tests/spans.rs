@@ -59,7 +59,7 @@ fn run(dir: &Path, call: &str, sample: u32, shared: u64) -> Run {
     };
     let mut writer = RunWriter::create(dir, header, "name = \"traced\"\n").unwrap();
     let mut recorder = Recorder::new(2);
-    recorder.keep_traced(CallTracing {
+    recorder.enable_tracing(CallTracing {
         ids: IDS.get(),
         worker: 3,
         start: Time(1_000),
@@ -90,22 +90,22 @@ fn run(dir: &Path, call: &str, sample: u32, shared: u64) -> Run {
                 bytes_sent: 5,
                 bytes_received: 6,
             };
-            recorder.stage(sample.stage).due += 1;
+            recorder.stage_mut(sample.stage).due += 1;
             let carried = Some(RequestCarrier {
                 connection: Some(1),
                 shared_trace_number: (shared > 1).then_some(number / shared * shared),
                 step: None,
             });
-            recorder.cold_call(&sample, &phases, carried);
+            recorder.record_cold_call(&sample, &phases, carried);
         }
-        let (record, _) = IntervalRecord::recorded(&recorder.take(None));
+        let (record, _) = IntervalRecord::from_worker(&recorder.take_interval(None));
         let interval = IntervalRecord {
             index,
             start_offset: Duration::from_secs(index),
             length: Duration::from_secs(1),
             ..record
         };
-        writer.interval(&interval, &[]).unwrap();
+        writer.add_interval(&interval, &[]).unwrap();
     }
     writer.finish(RunEnding::complete()).unwrap();
     Run::load(dir).unwrap()
@@ -113,7 +113,7 @@ fn run(dir: &Path, call: &str, sample: u32, shared: u64) -> Run {
 
 /// Returns all spans in the JSON of requests.
 fn spans(run: &Run) -> Vec<Value> {
-    let requests = SpansRequest::of(run);
+    let requests = SpansRequest::from_run(run);
     let all: Vec<Value> = requests
         .iter()
         .flat_map(|request| {

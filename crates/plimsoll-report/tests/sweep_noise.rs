@@ -14,7 +14,7 @@ mod records;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use plimsoll_model::ladder::throughput::pieces;
+use plimsoll_model::ladder::throughput::parts_per_slice;
 use plimsoll_model::ladder::{self, LadderRecord, SliceResult};
 use plimsoll_report::sweep;
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn measure_sweep(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
         rung.slices.clear();
     }
     let mut at = 0.0;
-    for rung in ladder::order(2, slices, seed).concat() {
+    for rung in ladder::slice_order(2, slices, seed).concat() {
         let mut volume = whole.volume.clone().unwrap();
         volume.elapsed_s = length;
         volume.ok = (burst.work_done(at, length) * 10_000.0) as u64;
@@ -80,7 +80,7 @@ fn noise_burst_keeps_equal_links_equal() {
         Err(_) => RandomState::new().hash_one(0),
     };
     println!("SWEEP_SEED={seed}");
-    let divided = pieces(Duration::from_secs_f64(SLICE_S), 1, 2, 16 << 10);
+    let divided = parts_per_slice(Duration::from_secs_f64(SLICE_S), 1, 2, 16 << 10);
     assert!(divided > 10, "{divided}");
     let (mut far, mut claimed) = (0, 0);
     for nth in 0..SWEEPS {

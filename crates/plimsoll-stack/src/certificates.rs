@@ -255,7 +255,7 @@ impl CertificateSet {
     }
 
     /// Returns the paths of the files of a set that is created with `options`.
-    pub fn files(&self, options: &CertificateOptions) -> Vec<&Path> {
+    pub fn file_paths(&self, options: &CertificateOptions) -> Vec<&Path> {
         let crl = options.revoked.is_some().then_some(self.crl.as_path());
         self.paths().into_iter().chain(crl).collect()
     }
@@ -318,13 +318,13 @@ pub fn make_certificates(
     options: &CertificateOptions,
 ) -> Result<CertificateSet, CertificateError> {
     let set = CertificateSet::in_dir(dir);
-    refuse_to_overwrite(&set.files(options), options.force)?;
-    let contents = signing::contents(options)?;
+    refuse_to_overwrite(&set.file_paths(options), options.force)?;
+    let contents = signing::make_contents(options)?;
 
     fs::create_dir_all(dir).map_err(|e| io_error("making directory", dir, e))?;
     let mut staged = Vec::with_capacity(contents.len());
-    for (path, content) in set.files(options).into_iter().zip(&contents) {
-        staged.push((path, stage(dir, path, content)?));
+    for (path, content) in set.file_paths(options).into_iter().zip(&contents) {
+        staged.push((path, write_temporary_file(dir, path, content)?));
     }
     let mut placed: Vec<&Path> = Vec::with_capacity(staged.len());
     for (path, file) in staged {
@@ -375,7 +375,7 @@ fn refuse_to_overwrite(paths: &[&Path], force: bool) -> Result<(), CertificateEr
 
 /// Writes a temporary file, which is removed unless it is moved into place. The file is created exclusively, with mode
 /// 0600.
-fn stage(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
+fn write_temporary_file(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
     let mut file = NamedTempFile::with_prefix_in(".plimsoll-", dir)
         .map_err(|e| io_error("writing", path, e))?;
     file.write_all(content.as_bytes())

@@ -42,15 +42,15 @@ impl NetworkNamespace {
     ///
     /// # Errors
     /// Returns an error if `ip` is missing, or if this process may not administer the network.
-    pub fn make() -> Result<NetworkNamespace, NamespaceError> {
-        remove_abandoned();
+    pub fn create() -> Result<NetworkNamespace, NamespaceError> {
+        remove_abandoned_namespaces();
         let number = std::process::id();
         let name = format!("{NAME_PREFIX}{number}");
         let first = BENCHMARK_NETWORK + number % SUBNET_COUNT * 4;
         let (outer, inner) = (Ipv4Addr::from(first + 1), Ipv4Addr::from(first + 2));
         // Device names may have at most 15 characters.
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
-        ip(["netns", "add", &name])?;
+        run_ip(["netns", "add", &name])?;
         // From here on, dropping the value removes everything after an error.
         let made = NetworkNamespace {
             name,
@@ -58,12 +58,12 @@ impl NetworkNamespace {
             namespace_address: inner,
         };
         let (name, near) = (made.name.as_str(), made.host_device.as_str());
-        ip([
+        run_ip([
             "link", "add", near, "type", "veth", "peer", "name", &far, "netns", name,
         ])?;
-        ip(["address", "add", &format!("{outer}/30"), "dev", near])?;
-        ip(["link", "set", near, "up"])?;
-        ip([
+        run_ip(["address", "add", &format!("{outer}/30"), "dev", near])?;
+        run_ip(["link", "set", near, "up"])?;
+        run_ip([
             "-n",
             name,
             "address",
@@ -72,8 +72,8 @@ impl NetworkNamespace {
             "dev",
             &far,
         ])?;
-        ip(["-n", name, "link", "set", &far, "up"])?;
-        ip(["-n", name, "link", "set", "lo", "up"])?;
+        run_ip(["-n", name, "link", "set", &far, "up"])?;
+        run_ip(["-n", name, "link", "set", "lo", "up"])?;
         Ok(made)
     }
 
@@ -95,13 +95,13 @@ impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         // A failure can't be handled here; the next namespace that is created tries again. Without the first command,
         // the device would disappear with the namespace, but only some time later.
-        let _ = ip(["link", "delete", &self.host_device]);
-        let _ = ip(["netns", "delete", &self.name]);
+        let _ = run_ip(["link", "delete", &self.host_device]);
+        let _ = run_ip(["netns", "delete", &self.name]);
     }
 }
 
 /// Removes the namespaces of processes that no longer exist.
-fn remove_abandoned() {
+fn remove_abandoned_namespaces() {
     let Ok(entries) = std::fs::read_dir("/run/netns") else {
         return;
     };
@@ -116,12 +116,12 @@ fn remove_abandoned() {
         if let Some(number) = number
             && !Path::new(&format!("/proc/{number}")).exists()
         {
-            let _ = ip(["netns", "delete", name]);
+            let _ = run_ip(["netns", "delete", name]);
         }
     }
 }
 
-fn ip<const N: usize>(arguments: [&str; N]) -> Result<(), NamespaceError> {
+fn run_ip<const N: usize>(arguments: [&str; N]) -> Result<(), NamespaceError> {
     let output = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::null())

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use balancer::BalancerConfig;
 pub use limits::StackLimits;
 use plimsoll_model::input;
-use plimsoll_wire::http1::{FieldSpace, ResponseHead, put_request};
+use plimsoll_wire::http1::{FieldSpace, ResponseHead, append_request_head};
 pub use process::{ProcessError, StackProcess};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ impl StackTopology {
             let first = first + self.backends;
             ports.extend((1..=self.gateways).map(|i| ("a gateway", first + i)));
         }
-        let local = |(name, port)| (name, local(port));
+        let local = |(name, port)| (name, localhost(port));
         ports.into_iter().map(local).collect()
     }
 
@@ -131,7 +131,7 @@ pub enum StackError {
     Process(#[from] ProcessError),
 }
 
-fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
     move |source| StackError::File {
         path: path.to_owned(),
         source,
@@ -151,7 +151,7 @@ pub struct Stack {
     pub processes: Vec<StackProcess>,
 }
 
-fn local(port: u16) -> SocketAddr {
+fn localhost(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
@@ -172,11 +172,11 @@ impl Stack {
         {
             return Err(StackError::StillRunning(dir.to_owned()));
         }
-        fs::create_dir_all(dir).map_err(file(dir))?;
+        fs::create_dir_all(dir).map_err(file_error(dir))?;
         let mut stack = Stack {
-            api: local(topology.api),
-            sockets: local(topology.sockets),
-            stats: servers.is_some().then(|| local(topology.stats)),
+            api: localhost(topology.api),
+            sockets: localhost(topology.sockets),
+            stats: servers.is_some().then(|| localhost(topology.stats)),
             processes: Vec::new(),
         };
         if let Some((name, address)) = limits::find_taken_address(topology.ports()) {
@@ -184,13 +184,13 @@ impl Stack {
             return Err(StackError::AddressInUse { name, address });
         }
         let secret = dir.join("jwt-secret");
-        write_secret(&secret).map_err(file(&secret))?;
+        write_secret(&secret).map_err(file_error(&secret))?;
         let started = match &servers {
             None => stack.start_embedded(dir, plimsoll, topology, &secret),
             Some(servers) => stack.start(dir, plimsoll, topology, &secret, servers),
         };
         if started.is_err() {
-            stack.end_all();
+            stack.stop_all();
         }
         started.map(|()| stack)
     }
@@ -211,7 +211,7 @@ impl Stack {
             .arg(topology.redis_clients().to_string())
             .arg("--dir")
             .arg(dir);
-        self.add(dir, "redis", local(redis_port), None, &mut command)?;
+        self.start_process(dir, "redis", localhost(redis_port), None, &mut command)?;
 
         let url = format!("redis://127.0.0.1:{redis_port}");
         let workers = topology.workers.to_string();
@@ -219,12 +219,12 @@ impl Stack {
             let mut command = Command::new(plimsoll);
             command
                 .args(words)
-                .args(["--listen", &local(port).to_string(), "--redis", &url])
+                .args(["--listen", &localhost(port).to_string(), "--redis", &url])
                 .args(["--workers", &workers, "--jwt-secret-file"])
                 .arg(secret)
                 .args(topology.sharded.then_some("--sharded"))
                 .args(more);
-            self.add(dir, &name, local(port), Some("/health"), &mut command)
+            self.start_process(dir, &name, localhost(port), Some("/health"), &mut command)
         };
         let backends: Vec<u16> = (1..=topology.backends).map(|i| redis_port + i).collect();
         let gateways: Vec<u16> = (1..=topology.gateways)
@@ -250,22 +250,22 @@ impl Stack {
         }
 
         let config = dir.join("haproxy.cfg");
-        let at = |ports: &[u16]| ports.iter().map(|port| local(*port).to_string()).collect();
+        let at = |ports: &[u16]| ports.iter().map(|port| localhost(*port).to_string()).collect();
         let balancer = BalancerConfig {
-            connections: balancer::connections(topology.sessions, topology.balancers),
+            connections: balancer::client_connections(topology.sessions, topology.balancers),
             api: self.api.to_string(),
             sockets: self.sockets.to_string(),
-            stats: local(topology.stats).to_string(),
+            stats: localhost(topology.stats).to_string(),
             backends: at(&backends),
             gateways: at(&gateways),
             looks_up_names: false,
         };
-        fs::write(&config, balancer.configuration()).map_err(file(&config))?;
+        fs::write(&config, balancer.configuration()).map_err(file_error(&config))?;
         let checked = Command::new(haproxy)
             .args(["-c", "-f"])
             .arg(&config)
             .output();
-        let checked = checked.map_err(file(haproxy))?;
+        let checked = checked.map_err(file_error(haproxy))?;
         if !checked.status.success() {
             return Err(StackError::Configuration {
                 path: config,
@@ -283,7 +283,7 @@ impl Stack {
                 _ => format!("haproxy-{i}"),
             };
             // The balancer is healthy when it has found a healthy backend.
-            self.add(dir, &name, api, Some("/health"), &mut command)?;
+            self.start_process(dir, &name, api, Some("/health"), &mut command)?;
         }
         Ok(())
     }
@@ -303,11 +303,11 @@ impl Stack {
             .args(["--token-delay", &topology.token_delay])
             .arg("--jwt-secret-file")
             .arg(secret);
-        self.add(dir, "server", self.api, Some("/health"), &mut command)
+        self.start_process(dir, "server", self.api, Some("/health"), &mut command)
     }
 
     /// Starts one process, stores it in the folder immediately, and waits until it is healthy.
-    fn add(
+    fn start_process(
         &mut self,
         dir: &Path,
         name: &str,
@@ -321,7 +321,7 @@ impl Stack {
         let state = dir.join(STATE_FILE);
         let text = serde_json::to_string_pretty(&self).map_err(io::Error::other);
         text.and_then(|text| fs::write(&state, text))
-            .map_err(file(&state))?;
+            .map_err(file_error(&state))?;
         let Some(process) = self.processes.last() else {
             return Ok(());
         };
@@ -363,15 +363,15 @@ impl Stack {
     /// # Errors
     /// Returns an error if the files of the stack's state can't be removed.
     pub fn down(&mut self, dir: &Path) -> Result<usize, StackError> {
-        let ended = self.end_all();
+        let ended = self.stop_all();
         for name in [STATE_FILE, "jwt-secret"] {
             let path = dir.join(name);
-            fs::remove_file(&path).map_err(file(&path))?;
+            fs::remove_file(&path).map_err(file_error(&path))?;
         }
         Ok(ended)
     }
 
-    fn end_all(&mut self) -> usize {
+    fn stop_all(&mut self) -> usize {
         let living: Vec<&mut StackProcess> = self
             .processes
             .iter_mut()
@@ -380,7 +380,7 @@ impl Stack {
             .collect();
         let count = living.len();
         for process in living {
-            process.end();
+            process.terminate();
         }
         count
     }
@@ -429,7 +429,7 @@ pub fn check_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::
     stream.set_read_timeout(Some(limit))?;
     let mut request = Vec::new();
     let fields = [("Host", host), ("Connection", "close")];
-    put_request(&mut request, "GET", path, &fields);
+    append_request_head(&mut request, "GET", path, &fields);
     stream.write_all(&request)?;
     let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
     loop {

@@ -8,5 +8,5 @@
 pub mod hpack;
 pub mod http1;
 pub mod http2;
-pub mod proxy;
+pub mod proxy_protocol;
 pub mod websocket;

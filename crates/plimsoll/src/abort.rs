@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, LiveObjectiveInputs, OBJECTIVE_LOST};
+use plimsoll_model::objective::{self, LiveObjectiveInputs, OBJECTIVE_LOST_SUFFIX};
 use plimsoll_model::run::IntervalRecord;
 
 use crate::reporter::Reporter;
@@ -23,7 +23,7 @@ impl<'a> AbortMonitor<'a> {
         AbortMonitor {
             plan,
             after,
-            so_far: LiveObjectiveInputs::of_plan(plan),
+            so_far: LiveObjectiveInputs::new(plan),
             reason: None,
         }
     }
@@ -35,10 +35,10 @@ impl<'a> AbortMonitor<'a> {
         if end < self.after {
             return None;
         }
-        let expected = |stage: Option<&str>| expected(self.plan, stage);
-        let lost = objective::lost(&self.plan.objectives, &self.so_far.measured, &expected)?;
+        let expected = |stage: Option<&str>| planned_calls(self.plan, stage);
+        let lost = objective::find_lost_objective(&self.plan.objectives, &self.so_far.measured, &expected)?;
         Some(format!(
-            "stopped after {:.1} s: \"{}\" {OBJECTIVE_LOST}",
+            "stopped after {:.1} s: \"{}\" {OBJECTIVE_LOST_SUFFIX}",
             end.as_secs_f64(),
             lost.text
         ))
@@ -46,7 +46,7 @@ impl<'a> AbortMonitor<'a> {
 }
 
 impl Reporter for AbortMonitor<'_> {
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn on_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         if self.reason.is_some() {
             return None;
         }
@@ -56,18 +56,18 @@ impl Reporter for AbortMonitor<'_> {
 }
 
 /// Returns the planned number of calls of a stage, or of all measured stages; `None` if the plan does not determine it.
-fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
+fn planned_calls(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     let load = &plan.load;
     let stages = load.stages.iter().filter(|s| !s.warmup);
     // Each arrival of a journey is a user, who makes up to this many calls.
-    let journey = plan.call.most_calls_of_journey();
+    let journey = plan.call.max_calls_per_journey();
     if let Some(calls) = load.calls
         && (stage.is_none() || stages.clone().count() == 1)
     {
         // `load.calls` counts a whole journey as one call.
         return Some(calls.saturating_mul(u64::from(journey.unwrap_or(1).max(1))));
     }
-    let calls_each = journey.or(plan.call.calls_in_a_row()).unwrap_or(1).max(1);
+    let calls_each = journey.or(plan.call.calls_per_user()).unwrap_or(1).max(1);
     let planned: f64 = stages
         .filter(|s| stage.is_none_or(|name| s.name == name))
         .filter_map(|s| Some(s.duration?.as_secs_f64() * f64::midpoint(s.rate_from, s.rate_to)))

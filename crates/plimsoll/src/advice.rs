@@ -1,25 +1,25 @@
 //! Advises what to do when no connection could be opened; used in the error that ends the command.
 
 use plimsoll_model::Outcome;
-use plimsoll_model::spec::{is_socket, schemes_like};
+use plimsoll_model::spec::{is_unix_socket, schemes_for_url};
 
 use crate::flag_names;
 
 /// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's URL;
 /// `of_protocol` is the advice that the target's protocol gives.
-pub(crate) fn on_no_connection(
+pub(crate) fn connect_failure_advice(
     outcome: Outcome,
     url: &str,
     of_protocol: Option<&'static str>,
 ) -> String {
-    let (plain, secured) = schemes_like(url);
-    let socket = is_socket(url);
+    let (plain, secured) = schemes_for_url(url);
+    let socket = is_unix_socket(url);
     let rest = if socket { "+unix:" } else { "://" };
     let text = of_protocol.unwrap_or_else(|| template(outcome, socket));
     let text = text
         .replace("{plain}", &format!("{plain}{rest}"))
         .replace("{secured}", &format!("{secured}{rest}"));
-    flag_names::filled_in(&text)
+    flag_names::fill_in_flags(&text)
 }
 
 /// Returns the advice, with placeholders for URL schemes (`{plain}`) and for the flags of plan keys (`{tls.ca}`).
@@ -174,7 +174,7 @@ mod tests {
                 "are host and port those",
             ),
         ] {
-            let advice = on_no_connection(outcome, url, registry::advice(&plan, outcome));
+            let advice = connect_failure_advice(outcome, url, registry::connect_advice(&plan, outcome));
             assert!(advice.contains(text), "{outcome:?} {url}: {advice}");
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         let command = commands::command();
         let plans = [grpc(), http(), session()];
         for outcome in Outcome::all() {
-            let of_protocols = plans.iter().map(|plan| registry::advice(plan, outcome));
+            let of_protocols = plans.iter().map(|plan| registry::connect_advice(plan, outcome));
             let of_all = [false, true].map(|socket| template(outcome, socket));
             for text in of_protocols.flatten().chain(of_all) {
                 let text = text.replace("{plain}", "").replace("{secured}", "");
@@ -193,7 +193,7 @@ mod tests {
                     let has = |flag: &str| flag_names::is_of(sub, flag);
                     let advice = flag_names::fill_in_flags_with(&text, has);
                     assert!(!advice.contains(['{', '}']), "{outcome:?}: {advice}");
-                    for flag in flag_names::named_in(&advice) {
+                    for flag in flag_names::mentioned_flags(&advice) {
                         assert!(has(flag), "{} {outcome:?}: {advice}", sub.get_name());
                     }
                 }

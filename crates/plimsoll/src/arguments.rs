@@ -41,19 +41,19 @@ pub(crate) fn parse(
         Some(failure) => Err(reported(failure)),
         None => Ok((cli, origins)),
     };
-    if let Some(failure) = single_dash::failure(&commands::command_of(&typed), &typed) {
+    if let Some(failure) = single_dash::failure(&commands::command_for_words(&typed), &typed) {
         return Err(reported(failure));
     }
-    if let Ok(parsed) = read(commands::command_of(&typed), &typed, environment) {
+    if let Ok(parsed) = parse_with_fallbacks(commands::command_for_words(&typed), &typed, environment) {
         note_renamed_flags(&typed);
         variables::check(environment).map_err(reported)?;
         return checked(parsed);
     }
     // The first parse failed. Parse again with all commands, because help and suggestions in errors name them.
-    let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
+    let parsed = parse_with_fallbacks(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         let error = synonyms::explain(error, &commands::command(), &typed);
         print(&error);
-        if let Some(variable) = variable_of_invalid_value(&error, &typed, &stand_ins, environment) {
+        if let Some(variable) = find_invalid_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(
                 "note: the value comes from the environment variable {variable}"
             ));
@@ -88,9 +88,9 @@ type ParsedArguments = (Cli, FlagOrigins, Option<Failure>);
 /// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
 fn print(error: &clap::Error) {
     let plain = error.render().to_string();
-    match redaction::masked(&plain) {
+    match redaction::mask_urls(&plain) {
         Cow::Borrowed(_) => drop(error.print()),
-        Cow::Owned(masked) if error.use_stderr() => console::line(masked),
+        Cow::Owned(masked) if error.use_stderr() => console::print_line(masked),
         Cow::Owned(masked) => drop(console::result(masked)),
     }
 }
@@ -99,7 +99,7 @@ fn print(error: &clap::Error) {
 ///
 /// # Errors
 /// Returns clap's error (help, version or a usage error) with the fallback values that were in use.
-fn read(
+fn parse_with_fallbacks(
     command: Command,
     typed: &[OsString],
     environment: &Environment,
@@ -108,11 +108,11 @@ fn read(
     let mut command = with_fallbacks(command, "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
     if typed.iter().take_while(own).any(|word| word == "-h") {
-        command = help::short(command);
+        command = help::with_short_help(command);
     }
     let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
         check_flag_positions(&matches)?;
-        let cli = Cli::of(&matches)?;
+        let cli = Cli::from_matches(&matches)?;
         let needed = rejected_value_failure(&command, "", &matches, environment);
         Ok((cli, origins(&command, &matches, &stand_ins), needed))
     });
@@ -201,7 +201,7 @@ fn rejected_value_failure(
     let typed = Some(ValueSource::CommandLine);
     let mut untyped = (command.get_arguments())
         .filter(|arg| matches.value_source(arg.get_id().as_str()) != typed);
-    untyped.find_map(|arg| environment.needed_but_refused(arg.get_env()?.to_str()?, path))
+    untyped.find_map(|arg| environment.rejected_value_failure(arg.get_env()?.to_str()?, path))
 }
 
 /// Returns where each flag value of the innermost subcommand came from.
@@ -236,7 +236,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> Fl
 }
 
 /// Returns the environment variable that an invalid value came from; `None` if the value was typed.
-fn variable_of_invalid_value(
+fn find_invalid_variable(
     error: &clap::Error,
     typed: &[OsString],
     stand_ins: &Fallbacks,
@@ -278,7 +278,7 @@ mod tests {
     fn single_command_help_matches_full_tree() {
         for mut among in command().get_subcommands().cloned() {
             let words = ["plimsoll", among.get_name()].map(OsString::from);
-            let alone = commands::command_of(&words);
+            let alone = commands::command_for_words(&words);
             let alone: Vec<&Command> = alone.get_subcommands().collect();
             assert_eq!(alone.len(), 1, "{}", among.get_name());
             let help = alone[0].clone().render_long_help().to_string();

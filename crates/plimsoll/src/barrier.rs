@@ -27,7 +27,7 @@ pub(crate) struct StartBarrier {
 /// State of a [`StartBarrier`], guarded by its mutex.
 struct BarrierState {
     missing: usize,
-    given_up: bool,
+    is_aborted: bool,
     start: Option<Time>,
 }
 
@@ -37,7 +37,7 @@ impl StartBarrier {
             clock: Clock::new(),
             state: Mutex::new(BarrierState {
                 missing: loads,
-                given_up: false,
+                is_aborted: false,
                 start: None,
             }),
             changed: Condvar::new(),
@@ -49,8 +49,8 @@ impl StartBarrier {
     }
 
     /// Aborts the start of all loads because one of them can't start.
-    pub(crate) fn give_up(&self) {
-        self.state().given_up = true;
+    pub(crate) fn abort(&self) {
+        self.state().is_aborted = true;
         self.changed.notify_all();
     }
 
@@ -58,7 +58,7 @@ impl StartBarrier {
     ///
     /// # Errors
     /// When the load fails; [`EngineError::Interrupted`] if another load can't start.
-    pub(crate) fn load(
+    pub(crate) fn run_load(
         &self,
         plan: &Plan,
         load: PreparedLoad<'_>,
@@ -68,9 +68,9 @@ impl StartBarrier {
         let wanted = initial_connections(plan);
         let mut problem = None;
         let mut start = |established: &ConnectSummary, _workers| match established
-            .check(&plan.target.url, wanted)
+            .require_any(&plan.target.url, wanted)
         {
-            Ok(()) => self.arrive(stop),
+            Ok(()) => self.wait_for_start(stop),
             Err(error) => {
                 problem = Some(error);
                 None
@@ -88,7 +88,7 @@ impl StartBarrier {
         }
     }
 
-    fn arrive(&self, stop: &StopFlag) -> Option<Time> {
+    fn wait_for_start(&self, stop: &StopFlag) -> Option<Time> {
         let mut state = self.state();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
@@ -96,8 +96,8 @@ impl StartBarrier {
             self.changed.notify_all();
         }
         loop {
-            if state.start.is_some() || state.given_up || stop.level() != StopLevel::Run {
-                return state.start.filter(|_| !state.given_up);
+            if state.start.is_some() || state.is_aborted || stop.level() != StopLevel::Run {
+                return state.start.filter(|_| !state.is_aborted);
             }
             let waited = self.changed.wait_timeout(state, STOP_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

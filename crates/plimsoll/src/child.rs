@@ -118,7 +118,7 @@ impl ServerProcess {
         Ok((served, line))
     }
 
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // Ignore errors: the process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -127,6 +127,6 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn sync_stdout() -> Result<(), Failure> {
     let Ok(stdout) = stdout.map(File::from) else {
         return Ok(());
     };
-    let settled = output::settle(&stdout);
+    let settled = output::sync(&stdout);
     settled.map_err(|e| Failure::error(format_args!("can't write to stdout: {e}")))
 }
 
@@ -51,7 +51,7 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 static PRINTS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Makes all following lines be printed as JSON objects.
-pub(crate) fn set_json() {
+pub(crate) fn print_lines_as_json() {
     PRINTS_JSON.store(true, Ordering::Relaxed);
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn confirmation(text: impl fmt::Display) {
 pub(crate) fn notice(text: impl fmt::Display) {
     // Format before taking the lock: formatting may panic, and the panic hook takes the lock, too.
     let text = text.to_string();
-    line(if PRINTS_JSON.load(Ordering::Relaxed) {
+    print_line(if PRINTS_JSON.load(Ordering::Relaxed) {
         json_line("INFO", &text)
     } else {
         text
@@ -98,8 +98,8 @@ pub(crate) fn json_line(level: &str, text: &str) -> String {
 }
 
 /// Prints a line to stderr with secrets in URLs masked.
-pub(crate) fn line(text: String) {
-    let text = redaction::masked(&text).into_owned();
+pub(crate) fn print_line(text: String) {
+    let text = redaction::mask_urls(&text).into_owned();
     match lines().as_mut() {
         Some(held) => held.push(text),
         None => {
@@ -119,10 +119,10 @@ pub(crate) fn held_lines() -> Vec<String> {
 }
 
 /// Prints the lines held back, and stops holding lines back.
-pub(crate) fn release() {
+pub(crate) fn release_lines() {
     let held = lines().take();
     for text in held.into_iter().flatten() {
-        line(text);
+        print_line(text);
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct LogWriter;
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        self::line(text.trim_end_matches('\n').to_owned());
+        self::print_line(text.trim_end_matches('\n').to_owned());
         Ok(line.len())
     }
 

@@ -35,13 +35,13 @@ impl PlanCode {
     ///
     /// # Errors
     /// When the command can't be run, or fails.
-    pub(crate) fn printed(self, command: &str) -> Result<String, String> {
+    pub(crate) fn run_command(self, command: &str) -> Result<String, String> {
         match self {
             PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),
             PlanCode::Announced => announce(command),
             PlanCode::Unannounced => {}
         }
-        printed(command)
+        run_shell_command(command)
     }
 }
 
@@ -60,7 +60,7 @@ fn announce(command: &str) {
 ///
 /// # Errors
 /// When the command can't be run, or fails.
-fn printed(command: &str) -> Result<String, String> {
+fn run_shell_command(command: &str) -> Result<String, String> {
     let ran = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
@@ -77,7 +77,7 @@ fn printed(command: &str) -> Result<String, String> {
 }
 
 /// Starts threads that rerun the commands of a plan at their refresh intervals until the plan is dropped.
-pub(crate) fn keep_fresh(plan: &Plan) {
+pub(crate) fn start_refreshing(plan: &Plan) {
     for value in plan.call.live_values() {
         let Some(every) = value.refresh else { continue };
         let value = Arc::downgrade(&value);
@@ -100,7 +100,7 @@ fn refresh(value: &Weak<LiveValue>, every: Duration) {
             continue;
         }
         waited = Duration::ZERO;
-        let set = printed(&value.command).and_then(|text| {
+        let set = run_shell_command(&value.command).and_then(|text| {
             let set = value.set(&text);
             set.map_err(|problem| format!("`{}`: {problem}", value.command))
         });

@@ -12,17 +12,17 @@ pub(crate) const PANICS_COUNTER: &str = "panics";
 
 /// Whether all work of this process runs on an asynchronous runtime, so that the process must exit if the runtime
 /// fails.
-static ENDS_WITH_RUNTIME: AtomicBool = AtomicBool::new(false);
+static EXITS_IF_RUNTIME_FAILS: AtomicBool = AtomicBool::new(false);
 
 /// Makes the process exit if its asynchronous runtime can no longer poll sockets. The runtime reports that only by a
 /// panic in one of its threads; without an exit, connections would hang.
-pub(crate) fn end_with_runtime() {
-    ENDS_WITH_RUNTIME.store(true, Ordering::Relaxed);
+pub(crate) fn exit_if_runtime_fails() {
+    EXITS_IF_RUNTIME_FAILS.store(true, Ordering::Relaxed);
 }
 
 /// Installs a panic hook that reports every panic of any thread.
-pub(crate) fn watch() {
-    defect::watch(|cause, what| match cause {
+pub(crate) fn install_panic_hook() {
+    defect::install_panic_hook(|cause, what| match cause {
         PanicCause::Defect => console::notice(format_args!(
             "a bug in plimsoll, not in the target: {what}\n\
              please report it: this message, the command or plan, the output of \
@@ -42,7 +42,7 @@ pub(crate) fn watch() {
             console::notice(format_args!(
                 "Error: waiting for sockets (epoll_wait): {what}"
             ));
-            if ENDS_WITH_RUNTIME.load(Ordering::Relaxed) {
+            if EXITS_IF_RUNTIME_FAILS.load(Ordering::Relaxed) {
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }

@@ -13,7 +13,7 @@ const MIN_OPEN_FILES: u64 = 32;
 /// # Errors
 /// When the limit is below [`MIN_OPEN_FILES`].
 pub(crate) fn raise_limit() -> Result<(), Failure> {
-    match DescriptorLimit::of_process() {
+    match DescriptorLimit::for_this_process() {
         Ok(limit) if limit.current != limit.maximum => {
             if let Err(e) = limit.raise() {
                 tracing::debug!("the limit of open files stays at {}: {e}", limit.current);

@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::telemetry::spans::{self, SPANS_FLAG, SpanFlags};
 
 /// Environment variable with the path of the job summary (Markdown) in GitHub Actions.
-const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+const JOB_SUMMARY_VARIABLE: &str = "GITHUB_STEP_SUMMARY";
 
 /// Flags for documents that other programs read.
 #[derive(Clone, Debug, Default, Args)]
@@ -96,7 +96,7 @@ pub(crate) struct OutputDirs(Arc<Mutex<Vec<PathBuf>>>);
 impl OutputDirs {
     /// Adds a directory. If it is in `runs/`, `runs/LATEST` names it from now on.
     pub(crate) fn add(&self, dir: &Path) {
-        note_latest(dir);
+        write_latest_file(dir);
         let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         dirs.push(dir.to_owned());
     }
@@ -118,7 +118,7 @@ const MAX_LATEST_BYTES: u64 = 4 << 10;
 
 /// Writes the name of `dir` into `runs/LATEST` if `dir` is in `runs/`. A failure to write is ignored: `LATEST` then
 /// still names an earlier run.
-pub(crate) fn note_latest(dir: &Path) {
+pub(crate) fn write_latest_file(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;
     };
@@ -137,7 +137,7 @@ pub(crate) fn note_latest(dir: &Path) {
 }
 
 /// Returns the directory that an argument names; `LATEST` and `runs/LATEST` name the newest directory in `runs/`.
-pub(crate) fn named(typed: &Path) -> PathBuf {
+pub(crate) fn resolve_latest(typed: &Path) -> PathBuf {
     if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
         return typed.to_owned();
     }
@@ -153,7 +153,7 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
 }
 
 impl DocumentFlags {
-    pub(crate) fn screen(&self) -> StdoutContent {
+    pub(crate) fn stdout_content(&self) -> StdoutContent {
         if self.json || self.files().any(|(_, file)| is_stdout(file)) {
             StdoutContent::Document
         } else {
@@ -207,7 +207,7 @@ impl DocumentFlags {
     }
 
     /// Returns the paths that the pull request comment refers to for details: the directories and the other documents.
-    fn places(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
+    fn result_paths(&self, dirs: &[PathBuf]) -> Vec<PathBuf> {
         let others = self.files().filter(|(flag, _)| *flag != "--comment");
         let others = others.filter(|(_, file)| !is_stdout(file));
         let others = others.map(|(_, file)| file.to_owned());
@@ -239,7 +239,7 @@ impl DocumentFlags {
             let text = match flag {
                 "--junit" => contents.junit(),
                 "--markdown" => contents.markdown(overhead_over),
-                "--comment" => contents.comment(&self.places(dirs)),
+                "--comment" => contents.comment(&self.result_paths(dirs)),
                 SPANS_FLAG => spans::lines(contents.single_runs(flag)?),
                 _ => page(dirs, overhead_over)?,
             };
@@ -259,7 +259,7 @@ impl DocumentFlags {
         environment: &Environment,
     ) -> Result<(), Failure> {
         let dirs = made.dirs();
-        let summary = environment.value(JOB_SUMMARY);
+        let summary = environment.value(JOB_SUMMARY_VARIABLE);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
         let asked = self.json || self.writes_any() || self.spans.collector().is_some();
         if dirs.is_empty() || summary.is_none() && !asked {
@@ -282,7 +282,7 @@ impl DocumentFlags {
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown(None))
         {
-            console::notice(format_args!("{JOB_SUMMARY}: can't append to {file}: {e}"));
+            console::notice(format_args!("{JOB_SUMMARY_VARIABLE}: can't append to {file}: {e}"));
         }
         Ok(())
     }
@@ -293,7 +293,7 @@ fn append(file: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(file)?;
     // Start with a blank line, which ends a preceding paragraph or table.
     file.write_all(format!("\n{text}\n").as_bytes())?;
-    output::settle(&file)
+    output::sync(&file)
 }
 
 pub(crate) fn is_stdout(file: &Path) -> bool {
@@ -316,23 +316,23 @@ impl ReportContents {
     /// # Errors
     /// When a directory can't be read, or a search or ladder is given together with other directories.
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
-        let dirs: Vec<PathBuf> = dirs.iter().map(|dir| named(dir)).collect();
+        let dirs: Vec<PathBuf> = dirs.iter().map(|dir| resolve_latest(dir)).collect();
         let is_alone = dirs.len() == 1;
         for dir in &dirs {
             match () {
-                () if SearchRecord::is_in(dir) && is_alone => {
+                () if SearchRecord::exists_in(dir) && is_alone => {
                     return Ok(ReportContents::Search(
                         dir.clone(),
                         SearchRecord::load(dir)?,
                     ));
                 }
-                () if LadderRecord::is_in(dir) && is_alone => {
+                () if LadderRecord::exists_in(dir) && is_alone => {
                     return Ok(ReportContents::Ladder(
                         dir.clone(),
                         LadderRecord::load(dir)?,
                     ));
                 }
-                () if SearchRecord::is_in(dir) || LadderRecord::is_in(dir) => {
+                () if SearchRecord::exists_in(dir) || LadderRecord::exists_in(dir) => {
                     return Err(Failure::usage(
                         format_args!("{} is not a single run", dir.display()),
                         "a report shows one search, one ladder, or runs: give one search or ladder alone, or only run directories",
@@ -343,12 +343,12 @@ impl ReportContents {
         }
         let mut runs = Vec::new();
         for dir in dirs {
-            if !LanesRecord::is_in(&dir) {
+            if !LanesRecord::exists_in(&dir) {
                 runs.push(load(&dir)?);
                 continue;
             }
             let record = LanesRecord::load(&dir)?;
-            for lane in record.runs(&dir)? {
+            for lane in record.run_dirs(&dir)? {
                 runs.push(load(&lane)?);
             }
             if is_alone {
@@ -465,7 +465,7 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
     };
     let over = |runs| -> Result<Vec<RunView>, Failure> {
         let views = views(runs)?.into_iter();
-        Ok(views.map(|view| view.over(overhead_over)).collect())
+        Ok(views.map(|view| view.with_server_delay(overhead_over)).collect())
     };
     Ok(match ReportContents::of(dirs)? {
         ReportContents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
@@ -480,7 +480,7 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
 /// # Errors
 /// When a run's files can't be read.
 pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
-    let views = runs.into_iter().map(RunView::of);
+    let views = runs.into_iter().map(RunView::read);
     Ok(views.collect::<Result<_, RunError>>()?)
 }
 
@@ -489,7 +489,7 @@ pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
 /// # Errors
 /// When it is not a run directory, or can't be read.
 pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
-    let dir = &named(dir);
+    let dir = &resolve_latest(dir);
     if dir.is_file() {
         return Err(Failure::error_with_help(
             format_args!("{} is a file, and a run is a directory", dir.display()),

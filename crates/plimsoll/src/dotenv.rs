@@ -36,7 +36,7 @@ const NOT_SET: LineProblem = "it requires a variable that is not set (${NAME:?�
 /// Maximum nesting of defaults within defaults, as in `${A:-${B:-c}}`.
 const MAX_DEPTH: u32 = 16;
 /// Maximum length of a value after substitution, bytes.
-const MAX_VALUE: usize = 1 << 20;
+const MAX_VALUE_BYTES: usize = 1 << 20;
 /// Maximum total length of a file's values, bytes.
 const MAX_TOTAL_BYTES: usize = 4 << 20;
 const TOO_LONG: LineProblem =
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
                 return Ok((None, after));
             };
             let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
-            let value = value.filled_in(&known)?;
+            let value = value.resolve(&known)?;
             held += value.len();
             if held > MAX_TOTAL_BYTES {
                 return Err(TOO_LONG);
@@ -175,10 +175,10 @@ fn find_closing_quote(content: &str, quote: char) -> Option<usize> {
 }
 
 impl RawValue<'_> {
-    fn filled_in(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, LineProblem> {
+    fn resolve(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, LineProblem> {
         match self {
-            RawValue::Plain(text) => filled_in(text, known, 0),
-            RawValue::Double(text) => filled_in(&unescape(text), known, 0),
+            RawValue::Plain(text) => substitute_variables(text, known, 0),
+            RawValue::Double(text) => substitute_variables(&unescape(text), known, 0),
             RawValue::Literal(text) => Ok(text.replace("\\'", "'")),
         }
     }
@@ -207,7 +207,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// Substitutes variables in `text`; unset variables are replaced by nothing.
-fn filled_in(
+fn substitute_variables(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
     depth: u32,
@@ -236,7 +236,7 @@ fn filled_in(
             }
             rest = &rest[name..];
         }
-        if out.len() > MAX_VALUE {
+        if out.len() > MAX_VALUE_BYTES {
             return Err(TOO_LONG);
         }
     }
@@ -290,7 +290,7 @@ fn expand_braces(
     match (kind, value) {
         (None, value) if rest.is_empty() => Ok(value.unwrap_or_default()),
         (Some('-' | '?'), Some(value)) => Ok(value),
-        (Some('-'), None) | (Some('+'), Some(_)) => filled_in(other, known, depth + 1),
+        (Some('-'), None) | (Some('+'), Some(_)) => substitute_variables(other, known, depth + 1),
         (Some('+'), None) => Ok(String::new()),
         (Some('?'), None) => Err(NOT_SET),
         _ => Err(INVALID_BRACES),
@@ -382,7 +382,7 @@ mod tests {
         let read = self::read(&format!("A0=x\n{doubling}"), of_process);
         assert_eq!(read.unreadable[0].problem, TOO_LONG);
         let longest = read.values.values().map(String::len).max();
-        assert!(longest <= Some(MAX_VALUE), "{longest:?}");
+        assert!(longest <= Some(MAX_VALUE_BYTES), "{longest:?}");
         for text in [
             "", "\n", "=", "A", "A=\"", "A='", "A=$", "A=${", "\u{feff}", "é=ü", "export",
             "export ",

@@ -67,7 +67,7 @@ const COMMON_ALIASES: [VariableAlias; 19] = [
     VariableAlias::new("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
     VariableAlias::new("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
     VariableAlias::new("REDIS_URL", "PLIMSOLL_REDIS", ""),
-    VariableAlias::of(
+    VariableAlias::for_commands(
         &["serve llm"],
         "FASTAPI_WORKERS",
         "PLIMSOLL_WORKERS",
@@ -94,7 +94,7 @@ pub(crate) struct VariableValue {
 const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 
 /// Maximum size of an env file, bytes.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
 
 /// Variables of flags that run code, write secrets to a file, or limit what others may do. Env files can't set them,
 /// because the file in the current directory may come from somebody else than the user who runs the command. Each has
@@ -111,16 +111,16 @@ const FORBIDDEN_IN_FILES: [(&str, &str); 11] = [
         "SSLKEYLOGFILE",
         "it writes the secrets of connections to a file",
     ),
-    ("PLIMSOLL_ALLOW", RAISES_LIMIT),
-    ("PLIMSOLL_ALLOW_ENV", RAISES_LIMIT),
-    ("PLIMSOLL_ALLOW_PLAN_CODE", RAISES_LIMIT),
-    ("PLIMSOLL_MAX_CONNECTIONS", RAISES_LIMIT),
-    ("PLIMSOLL_MAX_DURATION", RAISES_LIMIT),
-    ("PLIMSOLL_MAX_RATE", RAISES_LIMIT),
+    ("PLIMSOLL_ALLOW", MCP_LIMIT_REASON),
+    ("PLIMSOLL_ALLOW_ENV", MCP_LIMIT_REASON),
+    ("PLIMSOLL_ALLOW_PLAN_CODE", MCP_LIMIT_REASON),
+    ("PLIMSOLL_MAX_CONNECTIONS", MCP_LIMIT_REASON),
+    ("PLIMSOLL_MAX_DURATION", MCP_LIMIT_REASON),
+    ("PLIMSOLL_MAX_RATE", MCP_LIMIT_REASON),
 ];
 
 /// Why an env file may not set a limit of `plimsoll mcp`.
-const RAISES_LIMIT: &str = "it limits what clients of `plimsoll mcp` may do";
+const MCP_LIMIT_REASON: &str = "it limits what clients of `plimsoll mcp` may do";
 
 /// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,14 +203,14 @@ impl Environment {
     }
 
     /// Returns a message for each rejected variable.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn rejection_messages(&self) -> impl Iterator<Item = String> {
         let left_out = self.rejected.iter();
         left_out.map(|refusal| format!("{}; ignored", refusal.text()))
     }
 
     /// Returns the error for a command with the flag of `variable`, if an env file's value for the flag was rejected
     /// and nothing else sets the flag.
-    pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
+    pub(crate) fn rejected_value_failure(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
         if self.rejected.is_empty() || is_set || self.fallback(variable, command).is_some() {
             return None;
@@ -298,27 +298,27 @@ impl Environment {
 
     fn alias(&self, variable: &str, command: &str) -> Option<VariableValue> {
         let named = known_aliases(variable, command).find_map(|alias| match alias.conversion {
-            AliasConversion::Plain { unit } => self.plain(alias.name, unit),
+            AliasConversion::Plain { unit } => self.value_with_unit(alias.name, unit),
             AliasConversion::Url(schemes) => self.url(alias.name, schemes),
         });
         named.or_else(|| match (variable, command) {
-            ("PLIMSOLL_TARGET", _) => self.address(true),
+            ("PLIMSOLL_TARGET", _) => self.df_address(true),
             // Variables with generic names such as HOST apply to one command only.
             ("PLIMSOLL_LISTEN", "serve llm") => {
                 let own =
                     || self.host_and_port("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
-                self.address(false).or_else(own)
+                self.df_address(false).or_else(own)
             }
             ("PLIMSOLL_LISTEN", "relay gateway") => {
                 let own = || self.host_and_port("HOST", "PORT", ["127.0.0.1", "4040"]);
-                self.address(false).or_else(own)
+                self.df_address(false).or_else(own)
             }
-            ("PLIMSOLL_LISTEN", _) => self.address(false),
+            ("PLIMSOLL_LISTEN", _) => self.df_address(false),
             _ => None,
         })
     }
 
-    fn plain(&self, name: &str, unit: &str) -> Option<VariableValue> {
+    fn value_with_unit(&self, name: &str, unit: &str) -> Option<VariableValue> {
         let mut found = self.get(name)?;
         let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
         if bare && !unit.is_empty() {
@@ -329,7 +329,7 @@ impl Environment {
 
     /// Combines `DF_HOST` and `DF_PORT` into HOST:PORT, or into a URL if `target` is true. The URL has the TLS scheme
     /// if a CA is set.
-    fn address(&self, target: bool) -> Option<VariableValue> {
+    fn df_address(&self, target: bool) -> Option<VariableValue> {
         let mut found = self.host_and_port("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
             .get("PLIMSOLL_CA")
@@ -427,9 +427,9 @@ fn known_aliases<'a>(
 
 fn read_env_file(path: &Path) -> Result<String, String> {
     let size = path.metadata().map_err(|e| e.to_string())?.len();
-    if size > MAX_FILE {
+    if size > MAX_ENV_FILE_BYTES {
         return Err(format!(
-            "{size} bytes: a file with variables may have at most {MAX_FILE}"
+            "{size} bytes: a file with variables may have at most {MAX_ENV_FILE_BYTES}"
         ));
     }
     input::read_to_string(path).map_err(|e| e.to_string())

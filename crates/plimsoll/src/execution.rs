@@ -32,7 +32,7 @@ use crate::reporter::{self, Reporter};
 use crate::telemetry;
 pub(crate) use output::OutputFlags;
 pub(crate) use recording::save_failure;
-use recording::{OUT_DIR_HELP, RunRecorder, never_began};
+use recording::{OUT_DIR_HELP, RunRecorder, has_never_begun};
 
 /// A function that runs a load on the target and passes every observation to its second argument.
 pub(crate) type RunLoad<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
@@ -54,7 +54,7 @@ pub(crate) fn execute(
     output.save(spec)?;
     if output.dry_run {
         if !output.saves_to_stdout() {
-            presentation::show_plan(&spec.filled_in(plan), "", &output.documents)?;
+            presentation::show_plan(&spec.with_defaults(plan), "", &output.documents)?;
         }
         return Ok(Exit::Done);
     }
@@ -75,15 +75,15 @@ pub(crate) fn execute(
                 Some(run) if output.documents.json => {
                     documents::print_json(&json::runs([&*run], None))?;
                 }
-                Some(run) => presentation::show(&run, output.screen())?,
+                Some(run) => presentation::show(&run, output.stdout_content())?,
                 // The target was unreachable: write a report page that says this.
-                None if never_began(&dir) => drop(write_page(&dir, &process.output_dirs)?),
+                None if has_never_begun(&dir) => drop(write_page(&dir, &process.output_dirs)?),
                 None => {}
             }
             return Err(failure);
         }
     };
-    show(&run, &dir, output.screen(), &process.output_dirs)?;
+    show(&run, &dir, output.stdout_content(), &process.output_dirs)?;
     then(&run)?;
     Ok(exit(&run, &objective::judge_run(&run), process))
 }
@@ -92,14 +92,14 @@ pub(crate) fn execute(
 ///
 /// # Errors
 /// When the page or stdout can't be written.
-pub(crate) fn conclude(
+pub(crate) fn report_merged_run(
     run: &Run,
     dir: &Path,
     screen: StdoutContent,
     made: &OutputDirs,
 ) -> Result<Exit, Failure> {
     show(run, dir, screen, made)?;
-    let conclusion = RunVerdict::of(&objective::judge_run(run));
+    let conclusion = RunVerdict::from_results(&objective::judge_run(run));
     Ok(exit_of(
         false,
         run.summary.total.ok,
@@ -117,7 +117,7 @@ fn show(run: &Run, dir: &Path, screen: StdoutContent, made: &OutputDirs) -> Resu
     }
     let page = write_page(dir, made)?;
     if let Some(tables) = &tables {
-        let end = closing::closing(tables, closing::of_run(run, &options), &options);
+        let end = closing::closing_lines(tables, closing::run_lines(run, &options), &options);
         console::result(format_args!("\nThe report is {}\n{end}", page.display()))?;
     }
     Ok(())
@@ -145,7 +145,7 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
 /// When the directory can't be written.
 pub(crate) fn save_plan(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
     std::fs::create_dir_all(dir)
-        .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
+        .and_then(|()| files::write(&dir.join(run::file_name::PLAN), plan_toml))
         .map_err(|e| {
             let text = format!("can't save the {what} in {}: {e}", dir.display());
             Failure::error_with_help(text, OUT_DIR_HELP)
@@ -169,7 +169,7 @@ pub(crate) fn show_record(
         StdoutContent::Tables => {
             let options = presentation::options();
             let text = tables(&options);
-            let end = closing::closing(&text, answer(&options), &options);
+            let end = closing::closing_lines(&text, answer(&options), &options);
             let page = page.display();
             console::result(format_args!("{text}\nThe report is {page}\n{end}"))
         }
@@ -184,7 +184,7 @@ pub(crate) fn show_record(
 /// When the directory can't be read, or the page can't be written.
 pub(crate) fn write_page(dir: &Path, made: &OutputDirs) -> Result<PathBuf, Failure> {
     made.add(dir);
-    let page = dir.join(run::file::REPORT);
+    let page = dir.join(run::file_name::REPORT);
     files::write(&page, documents::page(&[dir.to_owned()], None)?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     Ok(page)
@@ -241,7 +241,7 @@ pub(crate) fn measure(
     process: &ProcessContext,
     by: LoadRunner<'_>,
 ) -> Result<Run, ExecutionError> {
-    let plan_toml = job.spec.filled_in(job.plan).to_toml();
+    let plan_toml = job.spec.with_defaults(job.plan).to_toml();
     let plan_toml = &plan_toml.map_err(Failure::error)?;
     let unchecked = |tls: &TlsPlan| tls.trust == ServerTrust::Unchecked;
     if job.plan.tls.as_ref().is_some_and(unchecked) {
@@ -250,7 +250,7 @@ pub(crate) fn measure(
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
     if let (Some(_), LoadRunner::External(_)) = (&job.plan.profile, &by) {
-        return Err(profiler::several_machines().into());
+        return Err(profiler::several_machines_failure().into());
     }
     let barrier = match by {
         LoadRunner::Local => None,
@@ -259,7 +259,7 @@ pub(crate) fn measure(
             return measure_recorded(job, plan_toml, &ProcessLayout::external(), process, carry);
         }
     };
-    let spread = ProcessLayout::of(job.plan, Shard::WHOLE_RUN)?;
+    let spread = ProcessLayout::choose(job.plan, Shard::WHOLE_RUN)?;
     let plan = &spread.apply_to(job.plan);
     let job = PlannedRun { plan, ..job };
     let load = process.prepare(plan)?;
@@ -271,7 +271,7 @@ pub(crate) fn measure(
             process,
             |stop, observe| match barrier {
                 None => load(RunRole::Standalone, stop, observe),
-                Some(barrier) => barrier.load(plan, load, stop, observe),
+                Some(barrier) => barrier.run_load(plan, load, stop, observe),
             },
         );
     }
@@ -287,7 +287,7 @@ pub(crate) fn measure(
     }
     // Each process prepares its own share. The load was prepared here only to check the plan.
     drop(load);
-    let plan_file = job.dir.join(run::file::PLAN);
+    let plan_file = job.dir.join(run::file_name::PLAN);
     measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
         let load = MultiprocessLoad {
             plan,
@@ -313,7 +313,7 @@ pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessConte
         ));
     }
     let is_whole = cut_off == 0 && run.state != RunState::Partial;
-    exit_of(interrupted, ok, is_whole, RunVerdict::of(judged))
+    exit_of(interrupted, ok, is_whole, RunVerdict::from_results(judged))
 }
 
 /// Returns how many calls were cut off at the end; 0 unless the load is a closed loop with a fixed number of calls.
@@ -334,7 +334,7 @@ fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVer
         _ if ok == 0 => Exit::Error,
         // Print no reason here: the report says why the run is incomplete.
         None | Some(RunVerdict::Pass) if !is_whole => Exit::Error,
-        conclusion => Exit::of(conclusion),
+        conclusion => Exit::from_verdict(conclusion),
     }
 }
 
@@ -350,7 +350,7 @@ fn measure_recorded(
     let mut profiler = Profiler::start(plan)?;
     let mut recording = RunRecorder::begin(plan, plan_toml, job.dir, spread)?;
     let stop = process.stop.child();
-    let mut telemetry = telemetry::RunTelemetry::begin(plan);
+    let mut telemetry = telemetry::RunTelemetry::register(plan);
     let mut progress = job.progress;
     let mut precision = PrecisionMonitor::new(plan);
     let mut abort = job.abort_after.map(|after| AbortMonitor::new(plan, after));
@@ -382,7 +382,7 @@ fn measure_recorded(
     }
     let finished = match carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect))) {
         Ok(finished) => finished,
-        Err(error) => return recording.failed(error, plan),
+        Err(error) => return recording.finish_failed(error, plan),
     };
     recording.record_completion(&finished);
     let arrivals = plan.load.recording.as_ref();

@@ -31,7 +31,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// Returns the exit code of a verdict on objectives; `None` means that there were none.
-    pub(crate) fn of(conclusion: Option<RunVerdict>) -> Exit {
+    pub(crate) fn from_verdict(conclusion: Option<RunVerdict>) -> Exit {
         match conclusion {
             None | Some(RunVerdict::Pass) => Exit::Done,
             Some(RunVerdict::Fail) => Exit::ObjectiveMissed,
@@ -116,7 +116,7 @@ impl Failure {
     /// Returns an error with exit code 1.
     pub(crate) fn error(message: impl std::fmt::Display) -> Failure {
         let message = message.to_string();
-        let message = redaction::masked(&message);
+        let message = redaction::mask_urls(&message);
         Failure::new(Exit::Error, miette::miette!("{message}"))
     }
 
@@ -138,8 +138,8 @@ impl Failure {
     ) -> Failure {
         // Mask secrets before the text is wrapped: a secret split over two lines would not be recognised.
         let message = message.to_string();
-        let message = redaction::masked(&message);
-        let help = redaction::masked(help).into_owned();
+        let message = redaction::mask_urls(&message);
+        let help = redaction::mask_urls(help).into_owned();
         Failure::new(exit, miette::miette!(help = help, "{message}"))
     }
 
@@ -156,7 +156,7 @@ impl Failure {
     }
 
     /// Marks this failure as caused by the service `name`, which did not start.
-    pub(crate) fn of_service(self, name: &str) -> Failure {
+    pub(crate) fn for_service(self, name: &str) -> Failure {
         Failure {
             service: Some(name.to_owned()),
             ..self
@@ -164,7 +164,7 @@ impl Failure {
     }
 
     /// Returns whether the command failed because the service `name` did not start.
-    pub(crate) fn is_of_service(&self, name: &str) -> bool {
+    pub(crate) fn is_for_service(&self, name: &str) -> bool {
         self.service.as_deref() == Some(name)
     }
 

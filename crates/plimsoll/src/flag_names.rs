@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::{LazyLock, OnceLock};
 
 use clap::{Args, Command};
-use plimsoll_model::spec::{LoadSpec, TlsSpec, keys_of};
+use plimsoll_model::spec::{LoadSpec, TlsSpec, struct_keys};
 use plimsoll_protocols::flags::TlsFlags;
-use plimsoll_protocols::registry::{self, flags_of};
+use plimsoll_protocols::registry::{self, key_flags};
 
 /// The flags of the current command, with their dashes.
 static COMMAND_FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
@@ -27,11 +27,11 @@ fn command_has(flag: &str) -> bool {
 
 /// Returns whether the current command has all flags that `words` mentions.
 pub(crate) fn command_has_all(words: &str) -> bool {
-    named_in(words).all(command_has)
+    mentioned_flags(words).all(command_has)
 }
 
 /// Returns the flags that a text mentions, with their dashes.
-pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn mentioned_flags(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-._".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '-']));
     words.filter(|word| {
@@ -41,28 +41,28 @@ pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)`, or by `tls.ca` if the current command has no such flag.
-pub(crate) fn filled_in(text: &str) -> String {
+pub(crate) fn fill_in_flags(text: &str) -> String {
     fill_in_flags_with(text, command_has)
 }
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)` if `has` returns true for the flag, and by `tls.ca` otherwise.
 pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
-    for (key, flags) in all() {
-        if named_in(flags).all(&has) {
+    for (key, flags) in flags_by_plan_key() {
+        if mentioned_flags(flags).all(&has) {
             text = text.replace(&format!("{{{key}}}"), &format!("{flags} ({key})"));
         }
     }
-    for (key, _) in all() {
+    for (key, _) in flags_by_plan_key() {
         text = text.replace(&format!("{{{key}}}"), key);
     }
     text
 }
 
 /// Returns all plan keys with their flags: common keys and keys of protocols.
-pub(crate) fn all() -> &'static [(String, String)] {
+pub(crate) fn flags_by_plan_key() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> =
-        LazyLock::new(|| common_flags().chain(registry::flags()).collect());
+        LazyLock::new(|| common_flags().chain(registry::flags_by_key()).collect());
     &ALL
 }
 
@@ -71,8 +71,8 @@ fn common_flags() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
     let sections = [
-        flags_of("load", keys_of::<LoadSpec>(), &LOAD_FLAG_NAMES, load),
-        flags_of("tls", keys_of::<TlsSpec>(), &TLS_FLAG_NAMES, tls),
+        key_flags("load", struct_keys::<LoadSpec>(), &LOAD_FLAG_NAMES, load),
+        key_flags("tls", struct_keys::<TlsSpec>(), &TLS_FLAG_NAMES, tls),
     ];
     let others = OTHER_FLAGS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
     let alike = SAME_NAMED_FLAGS.map(|key| (key.to_owned(), format!("--{key}")));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn flags_in_text_are_recognised() {
         let text = "write --rate, or `--calls 5` (--http-version) -- never---; --tls1.3.";
-        let found: Vec<&str> = named_in(text).collect();
+        let found: Vec<&str> = mentioned_flags(text).collect();
         assert_eq!(found, ["--rate", "--calls", "--http-version", "--tls1.3"]);
     }
 
@@ -149,7 +149,7 @@ mod tests {
         let command = commands::command();
         for (key, words) in common_flags() {
             let mut subs = command.get_subcommands();
-            let found = subs.any(|sub| named_in(&words).all(|flag| is_of(sub, flag)));
+            let found = subs.any(|sub| mentioned_flags(&words).all(|flag| is_of(sub, flag)));
             assert!(found, "{key}: no command has {words}");
         }
     }

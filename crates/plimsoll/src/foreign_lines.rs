@@ -29,7 +29,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     if is_bare && has_command(words) {
         return Ok(None);
     }
-    if let Some(line) = registry::foreign_line(&texts)
+    if let Some(line) = registry::find_foreign_line(&texts)
         && (is_bare || !has_command(&words[..1]))
     {
         let stdin = line.tool.reads_stdin.then(piped_input).flatten();
@@ -57,7 +57,7 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     if !is_bare {
         return Ok(None);
     }
-    let command = texts.iter().find_map(|text| registry::command_for(text));
+    let command = texts.iter().find_map(|text| registry::command_for_url(text));
     Ok(command.map(|command| {
         let command = OsString::from(command);
         std::iter::once(command)
@@ -98,7 +98,7 @@ fn is_flag_or_url(word: &str) -> bool {
 
 /// Returns whether one of the words is a Plimsoll command.
 fn has_command(words: &[OsString]) -> bool {
-    commands::command_of(words)
+    commands::command_for_words(words)
         .get_subcommands()
         .next()
         .is_some()
@@ -110,7 +110,7 @@ fn piped_input() -> Option<String> {
     if io::stdin().is_terminal() {
         return None;
     }
-    input::stdin_to_string().ok()
+    input::read_stdin_to_string().ok()
 }
 
 /// Returns the words quoted for a shell, ready to paste. Passwords, and values of header fields that usually contain
@@ -200,7 +200,7 @@ mod tests {
                 let before: Vec<String> = words.drain(..=at).collect();
                 before[1].clone()
             });
-            let (line, reasons, notes) = match registry::foreign_line(&words) {
+            let (line, reasons, notes) = match registry::find_foreign_line(&words) {
                 Some(line) => {
                     let translated = line
                         .translate(input)
@@ -235,9 +235,9 @@ mod tests {
         for Case { theirs, ours, .. } in cases() {
             let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
             let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
-            let read = commands::command_of(&words).try_get_matches_from(&words);
+            let read = commands::command_for_words(&words).try_get_matches_from(&words);
             let matches = read.unwrap_or_else(|error| panic!("{theirs}: {error}"));
-            let cli = commands::Cli::of(&matches);
+            let cli = commands::Cli::from_matches(&matches);
             assert!(cli.is_ok(), "{theirs}: {ours}: {:?}", cli.err());
         }
     }
@@ -278,11 +278,11 @@ mod tests {
                 line.extend(["--proto".to_owned(), file.clone()]);
             }
             let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
-            let matches = commands::command_of(&words)
+            let matches = commands::command_for_words(&words)
                 .try_get_matches_from(&words)
                 .unwrap_or_else(|error| panic!("{theirs}: {error}"));
             let cli =
-                commands::Cli::of(&matches).unwrap_or_else(|error| panic!("{theirs}: {error}"));
+                commands::Cli::from_matches(&matches).unwrap_or_else(|error| panic!("{theirs}: {error}"));
             let commands::ParsedCommand::Call(arguments) = cli.command else {
                 panic!("{theirs}: not a call");
             };
@@ -290,7 +290,7 @@ mod tests {
                 continue;
             }
             let origins = crate::origins::FlagOrigins::default();
-            let plan = commands::calling::typed_call(&arguments, &origins, &environment).and_then(
+            let plan = commands::protocol_command::resolve_invocation(&arguments, &origins, &environment).and_then(
                 |call| {
                     let source = crate::problems::PlanSource::Flags;
                     crate::planning::plan(&call.spec, &environment, &source)
@@ -317,7 +317,7 @@ mod tests {
         let printed = std::process::Command::new(tool).args(arguments).output();
         let printed = printed.unwrap_or_else(|e| panic!("{tool}: {e}: `make setup` installs it"));
         let help = String::from_utf8_lossy(&printed.stdout).into_owned();
-        let table = registry::foreign_line(&[tool.to_owned()]).expect(tool).tool;
+        let table = registry::find_foreign_line(&[tool.to_owned()]).expect(tool).tool;
         let mut checked = 0;
         // Lines that are indented further continue a description.
         let is_entry = |line: &&str| line.len() - line.trim_start().len() <= 8;

@@ -35,10 +35,10 @@ pub(crate) enum GuideEnd {
 }
 
 /// The end of standard input in place of an answer, or the answer that quits the guide.
-struct InputEnded;
+struct EndOfInput;
 
 /// Returns whether the command line has no arguments, and standard input, output and error are terminals.
-pub(crate) fn is_wanted(typed: &[OsString]) -> bool {
+pub(crate) fn can_start(typed: &[OsString]) -> bool {
     let [input, out, messages] = [
         io::stdin().is_terminal(),
         io::stdout().is_terminal(),
@@ -48,14 +48,14 @@ pub(crate) fn is_wanted(typed: &[OsString]) -> bool {
 }
 
 /// Asks for the service, the call and the load.
-pub(crate) fn ask(program: OsString, environment: &Environment) -> GuideEnd {
+pub(crate) fn run_guide(program: OsString, environment: &Environment) -> GuideEnd {
     match questions(environment) {
         Ok(Some(words)) => {
             let words = words.into_iter().map(OsString::from);
             GuideEnd::Line(std::iter::once(program).chain(words).collect())
         }
         Ok(None) => GuideEnd::Help,
-        Err(InputEnded) => {
+        Err(EndOfInput) => {
             eprintln!();
             GuideEnd::Leave
         }
@@ -64,15 +64,15 @@ pub(crate) fn ask(program: OsString, environment: &Environment) -> GuideEnd {
 
 /// Asks the questions; returns the words of the command line without the program's name, or `None` if the user enters
 /// no address.
-fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnded> {
+fn questions(environment: &Environment) -> Result<Option<Vec<String>>, EndOfInput> {
     console::notice("What is to be loaded? (`plimsoll --help` lists everything else.)");
     let offers = loop {
-        let address = answer("Address, a URL or HOST:PORT (Enter: help): ")?;
+        let address = ask_line("Address, a URL or HOST:PORT (Enter: help): ")?;
         if address.is_empty() {
             return Ok(None);
         }
         console::notice(format_args!("asking {address} ..."));
-        let offers = offers_at(&address, environment);
+        let offers = find_services(&address, environment);
         if !offers.is_empty() {
             break offers;
         }
@@ -81,11 +81,11 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnde
              its address?",
         );
     };
-    let (command, call) = chosen_call(&offers)?;
+    let (command, call) = ask_for_call(&offers)?;
     let mut words = vec![command.to_owned()];
     words.extend(call.words.iter().cloned());
     if let Some(content) = &call.content {
-        let text = answer(&format!("Message, as JSON [{}]: ", content.blank))?;
+        let text = ask_line(&format!("Message, as JSON [{}]: ", content.blank))?;
         let text = if text.is_empty() {
             content.blank.clone()
         } else {
@@ -98,13 +98,13 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnde
         let line: Vec<OsString> = words.iter().map(OsString::from).collect();
         shell_quoted(&line)
     }));
-    let next = answer_of("Enter: run it, p: write a plan, q: leave: ", |text| {
+    let next = ask_until_valid("Enter: run it, p: write a plan, q: leave: ", |text| {
         matches!(text, "" | "p" | "q").then(|| text.to_owned())
     })?;
     match next.as_str() {
-        "q" => return Err(InputEnded),
+        "q" => return Err(EndOfInput),
         "p" => {
-            let file = answer(&format!("File [{DEFAULT_PLAN_FILE}]: "))?;
+            let file = ask_line(&format!("File [{DEFAULT_PLAN_FILE}]: "))?;
             let file = if file.is_empty() {
                 DEFAULT_PLAN_FILE.to_owned()
             } else {
@@ -119,7 +119,7 @@ fn questions(environment: &Environment) -> Result<Option<Vec<String>>, InputEnde
 
 /// Returns the services found at `address`, each with its command, the most detailed descriptions first. If any service
 /// describes its calls, those of which only the protocol is known are left out.
-fn offers_at(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
+fn find_services(address: &str, environment: &Environment) -> Vec<(&'static str, ServiceOffer)> {
     let mut offers = all_offers_at(address, environment);
     offers.sort_by_key(|(_, offer)| Reverse(offer.detail));
     if offers
@@ -146,9 +146,9 @@ fn all_offers_at(address: &str, environment: &Environment) -> Vec<(&'static str,
 }
 
 /// Lists the calls of all services, and returns the call that the user chooses, with its command.
-fn chosen_call<'a>(
+fn ask_for_call<'a>(
     offers: &'a [(&'static str, ServiceOffer)],
-) -> Result<(&'static str, &'a OfferedCall), InputEnded> {
+) -> Result<(&'static str, &'a OfferedCall), EndOfInput> {
     let mut calls = Vec::new();
     for (command, offer) in offers {
         console::notice(format_args!("{}:", capitalised(&offer.service)));
@@ -166,7 +166,7 @@ fn chosen_call<'a>(
     if calls.len() == 1 {
         return Ok(calls[0]);
     }
-    answer_of("Which one, a number or a name [1]: ", |text| match text {
+    ask_until_valid("Which one, a number or a name [1]: ", |text| match text {
         "" => calls.first().copied(),
         text => match text.parse::<usize>() {
             Ok(number) => calls.get(number.checked_sub(1)?).copied(),
@@ -176,10 +176,10 @@ fn chosen_call<'a>(
 }
 
 /// Asks for the load, and returns the flags that set it.
-fn load() -> Result<Vec<String>, InputEnded> {
+fn load() -> Result<Vec<String>, EndOfInput> {
     let question =
         format!("How much, users at once or calls a second such as 100/s [{DEFAULT_USERS}]: ");
-    let [flag, amount] = answer_of(&question, |text| {
+    let [flag, amount] = ask_until_valid(&question, |text| {
         let text = if text.is_empty() { DEFAULT_USERS } else { text };
         let flag = match (text.parse::<u32>(), text.parse::<Rate>()) {
             (Ok(1..), _) => "--clients",
@@ -189,7 +189,7 @@ fn load() -> Result<Vec<String>, InputEnded> {
         Some([flag.to_owned(), text.to_owned()])
     })?;
     let question = format!("How long [{DEFAULT_DURATION}]: ");
-    let duration = answer_of(&question, |text| {
+    let duration = ask_until_valid(&question, |text| {
         let text = if text.is_empty() {
             DEFAULT_DURATION
         } else {
@@ -204,9 +204,9 @@ fn load() -> Result<Vec<String>, InputEnded> {
 }
 
 /// Repeats the question until `read` accepts the answer.
-fn answer_of<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, InputEnded> {
+fn ask_until_valid<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, EndOfInput> {
     loop {
-        let text = answer(question)?;
+        let text = ask_line(question)?;
         if let Some(value) = read(&text) {
             return Ok(value);
         }
@@ -215,14 +215,14 @@ fn answer_of<T>(question: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, I
 }
 
 /// Prints a question, and returns the answer without surrounding whitespace.
-fn answer(question: &str) -> Result<String, InputEnded> {
+fn ask_line(question: &str) -> Result<String, EndOfInput> {
     let mut messages = io::stderr().lock();
     let _ = write!(messages, "{question}").and_then(|()| messages.flush());
     drop(messages);
     let mut line = String::new();
     match io::stdin().read_line(&mut line) {
         Ok(1..) => Ok(line.trim().to_owned()),
-        _ => Err(InputEnded),
+        _ => Err(EndOfInput),
     }
 }
 

@@ -32,7 +32,7 @@ const RARE_FLAGS: [&str; 3] = [
     "api_port stats_port socket_port",
 ];
 
-fn has(list: &[&str], id: &str) -> bool {
+fn contains_id(list: &[&str], id: &str) -> bool {
     list.iter()
         .any(|ids| ids.split(' ').any(|known| known == id))
 }
@@ -41,7 +41,7 @@ const FULL_HELP_HINT: &str =
     "--help prints every flag, with the variable that stands for it, and all examples.";
 
 /// Shortens the help of `command` and of its subcommands.
-pub(crate) fn short(command: Command) -> Command {
+pub(crate) fn with_short_help(command: Command) -> Command {
     let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
     let has_versions = command.get_arguments().any(|a| a.get_id() == "bisect");
     let example = command
@@ -51,10 +51,10 @@ pub(crate) fn short(command: Command) -> Command {
         let id = arg.get_id().as_str();
         let hidden = match puts_load {
             _ if arg.is_positional() => false,
-            _ if has_versions && has(&VERSION_FLAGS, id) => false,
-            _ if has_versions && has(&RARE_VERSION_FLAGS, id) => true,
-            true => !has(&COMMON_FLAGS, id),
-            false => has(&RARE_FLAGS, id) || arg.get_help_heading() == Some("Messages"),
+            _ if has_versions && contains_id(&VERSION_FLAGS, id) => false,
+            _ if has_versions && contains_id(&RARE_VERSION_FLAGS, id) => true,
+            true => !contains_id(&COMMON_FLAGS, id),
+            false => contains_id(&RARE_FLAGS, id) || arg.get_help_heading() == Some("Messages"),
         };
         arg.hide_env(true).hide_short_help(hidden)
     });
@@ -62,7 +62,7 @@ pub(crate) fn short(command: Command) -> Command {
         Some(example) => command.before_help(example),
         None => command,
     };
-    command.after_help(FULL_HELP_HINT).mut_subcommands(short)
+    command.after_help(FULL_HELP_HINT).mut_subcommands(with_short_help)
 }
 
 /// Returns the first of several examples.
@@ -96,7 +96,7 @@ mod tests {
                 check(sub, &path, long);
             }
         }
-        let mut command = short(commands::command()).term_width(100);
+        let mut command = with_short_help(commands::command()).term_width(100);
         command.build();
         let mut long = Vec::new();
         check(&mut command, "plimsoll", &mut long);

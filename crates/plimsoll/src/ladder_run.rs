@@ -11,8 +11,8 @@ mod flags;
 mod interleaving;
 mod openssl;
 mod outline;
-mod parts;
-mod proxied;
+mod extra_measurements;
+mod rung_proxies;
 mod replicates;
 mod routes;
 mod servers;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::turns::RungMeasurement;
+use plimsoll_model::ladder::batches::RungMeasurement;
 use plimsoll_model::ladder::{
     ExtraMeasurement, LadderMetric, LadderRecord, Rung, SkippedRung, SliceResult, SliceThroughput,
 };
@@ -111,7 +111,7 @@ pub(crate) fn execute(
     measure: impl FnOnce(LadderRun<'_>) -> Result<Exit, Failure>,
 ) -> Result<Exit, Failure> {
     let LadderRequest { flags, process, .. } = asked;
-    let outline = LadderOutline::of(spec, asked)?;
+    let outline = LadderOutline::from_spec(spec, asked)?;
     outline.check_limits(asked)?;
     if let (Some(_), Err(why)) = (asked.services, &outline.interleaving) {
         return Err(Failure::usage(
@@ -182,7 +182,7 @@ impl<'a> LadderRun<'a> {
         let dir = asked.directory(own);
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         let (available, mut skipped) =
-            proxied::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;
+            rung_proxies::remove_unavailable(&mut outline.rungs, options.proxies.as_deref())?;
         match asked.services {
             Some(_) => execution::save_plan(&dir, "ladder", text)?,
             None => execution::make_directory(&dir, "ladder", text)?,
@@ -221,7 +221,7 @@ impl<'a> LadderRun<'a> {
         let parts = outline
             .parts
             .iter()
-            .map(|part| parts::rounds(*part, metrics, rungs, asked))
+            .map(|part| extra_measurements::rounds(*part, metrics, rungs, asked))
             .collect::<Result<Vec<SliceRounds>, Failure>>()?;
         let handshakes = crypto_costs::handshakes(rungs, &plans, &parts);
         let has_tls = plans.iter().any(|plan| plan.tls.is_some());
@@ -230,7 +230,7 @@ impl<'a> LadderRun<'a> {
             name: outline.name.clone(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
-            conditions: Some(CommonConditions::of(&plans)),
+            conditions: Some(CommonConditions::from_plans(&plans)),
             slice_s: outline.length.as_secs_f64()
                 / f64::from(turning.as_ref().map_or(1, |turning| turning.replicates)),
             sliced_because: turning.as_ref().err().cloned(),
@@ -345,7 +345,7 @@ impl<'a> LadderRun<'a> {
         match (self.record.interrupted, self.has_failed_rung) {
             (true, _) => Exit::Interrupted,
             (false, true) => Exit::Error,
-            (false, false) => Exit::of(self.record.conclusion()),
+            (false, false) => Exit::from_verdict(self.record.conclusion()),
         }
     }
 
@@ -354,8 +354,8 @@ impl<'a> LadderRun<'a> {
         let limits = self.record.limits.as_ref();
         SliceResult {
             volume: limits
-                .map(|limits| SliceThroughput::of(run, limits, verified_signatures(plan))),
-            ..SliceResult::of(run, name)
+                .map(|limits| SliceThroughput::from_run(run, limits, verified_signatures(plan))),
+            ..SliceResult::from_run(run, name)
         }
     }
 
@@ -381,7 +381,7 @@ impl<'a> LadderRun<'a> {
 
     fn record_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
         let measured = &mut self.record.rungs[rung];
-        crypto_costs::note_connections(plan, run, &mut self.connections[rung], measured);
+        crypto_costs::add_connection_times(plan, run, &mut self.connections[rung], measured);
     }
 
     fn save_record(&self) -> Result<(), Failure> {

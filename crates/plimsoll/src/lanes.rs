@@ -31,7 +31,7 @@ impl LaneSet {
     ///
     /// # Errors
     /// When a lane is invalid.
-    pub(crate) fn of(
+    pub(crate) fn resolve(
         spec: &Spec,
         environment: &Environment,
         source: &PlanSource<'_>,
@@ -113,8 +113,8 @@ impl LaneSet {
             shown::render(&record, &runs, options) + &each.collect::<String>()
         };
         let answer =
-            |options: &terminal::TerminalOptions| closing::of_lanes(&record, &runs, options);
-        execution::show_record(&dir, output.screen(), &process.output_dirs, tables, answer)?;
+            |options: &terminal::TerminalOptions| closing::lane_lines(&record, &runs, options);
+        execution::show_record(&dir, output.stdout_content(), &process.output_dirs, tables, answer)?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
             execution::exit(run, &judged, process)

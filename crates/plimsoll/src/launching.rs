@@ -1,7 +1,7 @@
 //! Generates a batch script for Slurm, or manifests for Kubernetes, that start the shards of a run on a cluster. They
 //! are printed for the user to review and submit; with `--apply`, `kubectl` submits the manifests.
 
-mod apply;
+mod kubectl;
 mod kubernetes;
 mod slurm;
 
@@ -14,7 +14,7 @@ use crate::execution::slug;
 use crate::failure::Failure;
 use crate::planning;
 
-pub(crate) use apply::{KubernetesJob, LAST_LINES};
+pub(crate) use kubectl::{KubernetesJob, LAST_LINES};
 pub(crate) use kubernetes::{KubernetesManifests, PodFlags, PodRendezvous};
 pub(crate) use slurm::ScriptFlags;
 

@@ -36,7 +36,7 @@ const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const DRAW_NICENESS: i32 = 10;
 
 /// Whether the terminal is currently switched to the live view.
-static TERMINAL_OWNED: AtomicBool = AtomicBool::new(false);
+static TERMINAL_IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// The live view, which occupies the terminal during a run; dropping it restores the terminal.
 pub(crate) struct LiveView {
@@ -72,9 +72,9 @@ impl LiveView {
     /// # Errors
     /// When the terminal can't be switched.
     pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<LiveView> {
-        restore_on_panic();
+        install_restoring_panic_hook();
         enable_raw_mode()?;
-        TERMINAL_OWNED.store(true, Ordering::SeqCst);
+        TERMINAL_IN_USE.store(true, Ordering::SeqCst);
         console::defer_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
             // Buffer each frame so that it is one write, because stderr is unbuffered.
@@ -89,7 +89,7 @@ impl LiveView {
             }
         };
         let shared = Arc::new(LiveViewState {
-            board: Mutex::new(Dashboard::of(plan, context, Duration::ZERO)),
+            board: Mutex::new(Dashboard::new(plan, context, Duration::ZERO)),
             changed: AtomicBool::new(true),
             is_over: AtomicBool::new(false),
             cpu_ns: AtomicU64::new(0),
@@ -109,7 +109,7 @@ impl LiveView {
     pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
         let cpu = self.cpu();
         self.shared
-            .change(|board| *board = Dashboard::of(plan, context, cpu));
+            .change(|board| *board = Dashboard::new(plan, context, cpu));
     }
 
     pub(crate) fn connecting(&self, open: u64, wanted: u64) {
@@ -141,17 +141,17 @@ impl Drop for LiveView {
 
 /// Restores the terminal if it shows the live view, and prints the lines held back.
 pub(crate) fn restore() {
-    if !TERMINAL_OWNED.swap(false, Ordering::SeqCst) {
+    if !TERMINAL_IN_USE.swap(false, Ordering::SeqCst) {
         return;
     }
     // Ignore errors, which mean that the terminal has been closed.
     let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
-    console::release();
+    console::release_lines();
 }
 
 /// Installs a panic hook that restores the terminal before a panic's message is printed.
-fn restore_on_panic() {
+fn install_restoring_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
@@ -168,7 +168,7 @@ fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared:
     let _ = setpriority_process(None, DRAW_NICENESS);
     let mut asked = false;
     let mut shown = 0;
-    while !shared.is_over.load(Ordering::Relaxed) && TERMINAL_OWNED.load(Ordering::SeqCst) {
+    while !shared.is_over.load(Ordering::Relaxed) && TERMINAL_IN_USE.load(Ordering::SeqCst) {
         let lines = console::held_lines();
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use plimsoll_model::labels;
 use plimsoll_model::spec::{
-    LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, apply_typed, apply_typed_to_optional,
+    LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, apply_flags, apply_flags_to_optional,
 };
 use plimsoll_model::units::Rate;
 use plimsoll_protocols::flags::TlsFlags;
@@ -118,7 +118,7 @@ impl LoadFlags {
         self.apply_tls(spec, origins)?;
         spec.name = self.name.clone().or(spec.name.take());
         for typed in &self.labels {
-            let (name, value) = labels::split(typed).ok_or_else(|| {
+            let (name, value) = labels::parse_label(typed).ok_or_else(|| {
                 Failure::usage(
                     format_args!("--label: `{typed}` has no `=`"),
                     "write NAME=VALUE, for example --label commit=1a2b3c4",
@@ -161,13 +161,13 @@ impl LoadFlags {
                 })?);
             }
         }
-        if watch.names_process()
+        if watch.selects_process()
             && let Some(planned) = &mut spec.watch
         {
             (planned.pid, planned.port) = (None, None);
             (planned.cgroup, planned.off) = (None, None);
         }
-        apply_typed_to_optional("watch", &watch, &mut spec.watch).map_err(problems::flag_failure)
+        apply_flags_to_optional("watch", &watch, &mut spec.watch).map_err(problems::flag_failure)
     }
 
     fn apply_load(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
@@ -183,7 +183,7 @@ impl LoadFlags {
         }
         // If both an open and a closed loop are requested, the value from the origin with higher precedence wins.
         if typed.rate.is_some() && typed.clients.is_some() {
-            let strength = |id| origins.strength(id);
+            let strength = |id| origins.precedence(id);
             let closed = strength("fleet").max(strength("clients"));
             match strength("rate").cmp(&closed) {
                 Ordering::Less => typed.rate = None,
@@ -198,7 +198,7 @@ impl LoadFlags {
         if typed.recording_key().is_some() {
             (load.rate, load.steps, load.clients, load.think) = (None, None, None, None);
         } else if typed.rate.is_some() || typed.clients.is_some() || typed.steps.is_some() {
-            forget_replay(load);
+            remove_replay(load);
         }
         if typed.rate.is_some() {
             (load.steps, load.clients, load.think) = (None, None, None);
@@ -217,7 +217,7 @@ impl LoadFlags {
         }
         // Steps are a list of tables, which can't be merged key by key, so handle them separately.
         let steps = typed.steps.take();
-        apply_typed("load", &typed, load).map_err(problems::flag_failure)?;
+        apply_flags("load", &typed, load).map_err(problems::flag_failure)?;
         load.steps = steps.or(load.steps.take());
         if self.cold {
             load.reuse = Some("never".into());
@@ -243,7 +243,7 @@ impl LoadFlags {
 
     fn apply_tls(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
-        apply_typed("tls", &self.identity, &mut typed).map_err(problems::flag_failure)?;
+        apply_flags("tls", &self.identity, &mut typed).map_err(problems::flag_failure)?;
         // CA, pin and `--insecure` exclude each other: the value from the origin with the highest precedence wins.
         let given = [
             ("ca", typed.ca.is_some()),
@@ -251,8 +251,8 @@ impl LoadFlags {
             ("insecure", typed.insecure.is_some()),
         ];
         let given = given.iter().filter(|(_, given)| *given);
-        if let Some(strongest) = given.map(|(id, _)| origins.strength(id)).max() {
-            let wins = |id| origins.strength(id) == strongest;
+        if let Some(strongest) = given.map(|(id, _)| origins.precedence(id)).max() {
+            let wins = |id| origins.precedence(id) == strongest;
             typed.ca = typed.ca.filter(|_| wins("ca"));
             typed.pin = typed.pin.filter(|_| wins("pin"));
             typed.insecure = typed.insecure.filter(|_| wins("insecure"));
@@ -260,12 +260,12 @@ impl LoadFlags {
                 (tls.ca, tls.pin, tls.insecure) = (None, None, None);
             }
         }
-        apply_typed_to_optional("tls", &typed, &mut spec.tls).map_err(problems::flag_failure)
+        apply_flags_to_optional("tls", &typed, &mut spec.tls).map_err(problems::flag_failure)
     }
 }
 
 /// Removes the plan's replay, which a typed rate or number of clients replaces.
-fn forget_replay(load: &mut LoadSpec) {
+fn remove_replay(load: &mut LoadSpec) {
     if load.recording_key() == Some("load.arrivals") {
         load.arrivals = None;
     }

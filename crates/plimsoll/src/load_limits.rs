@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, Target};
-use plimsoll_model::redaction::masked;
+use plimsoll_model::redaction::mask_urls;
 use plimsoll_model::search::SearchGoal;
 use plimsoll_model::spec::FindSpec;
 use plimsoll_model::units::{Period, Rate};
@@ -114,7 +114,7 @@ impl LoadLimits {
     ///
     /// # Errors
     /// When the variable can't be parsed: a load must not run without its limits.
-    pub(crate) fn of_process() -> Result<Option<LoadLimits>, Failure> {
+    pub(crate) fn from_environment() -> Result<Option<LoadLimits>, Failure> {
         let Some(text) = std::env::var_os(LIMITS_VARIABLE) else {
             return Ok(None);
         };
@@ -218,7 +218,7 @@ impl LoadLimits {
             "it is not among those that are"
         };
         Failure::usage(
-            format_args!("{key}: {} is not allowed: {allowed}", masked(shown)),
+            format_args!("{key}: {} is not allowed: {allowed}", mask_urls(shown)),
             &format!(
                 "use an allowed target, or ask the person who runs this server to start it with --allow {flag}"
             ),
@@ -336,7 +336,7 @@ impl LoadLimits {
     /// When the total exceeds the limit.
     pub(crate) fn check_connections(&self, plans: &[&Plan]) -> Result<(), Failure> {
         let max = self.max_connections;
-        let all: f64 = plans.iter().map(|plan| most_connections(plan)).sum();
+        let all: f64 = plans.iter().map(|plan| max_connections(plan)).sum();
         if all <= f64::from(max) {
             return Ok(());
         }
@@ -376,22 +376,22 @@ impl LoadLimits {
 }
 
 /// Returns the maximum number of calls that one arrival makes; 1 if each call has its own arrival.
-fn most_calls_of_user(plan: &Plan) -> f64 {
-    let journey = plan.call.most_calls_of_journey();
-    let calls = journey.or(plan.call.calls_in_a_row());
+fn max_calls_per_user(plan: &Plan) -> f64 {
+    let journey = plan.call.max_calls_per_journey();
+    let calls = journey.or(plan.call.calls_per_user());
     f64::from(calls.unwrap_or(1).max(1))
 }
 
 /// Returns the maximum rate of the plan, calls per second; `None` if the rate is unbounded.
 fn peak_rate(plan: &Plan) -> Option<f64> {
     let load = &plan.load;
-    let calls_each = most_calls_of_user(plan);
+    let calls_each = max_calls_per_user(plan);
     match load.arrivals {
         ArrivalModel::Open(_) => {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let stages = rates.fold(0.0, f64::max);
             let recorded = load.recording.as_ref().map_or(0.0, |recording| {
-                recording.most_per_second(load.repeats) as f64
+                recording.max_per_second(load.repeats) as f64
             });
             Some(stages.max(recorded) * calls_each)
         }
@@ -406,9 +406,9 @@ fn peak_rate(plan: &Plan) -> Option<f64> {
 
 /// Returns the maximum number of concurrent connections of the plan. It is at least the number of threads in all
 /// processes, because each thread has a connection.
-fn most_connections(plan: &Plan) -> f64 {
+fn max_connections(plan: &Plan) -> f64 {
     let load = &plan.load;
-    let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_in_a_row().is_some();
+    let is_own = load.reuse == ConnectionReuse::Never || plan.call.calls_per_user().is_some();
     let links = if plan.call.second_target().is_some() {
         2.0
     } else {
@@ -422,9 +422,9 @@ fn most_connections(plan: &Plan) -> f64 {
             let rates = load.stages.iter().map(|s| s.rate_from.max(s.rate_to));
             let rate = rates.fold(0.0, f64::max);
             let call = load.deadline.map_or(f64::INFINITY, |d| d.as_secs_f64());
-            let life = load.connect_timeout.as_secs_f64() + call * most_calls_of_user(plan);
+            let life = load.connect_timeout.as_secs_f64() + call * max_calls_per_user(plan);
             let fullest = load.recording.as_ref().map_or(0.0, |recording| {
-                recording.most_per_second(load.repeats) as f64 * life.ceil()
+                recording.max_per_second(load.repeats) as f64 * life.ceil()
             });
             let by_time = (rate * life).max(fullest);
             let limit = load.in_flight_limit.map(|limit| f64::from(limit.calls));

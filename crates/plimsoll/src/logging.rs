@@ -28,7 +28,7 @@ pub(crate) enum LogFormat {
 }
 
 /// Maximum number of messages of one call site per period.
-const MAX_MESSAGES: u64 = 10;
+const MAX_MESSAGES_PER_PERIOD: u64 = 10;
 const THROTTLE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Starts logging at this level.
@@ -43,14 +43,14 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) {
     match format {
         LogFormat::Text => registry.with(lines).with(throttle).init(),
         LogFormat::Json => {
-            console::set_json();
+            console::print_lines_as_json();
             registry.with(lines.json()).with(throttle).init();
         }
     }
 }
 
 /// Writes the counts of suppressed messages that have not been reported yet.
-pub(crate) fn conclude() {
+pub(crate) fn report_suppressed() {
     if let Some(throttle) = THROTTLE.get() {
         let left_out = throttle
             .lock()
@@ -89,11 +89,11 @@ impl CallsiteCount {
             (self.began_ns, self.messages) = (now_ns, 0);
         }
         self.messages += 1;
-        (self.messages <= MAX_MESSAGES, left_out)
+        (self.messages <= MAX_MESSAGES_PER_PERIOD, left_out)
     }
 
     fn suppressed(&self) -> u64 {
-        self.messages.saturating_sub(MAX_MESSAGES)
+        self.messages.saturating_sub(MAX_MESSAGES_PER_PERIOD)
     }
 }
 
@@ -129,7 +129,7 @@ impl LogThrottle {
         }
         let text = format!("omitted {left_out} more messages like this");
         let at = jiff::Timestamp::now();
-        console::line(match self.format {
+        console::print_line(match self.format {
             LogFormat::Text => format!("{at} {level:>5} {text}"),
             LogFormat::Json => console::json_line(level, &text),
         });
@@ -165,15 +165,15 @@ mod tests {
             let reported = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
             (written, reported, place.suppressed())
         };
-        assert_eq!(of_a_thousand(0), (MAX_MESSAGES, 0, 1000 - MAX_MESSAGES));
-        assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MAX_MESSAGES));
+        assert_eq!(of_a_thousand(0), (MAX_MESSAGES_PER_PERIOD, 0, 1000 - MAX_MESSAGES_PER_PERIOD));
+        assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MAX_MESSAGES_PER_PERIOD));
         assert_eq!(
             of_a_thousand(6 * second),
-            (MAX_MESSAGES, 2000 - MAX_MESSAGES, 1000 - MAX_MESSAGES)
+            (MAX_MESSAGES_PER_PERIOD, 2000 - MAX_MESSAGES_PER_PERIOD, 1000 - MAX_MESSAGES_PER_PERIOD)
         );
         assert_eq!(
             of_a_thousand(60 * second),
-            (MAX_MESSAGES, 1000 - MAX_MESSAGES, 1000 - MAX_MESSAGES)
+            (MAX_MESSAGES_PER_PERIOD, 1000 - MAX_MESSAGES_PER_PERIOD, 1000 - MAX_MESSAGES_PER_PERIOD)
         );
     }
 }

@@ -68,8 +68,8 @@ use plimsoll_engine::defect;
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    defects::watch();
-    stopping::survive_file_size_limit();
+    defects::install_panic_hook();
+    stopping::ignore_file_size_signal();
     plimsoll_protocols::registry::register();
     proxies::register();
     let settled = |exit| console::sync_stdout().map(|()| exit);
@@ -82,15 +82,15 @@ fn main() -> ExitCode {
         // After a panic, `defects::final_exit` replaces this by `Exit::Defect`.
         Err(_) => Exit::Error,
     };
-    logging::conclude();
+    logging::report_suppressed();
     defects::final_exit(exit).into()
 }
 
 fn run() -> Result<Exit, Failure> {
     let mut environment = environment::Environment::load();
     let mut typed: Vec<OsString> = std::env::args_os().collect();
-    if guided::is_wanted(&typed) {
-        match guided::ask(typed[0].clone(), &environment) {
+    if guided::can_start(&typed) {
+        match guided::run_guide(typed[0].clone(), &environment) {
             GuideEnd::Line(words) => typed = words,
             GuideEnd::Help => {}
             GuideEnd::Leave => return Ok(Exit::Done),
@@ -104,8 +104,8 @@ fn run() -> Result<Exit, Failure> {
         console::set_quiet();
     }
     environment.plan_code = cli.command.plan_code();
-    environment.limits = LoadLimits::of_process()?;
-    environment.refusals().for_each(console::confirmation);
+    environment.limits = LoadLimits::from_environment()?;
+    environment.rejection_messages().for_each(console::confirmation);
     // Log connections and decisions with --verbose, frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,

@@ -16,7 +16,7 @@ pub(crate) enum Precedence {
 pub(crate) struct FlagOrigins(pub(crate) BTreeMap<String, (Precedence, String)>);
 
 impl FlagOrigins {
-    pub(crate) fn strength(&self, id: &str) -> Option<Precedence> {
+    pub(crate) fn precedence(&self, id: &str) -> Option<Precedence> {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 

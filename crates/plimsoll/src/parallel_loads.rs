@@ -49,7 +49,7 @@ impl ParallelLoad<'_> {
             spec: self.spec,
             plan: self.plan,
             dir: &self.dir,
-            progress: Progress::together(self.plan, so_far),
+            progress: Progress::for_concurrent_load(self.plan, so_far),
             abort_after: None,
         };
         let run = execution::measure(job, process, LoadRunner::Synchronised(barrier))?;
@@ -67,13 +67,13 @@ struct AbandonGuard<'a> {
 impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.barrier.give_up();
+            self.barrier.abort();
         }
     }
 }
 
 /// Returns medians and errors so far as a suffix for progress lines; for many loads only the errors.
-fn figures(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
+fn progress_suffix(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
     const MAX_SHOWN_PARTS: usize = 6;
     let mut text = String::new();
     let first = so_far.first().and_then(|first| first.p50_us());
@@ -127,7 +127,7 @@ pub(crate) fn run(
                     due.as_secs(),
                     lasts.as_secs(),
                     remaining::estimate((lasts - due).as_secs_f64()),
-                    figures(parts, &so_far),
+                    progress_suffix(parts, &so_far),
                 ));
                 due += PROGRESS_INTERVAL;
             }

@@ -20,7 +20,7 @@ use crate::credentials::PlanCode;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::problems::{self, PlanSource};
-use crate::protocols::server_unreachable;
+use crate::protocols::query_failure;
 
 /// Reads a plan file (`-` is stdin); returns its spec and its text.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
         path.display().to_string()
     };
     let text = if is_stdin {
-        input::stdin_to_string()
+        input::read_stdin_to_string()
     } else {
         input::read_to_string(path)
     };
@@ -80,7 +80,7 @@ pub(crate) fn plan(
         }
     }
     let world = SystemContext::new(environment, spec);
-    let resolved = spec::resolve(spec, &world).and_then(watchable);
+    let resolved = spec::resolve(spec, &world).and_then(check_watched_process);
     if let Some(refusal) = world.refusal.take() {
         return Err(refusal);
     }
@@ -104,9 +104,9 @@ pub(crate) fn plan(
 }
 
 /// Checks that the process or control group that the plan watches exists; returns the plan if so.
-fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
+fn check_watched_process(plan: Plan) -> Result<Plan, Vec<Problem>> {
     let problem = match &plan.watch {
-        WatchedProcess::Pid(pid) if WatchedProcesses::pid(*pid).usage().is_none() => {
+        WatchedProcess::Pid(pid) if WatchedProcesses::process_tree(*pid).usage().is_none() => {
             let problem = format!("there is no process {pid}, or this user may not inspect it");
             Problem::new("watch.pid", problem).help(
                 "give the id of a running process of your own (pgrep NAME finds it), or leave it out",
@@ -155,7 +155,7 @@ impl<'a> SystemContext<'a> {
     /// Returns whether the plan's commands and plugins may run; if the limits forbid this, records the refusal.
     fn permits_code(&self, what: &str) -> bool {
         let limits = self.environment.limits.as_ref();
-        self.accept(limits.map_or(Ok(()), |limits| limits.check_code(what)))
+        self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_code(what)))
     }
 
     /// Returns whether the plan's server may be queried; if the limits forbid this, records the refusal. With limits, a
@@ -166,7 +166,7 @@ impl<'a> SystemContext<'a> {
         };
         let is_shown = self.environment.plan_code == PlanCode::Skipped;
         if is_shown || limits.is_read_only {
-            return self.accept(Err(Failure::usage(
+            return self.record_refusal(Err(Failure::usage(
                 "the plan asks its server for the description of the service, and nothing is sent here",
                 "name the files that describe it in the plan: proto or descriptor_set",
             )));
@@ -177,28 +177,28 @@ impl<'a> SystemContext<'a> {
         };
         let entries = self.spec.load.resolve.as_deref().unwrap_or_default();
         // Ignore invalid values of `resolve` and `proxy` here: resolving the plan reports them.
-        let has_addresses = spec::give_addresses(entries, &mut [&mut target]).is_ok();
+        let has_addresses = spec::set_target_addresses(entries, &mut [&mut target]).is_ok();
         let proxy = self.spec.load.proxy.as_deref();
-        target.proxy = proxy.and_then(|typed| spec::proxy(typed, self).ok());
-        has_addresses && self.accept(limits.check_target(&target))
+        target.proxy = proxy.and_then(|typed| spec::parse_proxy(typed, self).ok());
+        has_addresses && self.record_refusal(limits.check_target(&target))
     }
 
     /// Checks whether the plan may read a file; if the limits forbid this, records the refusal.
     ///
     /// # Errors
     /// When the limits forbid reading the file.
-    fn permit_file(&self, path: &Path) -> io::Result<()> {
+    fn check_file(&self, path: &Path) -> io::Result<()> {
         let limits = self.environment.limits.as_ref();
         let checked = limits.map_or(Ok(()), |limits| {
             limits.check_file("a file of the plan", path)
         });
-        if self.accept(checked) {
+        if self.record_refusal(checked) {
             return Ok(());
         }
         Err(io::ErrorKind::PermissionDenied.into())
     }
 
-    fn accept(&self, checked: Result<(), Failure>) -> bool {
+    fn record_refusal(&self, checked: Result<(), Failure>) -> bool {
         let is_ok = checked.is_ok();
         if let Err(refusal) = checked {
             *self.refusal.borrow_mut() = Some(refusal);
@@ -208,19 +208,19 @@ impl<'a> SystemContext<'a> {
 }
 
 impl ResolveContext for SystemContext<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
+    fn env_variable(&self, name: &str) -> Option<String> {
         let limits = self.environment.limits.as_ref();
-        if !self.accept(limits.map_or(Ok(()), |limits| limits.check_variable(name))) {
+        if !self.record_refusal(limits.map_or(Ok(()), |limits| limits.check_variable(name))) {
             return None;
         }
         self.environment.value(name)
     }
 
-    fn printed(&self, command: &str) -> Result<String, String> {
+    fn run_command(&self, command: &str) -> Result<String, String> {
         if !self.permits_code("the plan runs a command") {
             return Err("the command is not run".to_owned());
         }
-        self.environment.plan_code.printed(command)
+        self.environment.plan_code.run_command(command)
     }
 
     fn may_run_code(&self) -> bool {
@@ -229,24 +229,24 @@ impl ResolveContext for SystemContext<'_> {
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
-        self.permit_file(path)?;
+        self.check_file(path)?;
         if path == Path::new("-") {
             // Keep the text, because a plan may be resolved several times, but stdin can be read only once.
             static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
             let text =
-                STDIN_TEXT.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
+                STDIN_TEXT.get_or_init(|| input::read_stdin_to_string().map_err(|e| e.to_string()));
             return text.clone().map_err(io::Error::other);
         }
         input::read_to_string(path)
     }
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.permit_file(path)?;
+        self.check_file(path)?;
         input::read(path)
     }
 
-    fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
-        (self.permit_file(&request.file))
+    fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+        (self.check_file(&request.file))
             .map_err(|e| format!("{}: {e}", request.file.display()))?;
         // Keep recordings: a plan may be resolved several times, and must get the same recording if the file grows.
         static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
@@ -264,15 +264,15 @@ impl ResolveContext for SystemContext<'_> {
         Ok(recording)
     }
 
-    fn ask(&self, question: &mut dyn Any) {
+    fn answer_question(&self, question: &mut dyn Any) {
         if !self.permits_query() {
             return;
         }
         // Ignore an invalid `proxy` here: resolving the plan reports it.
         let typed = self.spec.load.proxy.as_deref();
-        let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
-        if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {
-            let failure = server_unreachable(lost.why);
+        let proxy = typed.and_then(|typed| spec::parse_proxy(typed, self).ok());
+        if let Some(lost) = registry::answer_query(question, self.spec, proxy.as_ref()) {
+            let failure = query_failure(lost.why);
             *self.query_failure.borrow_mut() = Some(match lost.help {
                 None => failure,
                 Some(help) => failure.with_help(&help),

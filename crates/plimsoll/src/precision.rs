@@ -74,7 +74,7 @@ impl PrecisionMonitor {
 }
 
 impl Reporter for PrecisionMonitor {
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn on_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         if self.end_reason.is_some() {
             return None;
         }

@@ -24,7 +24,7 @@ pub(crate) fn show(run: &Run, screen: StdoutContent) -> Result<(), Failure> {
 
 /// Returns the tables of `run`.
 pub(crate) fn tables(run: &Run, options: &terminal::TerminalOptions) -> String {
-    terminal::render(run, options) + &registry::below_tables(run)
+    terminal::render(run, options) + &registry::report_footer(run)
 }
 
 /// Prints the plan of a dry run, as TOML after comments with the outline, or as JSON.

@@ -47,7 +47,7 @@ pub(crate) enum PlanSource<'a> {
 
 impl<'a> PlanSource<'a> {
     /// Returns the plan file at `path` as a source.
-    pub(crate) fn of(path: &Path, text: &'a str) -> PlanSource<'a> {
+    pub(crate) fn from_file(path: &Path, text: &'a str) -> PlanSource<'a> {
         let name = path.display().to_string();
         PlanSource::File { name, text }
     }
@@ -61,7 +61,7 @@ pub(crate) fn flag_failure(problem: Problem) -> Failure {
 /// Returns an error that shows all `problems`.
 pub(crate) fn failure(problems: Vec<Problem>, source: &PlanSource<'_>) -> Failure {
     let n = problems.len();
-    let kinds = kinds(problems);
+    let kinds = group_by_kind(problems);
     let left_out = kinds.len().saturating_sub(MAX_SHOWN);
     let mut shown: Vec<ProblemReport> = kinds
         .into_iter()
@@ -91,7 +91,7 @@ const MAX_SHOWN: usize = 20;
 const MAX_QUOTED_LINES: usize = 8;
 
 /// Groups problems whose texts differ only in digits; returns the first problem of each group and the number of others.
-fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
+fn group_by_kind(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kinds: Vec<(Problem, usize)> = Vec::new();
     for problem in problems {
@@ -128,17 +128,17 @@ fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
                 None => format!("{name}: {problem}"),
             };
             ProblemReport {
-                message: redaction::masked(&message).into_owned(),
+                message: redaction::mask_urls(&message).into_owned(),
                 help: problem
                     .help
-                    .map(|help| redaction::masked(&help).into_owned()),
+                    .map(|help| redaction::mask_urls(&help).into_owned()),
                 span: problem.span.map(|span| shorten_span(span, &text).into()),
                 text: Some(NamedSource::new(name, text.into_owned()).with_language("TOML")),
             }
         }
         PlanSource::Flags => ProblemReport {
-            message: replace_keys(&redaction::masked(&problem.to_string())),
-            help: (problem.help.as_deref()).map(|help| replace_keys(&redaction::masked(help))),
+            message: replace_keys(&redaction::mask_urls(&problem.to_string())),
+            help: (problem.help.as_deref()).map(|help| replace_keys(&redaction::mask_urls(help))),
             span: None,
             text: None,
         },
@@ -159,7 +159,7 @@ fn shorten_span(span: Range<usize>, text: &str) -> Range<usize> {
 /// Returns plan keys with the current command's flags for them, in the order in which they must be replaced.
 fn flags() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-        let all = flag_names::all().iter();
+        let all = flag_names::flags_by_plan_key().iter();
         all.filter(|(_, flags)| flag_names::command_has_all(flags))
             .cloned()
             .collect()

@@ -38,7 +38,7 @@ pub(crate) fn stop_on_signals(loads: bool) -> Result<StopFlag, Failure> {
     match loads {
         true => stopping::on_signal(move |_| pulled.request())?,
         // Don't print that the load stops, because a load that runs elsewhere does not stop with this process.
-        false => stopping::on_signal_reported("", move |_| pulled.request())?,
+        false => stopping::on_signal_with_notice("", move |_| pulled.request())?,
     }
     Ok(stop)
 }

@@ -11,7 +11,7 @@ const CPU_FLAGS_VARIABLE: &str = "OPENSSL_ia32cap";
 
 /// Mask of CPUID leaf 7 bits to hide, after the colon: AVX-512 F, DQ, IFMA, CD, BW and VL.
 #[cfg(target_arch = "x86_64")]
-const WITHOUT_AVX512: &str = ":~0xd0230000";
+const AVX512_MASK: &str = ":~0xd0230000";
 
 /// Re-executes the process with AVX-512 hidden from AWS-LC, unless the CPU has no AVX-512 or the user has set a mask.
 /// Call this before opening any files or sockets.
@@ -36,7 +36,7 @@ pub(crate) fn leave_wide_vectors() {
     // `exec` returns only if it fails; in that case continue with AVX-512.
     let problem = command
         .args(arguments)
-        .env(CPU_FLAGS_VARIABLE, WITHOUT_AVX512)
+        .env(CPU_FLAGS_VARIABLE, AVX512_MASK)
         .exec();
     tracing::debug!("restarting without AVX-512: {problem}");
 }

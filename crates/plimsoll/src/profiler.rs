@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::resources::{WatchedProcesses, server_of};
+use plimsoll_engine::resources::{WatchedProcesses, find_server_processes};
 use plimsoll_engine::{Clock, Observation};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{ProfilePlan, ProfiledEnd, StackUnwinding, WatchedProcess};
@@ -47,7 +47,7 @@ const COPIED_STACK_BYTES: &str = "16384";
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Help text for loads whose samples can't be told apart.
-const ONE_AT_A_TIME: &str = "give each a server of its own, or measure one at a time: rungs of a ladder with --slice 2s, the calls of a lane in a run of their own";
+const SEPARATE_LOADS_HELP: &str = "give each a server of its own, or measure one at a time: rungs of a ladder with --slice 2s, the calls of a lane in a run of their own";
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of polls for the exit of a sampler, [`POLL_INTERVAL`] apart, before it is killed.
@@ -91,12 +91,12 @@ impl Profiler {
                 "set TMPDIR to a writable folder with 256 MB of free space",
             )
         })?;
-        let rules = KernelRules::of_system();
+        let rules = KernelRules::read();
         let mut samplers = Vec::new();
         for end in &profile.ends {
             let pids = match end {
                 ProfiledEnd::Server => server_pids(plan, profile)?,
-                ProfiledEnd::Client => WatchedProcesses::own().pids().to_vec(),
+                ProfiledEnd::Client => WatchedProcesses::this_process().pids().to_vec(),
             };
             samplers.push(Sampler::start(*end, pids, profile, folder.path(), &rules)?);
         }
@@ -123,7 +123,7 @@ impl Profiler {
             (end, pids, data, sampler.stop())
         });
         let mut profile = RunProfile {
-            record: ProfileRecord::of(&self.plan, EVENT),
+            record: ProfileRecord::new(&self.plan, EVENT),
             stacks: [].into(),
         };
         for (end, pids, data, (sampler_cpu_us, mut notes)) in stopped.collect::<Vec<_>>() {
@@ -164,7 +164,7 @@ impl Reporter for Profiler {
                 *lead + self.warmup
             };
             let skipped_ns = u64::try_from(skipped.as_nanos()).unwrap_or(u64::MAX);
-            let now_ns = Clock::of_origin(0).now().0;
+            let now_ns = Clock::from_origin(0).now().0;
             self.counts_from_ns = Some(now_ns.saturating_add(skipped_ns));
         }
         None
@@ -172,7 +172,7 @@ impl Reporter for Profiler {
 }
 
 /// Returns the error for a plan that requests a profile of a run on several machines.
-pub(crate) fn several_machines() -> Failure {
+pub(crate) fn several_machines_failure() -> Failure {
     Failure::usage(
         "watch.profile (--profile): a load of several machines is not profiled",
         "profile a load of one machine, which runs the server",
@@ -193,7 +193,7 @@ pub(crate) fn check_attribution<'a>(
     }
     let served: Vec<BTreeSet<i32>> = loads
         .iter()
-        .map(|(_, plan)| found_server_pids(plan).unwrap_or_default())
+        .map(|(_, plan)| find_server_pids(plan).unwrap_or_default())
         .collect();
     for (nth, (name, plan)) in loads.iter().enumerate() {
         let Some(profile) = &plan.profile else {
@@ -202,7 +202,7 @@ pub(crate) fn check_attribution<'a>(
         if profile.ends.contains(&ProfiledEnd::Client) {
             return Err(Failure::usage(
                 "watch.profile (--profile): one process makes all loads at once, so the samples of the load generator can't be told apart",
-                ONE_AT_A_TIME,
+                SEPARATE_LOADS_HELP,
             ));
         }
         for (other, (of_other, _)) in loads.iter().enumerate().filter(|(other, _)| *other != nth) {
@@ -211,7 +211,7 @@ pub(crate) fn check_attribution<'a>(
                     format_args!(
                         "watch.profile (--profile): \"{name}\" and \"{of_other}\" are served by the same process ({pid}) at the same time, so its samples can't be told apart"
                     ),
-                    ONE_AT_A_TIME,
+                    SEPARATE_LOADS_HELP,
                 ));
             }
         }
@@ -221,24 +221,24 @@ pub(crate) fn check_attribution<'a>(
 
 /// Returns the ids of the processes that serve the plan's target, with their children and proxies; `None` if no process
 /// can be found.
-fn found_server_pids(plan: &Plan) -> Option<BTreeSet<i32>> {
+fn find_server_pids(plan: &Plan) -> Option<BTreeSet<i32>> {
     let addresses = plimsoll_engine::resolve(&plan.target).ok()?;
-    let watched = server_of(&plan.watch, &addresses)?;
+    let watched = find_server_processes(&plan.watch, &addresses)?;
     let proxies = plan.profile.iter().flat_map(|profile| &profile.proxy_pids);
     let found = watched
         .pids()
         .iter()
         .filter_map(|pid| u32::try_from(*pid).ok());
-    let with_children = found.chain(proxies.copied()).map(WatchedProcesses::pid);
+    let with_children = found.chain(proxies.copied()).map(WatchedProcesses::process_tree);
     let pids: BTreeSet<i32> = with_children.flat_map(|one| one.pids().to_vec()).collect();
     Some(pids)
 }
 
 fn server_pids(plan: &Plan, profile: &ProfilePlan) -> Result<Vec<i32>, Failure> {
-    let mut pids = found_server_pids(plan).unwrap_or_default();
+    let mut pids = find_server_pids(plan).unwrap_or_default();
     if !profile.ends.contains(&ProfiledEnd::Client) {
         // Exclude this process: samples of a server inside it could not be told from samples of the load generator.
-        pids.retain(|pid| !WatchedProcesses::own().pids().contains(pid));
+        pids.retain(|pid| !WatchedProcesses::this_process().pids().contains(pid));
     }
     if pids.is_empty() {
         return Err(Failure::error_with_help(
@@ -303,12 +303,12 @@ impl Sampler {
             sender.send(is_open).is_ok() && is_open
         })
         .map_err(|e| failed(&e))?;
-        let watchdog = proxies::process::watchdog(perf.id()).map_err(|e| failed(&e))?;
+        let watchdog = proxies::process::start_watchdog(perf.id()).map_err(|e| failed(&e))?;
         let asked = perf
             .stdin
             .as_mut()
             .map(|stdin| stdin.write_all(b"enable\n"));
-        if !matches!(asked, Some(Ok(()))) || !is_enabled(&answers) {
+        if !matches!(asked, Some(Ok(()))) || !wait_until_enabled(&answers) {
             perf.kill();
             let said = fs::read_to_string(&messages).unwrap_or_default();
             return Err(start_failure(&said, io::ErrorKind::Other, &pids, rules));
@@ -326,7 +326,7 @@ impl Sampler {
     /// Ends sampling. Returns perf's CPU time in µs, and notes on what is missing from the profile.
     fn stop(mut self) -> (Option<u64>, Vec<String>) {
         let mut notes = Vec::new();
-        let usage = WatchedProcesses::pid(self.perf.id()).usage();
+        let usage = WatchedProcesses::process_tree(self.perf.id()).usage();
         match self.perf.exit_status() {
             Some(status) if status.success() => notes.push(format!(
                 "sampling ended early, with {MAX_RAW_DATA} of samples: use a lower watch.profile_hz"
@@ -354,7 +354,7 @@ impl Sampler {
 }
 
 /// Waits until perf confirms that sampling is enabled; returns false if perf exits or the wait times out.
-fn is_enabled(answers: &Receiver<bool>) -> bool {
+fn wait_until_enabled(answers: &Receiver<bool>) -> bool {
     answers.recv_timeout(ATTACH_TIMEOUT).unwrap_or(false)
 }
 

@@ -100,7 +100,7 @@ impl ProgressSeries {
 
     /// Returns the progress of one run of the series. It is shown in the live view only; `context` are lines about the
     /// progress of the series.
-    pub(crate) fn one(&self, plan: &Plan, context: Vec<String>) -> Progress {
+    pub(crate) fn for_run(&self, plan: &Plan, context: Vec<String>) -> Progress {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = match (self.style, live.as_ref()) {
             (ProgressStyle::Live, None) => match LiveView::start(plan, context) {
@@ -197,7 +197,7 @@ impl Progress {
     }
 
     /// Returns the progress of one of several concurrent loads.
-    pub(crate) fn together(plan: &Plan, so_far: &Arc<LoadTotals>) -> Progress {
+    pub(crate) fn for_concurrent_load(plan: &Plan, so_far: &Arc<LoadTotals>) -> Progress {
         Progress::with_display(
             ProgressDisplay::Shared(Arc::clone(so_far)),
             Some(plan),
@@ -206,7 +206,7 @@ impl Progress {
     }
 
     /// Returns the progress of a run whose load other processes run: a line per interval.
-    pub(crate) fn of_run(header: &RunHeader, style: ProgressStyle) -> Progress {
+    pub(crate) fn for_external_run(header: &RunHeader, style: ProgressStyle) -> Progress {
         let shown = match style {
             ProgressStyle::None => ProgressDisplay::Hidden,
             ProgressStyle::Lines | ProgressStyle::Live => ProgressDisplay::Lines,
@@ -236,7 +236,7 @@ impl Progress {
         }
     }
 
-    fn take_terminal(&mut self) {
+    fn start_live_view(&mut self) {
         if !matches!(self.display, ProgressDisplay::Pending) {
             return;
         }
@@ -254,7 +254,7 @@ impl Progress {
     }
 
     fn connecting(&mut self, open: u64, wanted: u64) {
-        self.take_terminal();
+        self.start_live_view();
         match &self.display {
             ProgressDisplay::Live(live) => live.connecting(open, wanted),
             ProgressDisplay::Lines if wanted > 0 => {
@@ -379,7 +379,7 @@ impl Reporter for Progress {
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         match event {
             Observation::Connecting { open, wanted } => self.connecting(*open, *wanted),
-            Observation::Started { .. } => self.take_terminal(),
+            Observation::Started { .. } => self.start_live_view(),
             Observation::Interval(interval, _) => self.interval(interval),
             Observation::Shards(_) => {}
         }
@@ -387,7 +387,7 @@ impl Reporter for Progress {
     }
 
     /// Prints the reason, unless the run belongs to a series or to concurrent loads.
-    fn ending(&mut self, reason: &str) {
+    fn on_early_end(&mut self, reason: &str) {
         if !matches!(
             self.display,
             ProgressDisplay::Hidden | ProgressDisplay::Shared(_)

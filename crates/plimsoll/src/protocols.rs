@@ -18,18 +18,18 @@ use crate::failure::{Exit, Failure};
 /// When the protocol can't make the calls of the plan.
 pub(crate) fn prepare(asked: PrepareRequest<'_>) -> Result<PreparedLoad<'_>, Failure> {
     let plan = asked.plan;
-    credentials::keep_fresh(plan);
+    credentials::start_refreshing(plan);
     let unknown = || {
         Err(PrepareError::Call(
             "this program has no such protocol".to_owned(),
         ))
     };
     let load = registry::load(asked).unwrap_or_else(unknown);
-    load.map_err(|unmade| prepare_failure(unmade, &|outcome| registry::advice(plan, outcome)))
+    load.map_err(|unmade| prepare_failure(unmade, &|outcome| registry::connect_advice(plan, outcome)))
 }
 
 /// Returns the error for a failed query to a server, with help.
-pub(crate) fn server_unreachable(unmade: PrepareError) -> Failure {
+pub(crate) fn query_failure(unmade: PrepareError) -> Failure {
     prepare_failure(unmade, &registry::query_advice)
 }
 
@@ -62,11 +62,11 @@ pub(crate) fn initial_connections(plan: &Plan) -> u64 {
 }
 
 impl LoadRequirements {
-    pub(crate) fn of(plan: &Plan) -> LoadRequirements {
+    pub(crate) fn from_plan(plan: &Plan) -> LoadRequirements {
         let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
-        if plan.call.calls_in_a_row().is_some() {
+        if plan.call.calls_per_user().is_some() {
             return LoadRequirements {
-                connections: plimsoll_engine::connections_of_scripts(plan),
+                connections: plimsoll_engine::concurrent_script_connections(plan),
                 max_parts: clients,
             };
         }
@@ -77,15 +77,15 @@ impl LoadRequirements {
         let limit = plan.load.in_flight_limit;
         let limit = limit.map_or(u32::MAX, |limit| limit.calls);
         LoadRequirements {
-            connections: plimsoll_engine::connections_at_once(plan),
+            connections: plimsoll_engine::concurrent_connections(plan),
             max_parts: clients.min(connections).min(limit),
         }
     }
 
     /// Returns the requirements of `shard`'s share of the load.
-    pub(crate) fn of_shard(self, shard: Shard) -> LoadRequirements {
+    pub(crate) fn for_shard(self, shard: Shard) -> LoadRequirements {
         LoadRequirements {
-            connections: shard.part(self.connections),
+            connections: shard.share(self.connections),
             max_parts: self.max_parts / shard.of.max(1),
         }
     }
@@ -93,7 +93,7 @@ impl LoadRequirements {
 
 /// Returns the error for a load of `plan` that did not start, with help.
 pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
-    start_failure_with(error, &|outcome| registry::advice(plan, outcome))
+    start_failure_with(error, &|outcome| registry::connect_advice(plan, outcome))
 }
 
 fn start_failure_with(
@@ -106,12 +106,12 @@ fn start_failure_with(
         _ => Exit::Error,
     };
     let help = match &error {
-        EngineError::NoConnection { outcome, url, .. } => Some(advice::on_no_connection(
+        EngineError::NoConnection { outcome, url, .. } => Some(advice::connect_failure_advice(
             *outcome,
             url,
             of_protocol(*outcome),
         )),
-        EngineError::Resolve { source, .. } if LocalResourceError::of(source).is_none() => {
+        EngineError::Resolve { source, .. } if LocalResourceError::from_io_error(source).is_none() => {
             Some("check the host name of the target".to_owned())
         }
         _ => None,

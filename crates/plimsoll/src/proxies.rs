@@ -1,5 +1,5 @@
 //! Proxies that a ladder can put between the load and a server: how each is found and configured, and which protocols
-//! it supports. A proxy is defined by a file in `crates/plimsoll/proxies` that [`SHIPPED`] lists, or by a file in the
+//! it supports. A proxy is defined by a file in `crates/plimsoll/proxies` that [`SHIPPED_DEFINITIONS`] lists, or by a file in the
 //! user's folder; code does not refer to specific proxies by name.
 //!
 //! All proxies are configured alike: the same number of workers, persistent upstream connections, no buffering, and
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use template::TemplateContext;
 
 /// The definitions that come with Plimsoll, by name, in the order in which messages list them.
-const SHIPPED: [(&str, &str); 7] = [
+const SHIPPED_DEFINITIONS: [(&str, &str); 7] = [
     ("haproxy", include_str!("../proxies/haproxy.toml")),
     ("nginx", include_str!("../proxies/nginx.toml")),
     ("envoy", include_str!("../proxies/envoy.toml")),
@@ -99,7 +99,7 @@ impl ProxyCatalog {
     /// # Errors
     /// When the folder or one of its files can't be read, or a file is not a definition; the error names the file.
     pub(crate) fn load(folder: Option<&Path>) -> Result<ProxyCatalog, Failure> {
-        let shipped = SHIPPED.map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
+        let shipped = SHIPPED_DEFINITIONS.map(|(name, text)| Proxy::parse(name, text, &format!("{name}.toml")));
         let mut proxies = shipped.into_iter().collect::<Result<Vec<_>, _>>()?;
         for file in folder.map_or_else(|| Ok(Vec::new()), definition_files)? {
             let text = fs::read_to_string(&file).map_err(|e| cannot_read(&file, &e))?;
@@ -155,13 +155,13 @@ fn cannot_read(path: &Path, e: &std::io::Error) -> Failure {
 
 /// Returns the text of a definition that comes with Plimsoll.
 pub(crate) fn shipped_definition(name: &str) -> Option<&'static str> {
-    let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
+    let (_, text) = SHIPPED_DEFINITIONS.iter().find(|(known, _)| *known == name)?;
     Some(text)
 }
 
 /// Returns the names of the proxies that come with Plimsoll.
 pub(crate) fn shipped_names() -> impl Iterator<Item = &'static str> {
-    SHIPPED.into_iter().map(|(name, _)| name)
+    SHIPPED_DEFINITIONS.into_iter().map(|(name, _)| name)
 }
 
 /// Registers the names of the proxies that come with Plimsoll, so that plans can use them.
@@ -176,12 +176,12 @@ impl InstalledProxy {
     /// When the template that gives the reason is invalid; the error names its line.
     pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Result<Option<String>, String> {
         let proxy = &self.proxy;
-        if !proxy.carries(route.wire) {
+        if !proxy.supports(route.wire) {
             return Ok(Some(format!(
                 "{} does not carry {}, but {}",
                 proxy.title,
                 route.wire.name(),
-                proxy.carries_in_words()
+                proxy.supported_protocols_text()
             )));
         }
         let said = self.render("refuses", &proxy.refuses, route)?;

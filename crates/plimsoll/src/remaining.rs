@@ -34,7 +34,7 @@ pub(crate) struct RemainingTime {
 
 impl RemainingTime {
     /// Starts the clock for `all` rounds.
-    pub(crate) fn of(all: u32) -> RemainingTime {
+    pub(crate) fn start(all: u32) -> RemainingTime {
         RemainingTime {
             clock: Clock::new(),
             all,
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(seconds_left(elapsed, 0, 10), None);
         assert_eq!(seconds_left(elapsed, 10, 10), None);
         assert_eq!(seconds_left(elapsed, 11, 10), None);
-        assert_eq!(RemainingTime::of(4).after(0), "");
-        assert!(RemainingTime::of(4).after(2).ends_with(" left"));
+        assert_eq!(RemainingTime::start(4).after(0), "");
+        assert!(RemainingTime::start(4).after(2).ends_with(" left"));
     }
 }

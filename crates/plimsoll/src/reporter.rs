@@ -9,18 +9,18 @@ pub(crate) trait Reporter {
     /// Handles an observation; returns a reason if the run must end now.
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         match event {
-            Observation::Interval(interval, _) => self.interval(interval),
+            Observation::Interval(interval, _) => self.on_interval(interval),
             _ => None,
         }
     }
 
     /// Handles an interval; returns a reason if the run must end now. For reporters that need intervals only.
-    fn interval(&mut self, _interval: &IntervalRecord) -> Option<String> {
+    fn on_interval(&mut self, _interval: &IntervalRecord) -> Option<String> {
         None
     }
 
     /// Handles the end of the run by one of the reporters, for the given reason.
-    fn ending(&mut self, _reason: &str) {}
+    fn on_early_end(&mut self, _reason: &str) {}
 }
 
 impl<R: Reporter> Reporter for Option<R> {
@@ -38,7 +38,7 @@ pub(crate) fn report(
     let observed = reporters.iter_mut().filter_map(|r| r.observe(event));
     let reasons: Vec<String> = observed.collect();
     for reason in reasons {
-        reporters.iter_mut().for_each(|r| r.ending(&reason));
+        reporters.iter_mut().for_each(|r| r.on_early_end(&reason));
         stop.request();
     }
 }

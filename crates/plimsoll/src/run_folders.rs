@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_model::run::file;
+use plimsoll_model::run::file_name;
 use plimsoll_model::{input, ladder, lanes, search};
 
 /// Maximum depth of nested folders.
@@ -15,7 +15,7 @@ pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
         search::FILE_NAME,
         ladder::FILE_NAME,
         lanes::FILE_NAME,
-        file::RUN,
+        file_name::RUN,
     ]
     .into_iter()
     .map(|name| dir.join(name))
@@ -24,8 +24,8 @@ pub(crate) fn record_file(dir: &Path) -> Option<PathBuf> {
 
 /// Returns `dir` if it contains a measurement, otherwise all subfolders that do. Subfolders of a measurement, such as
 /// the runs of a search, are left out.
-pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
-    fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+pub(crate) fn find_measurements(dir: &Path) -> Vec<PathBuf> {
+    fn collect_measurements(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if record_file(dir).is_some() {
             found.push(dir.to_owned());
             return;
@@ -36,10 +36,10 @@ pub(crate) fn found(dir: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         // Don't follow links, which may form cycles.
         let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
-        dirs.for_each(|entry| look(&entry.path(), depth, found));
+        dirs.for_each(|entry| collect_measurements(&entry.path(), depth, found));
     }
     let mut all = Vec::new();
-    look(dir, MAX_DEPTH, &mut all);
+    collect_measurements(dir, MAX_DEPTH, &mut all);
     all.sort();
     all
 }

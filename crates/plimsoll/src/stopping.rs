@@ -28,17 +28,17 @@ pub(crate) enum ShutdownMode {
 }
 
 /// Environment variable that makes a process stop when its standard input, a pipe from its parent, ends.
-pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
+pub(crate) const STOP_WITH_INPUT_VARIABLE: &str = "PLIMSOLL_END_WITH_INPUT";
 
 /// Makes a child stop when this process ends, even by SIGKILL, which closes the child's standard input. The caller must
 /// keep the input open until the child may stop.
 pub(crate) fn stop_with_parent(child: &mut Command) -> &mut Command {
-    child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
+    child.env(STOP_WITH_INPUT_VARIABLE, "true").stdin(Stdio::piped())
 }
 
 /// Makes writes beyond the file size limit (`ulimit -f`) fail with an error, instead of SIGXFSZ killing the process.
 /// Child programs start with the default action of the signal.
-pub(crate) fn survive_file_size_limit() {
+pub(crate) fn ignore_file_size_signal() {
     // If the handler can't be installed, the signal keeps its default action.
     if let Err(e) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
         tracing::debug!("can't handle SIGXFSZ: {e}");
@@ -55,18 +55,18 @@ pub(crate) fn on_hangup(mut renew: impl FnMut() + Send + 'static) -> Result<(), 
     threads::start("hangups", move || signals.forever().for_each(|_| renew())).map(drop)
 }
 
-fn deliver(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
+fn call_handler(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
     let mut wished = wished.lock().unwrap_or_else(PoisonError::into_inner);
     wished(wish);
 }
 
-/// Calls `wished` on a separate thread for the first two signals. With [`END_WITH_INPUT`], the end of standard input
+/// Calls `wished` on a separate thread for the first two signals. With [`STOP_WITH_INPUT_VARIABLE`], the end of standard input
 /// counts as a first signal.
 ///
 /// # Errors
 /// When the handlers can't be installed.
 pub(crate) fn on_signal(wished: impl FnMut(ShutdownMode) + Send + 'static) -> Result<(), Failure> {
-    on_signal_reported(STOPPING_NOTICE, wished)
+    on_signal_with_notice(STOPPING_NOTICE, wished)
 }
 
 /// Message printed at the first signal.
@@ -81,14 +81,14 @@ pub(crate) type StopFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// # Errors
 /// When `serve` fails, or handlers or threads can't be created.
-pub(crate) fn until_stopped<T>(
+pub(crate) fn run_until_stopped<T>(
     workers: Option<usize>,
     report: &'static str,
     serve: impl AsyncFnOnce(StopFuture) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let mut sender = Some(sender);
-    on_signal_reported(report, move |wish| {
+    on_signal_with_notice(report, move |wish| {
         let stopped = sender.take().is_some_and(|sender| sender.send(()).is_ok());
         if wish == ShutdownMode::Immediate || !stopped {
             std::process::exit(i32::from(Exit::Interrupted.code()));
@@ -97,7 +97,7 @@ pub(crate) fn until_stopped<T>(
     let stopped = Box::pin(async {
         let _ = receiver.await;
     });
-    defects::end_with_runtime();
+    defects::exit_if_runtime_fails();
     let runtime = runtime(workers).map_err(Failure::error)?;
     let served = runtime.block_on(serve(stopped));
     // Wait only for a limited time, because blocking work on other threads, such as rendering a page, can't be
@@ -110,7 +110,7 @@ pub(crate) fn until_stopped<T>(
 ///
 /// # Errors
 /// As for [`on_signal`].
-pub(crate) fn on_signal_reported(
+pub(crate) fn on_signal_with_notice(
     report: &'static str,
     mut wished: impl FnMut(ShutdownMode) + Send + 'static,
 ) -> Result<(), Failure> {
@@ -122,12 +122,12 @@ pub(crate) fn on_signal_reported(
             wished(wish);
         }
     }));
-    if std::env::var_os(END_WITH_INPUT).as_deref() == Some(OsStr::new("true")) {
+    if std::env::var_os(STOP_WITH_INPUT_VARIABLE).as_deref() == Some(OsStr::new("true")) {
         let wished = Arc::clone(&wished);
         threads::start("input", move || {
             // Treat a read error as the end of the input.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            deliver(&wished, ShutdownMode::Graceful);
+            call_handler(&wished, ShutdownMode::Graceful);
         })?;
     }
     threads::start("signals", move || {
@@ -137,9 +137,9 @@ pub(crate) fn on_signal_reported(
                     if !report.is_empty() {
                         console::notice(report);
                     }
-                    deliver(&wished, ShutdownMode::Graceful);
+                    call_handler(&wished, ShutdownMode::Graceful);
                 }
-                1 => deliver(&wished, ShutdownMode::Immediate),
+                1 => call_handler(&wished, ShutdownMode::Immediate),
                 _ => {
                     live::restore();
                     std::process::exit(i32::from(Exit::Interrupted.code()));

@@ -243,7 +243,7 @@ const SYNONYMS: &[Synonym] = &[
         &["user-agent", "U"],
         &["--user-agent {TEXT}", "-H 'user-agent: {TEXT}'"],
     ),
-    (&["b", "cookie", "cookies", "C"], &["-H 'cookie: {COOKIE}'"]),
+    (&["b", "cookie", "cookies", "C"], &["-H 'cookie: {COOKIE_FIELD}'"]),
     (&["e", "referer", "referrer"], &["-H 'referer: {URL}'"]),
     (
         &[
@@ -350,9 +350,9 @@ const SYNONYMS: &[Synonym] = &[
     (&["stream-call-duration"], &["--stream-duration {TIME}"]),
     (
         &["max-msg-sz", "max-recv-message-size", "max-message-size"],
-        &["--max-message {SIZE}"],
+        &["--max-message {SIZE_KIND}"],
     ),
-    (&["max-body-size", "max-filesize"], &["--max-body {SIZE}"]),
+    (&["max-body-size", "max-filesize"], &["--max-body {SIZE_KIND}"]),
     // A language model.
     (
         &["model-name", "model-names", "served-model-name"],
@@ -676,7 +676,7 @@ fn has_all(command: &Command, text: &str) -> bool {
                 .map(|long| format!("--{long}"))
                 .any(|long| long == flag)
     };
-    short.is_none_or(has_short) && flag_names::named_in(text).all(has_long)
+    short.is_none_or(has_short) && flag_names::mentioned_flags(text).all(has_long)
 }
 
 /// Returns the value of a flag in a command line: attached (`-n5`, `--n=5`), or the next word.

@@ -66,7 +66,7 @@ pub(crate) fn start(
     headers: &[String],
     environment: &Environment,
 ) -> Result<(), Failure> {
-    let telemetry = Telemetry::start(TelemetrySink::of(wanted, headers, environment)?)?;
+    let telemetry = Telemetry::start(TelemetrySink::from_flag(wanted, headers, environment)?)?;
     *lock_telemetry() = Some(telemetry);
     Ok(())
 }
@@ -76,14 +76,14 @@ pub(crate) struct RunTelemetry<'a>(&'a Plan);
 
 impl RunTelemetry<'_> {
     /// Registers a run of `plan`.
-    pub(crate) fn begin(plan: &Plan) -> RunTelemetry<'_> {
-        lock_telemetry().iter().for_each(|t| t.begin(plan));
+    pub(crate) fn register(plan: &Plan) -> RunTelemetry<'_> {
+        lock_telemetry().iter().for_each(|t| t.register_run(plan));
         RunTelemetry(plan)
     }
 }
 
 impl Reporter for RunTelemetry<'_> {
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn on_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         lock_telemetry()
             .iter()
             .for_each(|t| t.interval(self.0, interval));
@@ -92,7 +92,7 @@ impl Reporter for RunTelemetry<'_> {
 }
 
 /// Exports the final figures and ends the export thread.
-pub(crate) fn end() {
+pub(crate) fn finish() {
     let last = lock_telemetry().take();
     drop(last);
 }
@@ -112,7 +112,7 @@ impl Telemetry {
         let runs = ReportedRuns::default();
         let (news, seen) = watch::channel(0);
         let told = Arc::clone(&runs);
-        let thread = threads::start("telemetry", move || export(wanted, &told, seen))?;
+        let thread = threads::start("telemetry", move || run_export(wanted, &told, seen))?;
         Ok(Telemetry {
             runs,
             interval_count: Some(news),
@@ -121,7 +121,7 @@ impl Telemetry {
     }
 
     /// Registers a run of `plan`.
-    fn begin(&self, plan: &Plan) {
+    fn register_run(&self, plan: &Plan) {
         let now = unix_ns();
         let mut runs = lock_runs(&self.runs);
         let number = 1 + runs.values().map(|(number, _)| *number).max().unwrap_or(0);
@@ -165,7 +165,7 @@ fn unix_ns() -> u64 {
 }
 
 impl TelemetrySink {
-    fn of(
+    fn from_flag(
         typed: &str,
         headers: &[String],
         environment: &Environment,
@@ -194,7 +194,7 @@ impl TelemetrySink {
 }
 
 /// Runs the export thread until the command ends.
-fn export(wanted: TelemetrySink, runs: &ReportedRuns, news: watch::Receiver<u64>) {
+fn run_export(wanted: TelemetrySink, runs: &ReportedRuns, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, EXPORT_NICENESS);
     let told = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
@@ -271,7 +271,7 @@ async fn post_all(
         let metrics = {
             let runs = lock_runs(runs);
             let all = runs.values().map(|(_, run)| run);
-            MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
+            MetricsRequest::new(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };
         // Print only the first failure of all posts.
         let posted = collector.post(&client, &metrics).await;

@@ -8,5 +8,5 @@ mod trees;
 
 pub(crate) use bisection::{BisectionRequest, bisect, deciding_directory, judgement};
 pub(crate) use commits::{GitCommit, GitRepository, MergeAncestry};
-pub(crate) use comparing::{PreparedVersion, VersionComparer, redacted};
+pub(crate) use comparing::{PreparedVersion, VersionComparer, redact_command};
 pub(crate) use trees::{BuildResult, BuiltTrees};

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use clap::Command;
-use plimsoll_model::redaction::QUERY_VARIABLE;
+use plimsoll_model::redaction::QUERY_VARIABLE_PREFIX;
 
 use crate::commands;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::load_limits::LIMITS_VARIABLE;
-use crate::stopping::END_WITH_INPUT;
+use crate::stopping::STOP_WITH_INPUT_VARIABLE;
 
 const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
 /// Known variables that don't set a flag.
-const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", END_WITH_INPUT, LIMITS_VARIABLE];
+const NON_FLAG_VARIABLES: [&str; 3] = ["PLIMSOLL_FAULT", STOP_WITH_INPUT_VARIABLE, LIMITS_VARIABLE];
 
 /// Prefix of variables with secret values of metadata in plans.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
@@ -27,7 +27,7 @@ pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
         name.starts_with(VARIABLE_PREFIX)
             && !name.starts_with(METADATA_PREFIX)
-            && !name.starts_with(QUERY_VARIABLE)
+            && !name.starts_with(QUERY_VARIABLE_PREFIX)
             && !is_set_by_kubernetes(name)
     };
     let mut ours = environment.names().filter(may_be_a_flags).peekable();

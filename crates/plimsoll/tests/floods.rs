@@ -34,7 +34,7 @@ struct Flood {
 
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    write::head(&mut out, payload.len(), kind, 0, 0);
+    write::frame_header(&mut out, payload.len(), kind, 0, 0);
     out.extend_from_slice(payload);
     out
 }
@@ -217,7 +217,7 @@ fn session_stack_bounds_memory_for_stalled_readers() {
     let (api, gateway, pid) = (server.address(), server.next_address(), server.child.id());
     let masked = |opcode, payload: &[u8]| {
         let mut unit = Vec::new();
-        websocket::put_masked(&mut unit, opcode, [1, 2, 3, 4], payload);
+        websocket::append_masked_frame(&mut unit, opcode, [1, 2, 3, 4], payload);
         unit
     };
     let mut floods = Vec::new();
@@ -446,7 +446,7 @@ fn session_client_bounds_memory_for_stalled_gateway() {
     let client = LoadProcess::begin(&place, &session.map(str::to_owned));
     let (stream, _) = gateway.accept().expect("a client");
     let mut unit = Vec::new();
-    websocket::put_frame(&mut unit, Opcode::Ping, &[b'p'; 125]);
+    websocket::append_frame(&mut unit, Opcode::Ping, &[b'p'; 125]);
     let pings = Flood {
         name: "pings",
         greeting: upgrade(&stream),

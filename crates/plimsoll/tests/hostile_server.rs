@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::hostile::{Behaviour, HostileProtocol, behaviours};
+use plimsoll_protocols::hostile::{HostileBehaviour, HostileProtocol, behaviours};
 use serde_json::Value;
 use support::{CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 
@@ -30,7 +30,7 @@ const CALLS: u64 = 2;
 /// The server, and the address of each behaviour.
 struct Server {
     child: Child,
-    served: Vec<(HostileProtocol, &'static Behaviour, String)>,
+    served: Vec<(HostileProtocol, &'static HostileBehaviour, String)>,
 }
 
 impl Server {
@@ -57,7 +57,7 @@ impl Server {
         server
     }
 
-    fn of(&self, name: &str) -> &(HostileProtocol, &'static Behaviour, String) {
+    fn of(&self, name: &str) -> &(HostileProtocol, &'static HostileBehaviour, String) {
         let found = self.served.iter().find(|(_, b, _)| b.name == name);
         found.unwrap_or_else(|| panic!("no behaviour {name}"))
     }
@@ -95,7 +95,7 @@ fn idle(wire: HostileProtocol) -> &'static str {
 }
 
 /// The code that a plain HTTP client reports, for behaviours that are not about gRPC or files.
-fn expected_http_outcome(behaviour: &Behaviour) -> Outcome {
+fn expected_http_outcome(behaviour: &HostileBehaviour) -> Outcome {
     let differs = match behaviour.name {
         "grpc-http-503" => "HTTP_503",
         "grpc-http-302" => "HTTP_302",
@@ -141,7 +141,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(wire: HostileProtocol, behaviour: &Behaviour, url: &str, client: Client) -> Case {
+    fn new(wire: HostileProtocol, behaviour: &HostileBehaviour, url: &str, client: Client) -> Case {
         let (name, outcome) = match client {
             Client::ProtocolCommand => (behaviour.name.to_owned(), behaviour.outcome),
             Client::PlainHttp => (

@@ -90,7 +90,7 @@ fn equal_rungs_show_no_clear_difference() {
     let (_, record) = run_ladder(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
     for metric in LadderMetric::ALL {
-        if let AddedCost::Significant(d) = record.added(1, 0, metric) {
+        if let AddedCost::Significant(d) = record.added_cost(1, 0, metric) {
             // By chance alone, one ladder in forty claims a difference.
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
@@ -104,7 +104,7 @@ const HOP_RUNGS: &str = "rungs = [{ network = \"localhost\" }, { network = \"nam
 
 /// Returns whether network namespaces can be created here; prints a note if not.
 fn can_create_namespaces() -> bool {
-    match NetworkNamespace::make() {
+    match NetworkNamespace::create() {
         Ok(_) => true,
         Err(error) => {
             let printed = format!("what a namespace adds is not tried out here: {error}");

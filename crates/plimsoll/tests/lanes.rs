@@ -54,7 +54,7 @@ fn lanes_share_schedule_by_weight() {
     );
     let record = LanesRecord::load(&place.path("shop")).unwrap();
     let runs: Vec<Run> = record
-        .runs(&place.path("shop"))
+        .run_dirs(&place.path("shop"))
         .unwrap()
         .iter()
         .map(|dir| Run::load(dir).unwrap())

@@ -252,7 +252,7 @@ impl ExactServer {
                 let options = options.clone();
                 let (due, ready) = mpsc::channel();
                 let answering = ConnectionState {
-                    connection: CannedServer::new(options).connection(),
+                    connection: CannedServer::new(options).new_connection(),
                     stream: stream.try_clone().expect("a descriptor"),
                     out: Vec::new(),
                 };
@@ -292,7 +292,7 @@ impl ExactServer {
             let ConnectionState {
                 connection, out, ..
             } = &mut *answering;
-            connection.open(out);
+            connection.send_preface(out);
             answering.flush()?;
         }
         loop {
@@ -333,14 +333,14 @@ impl ExactServer {
             let ConnectionState {
                 connection, out, ..
             } = &mut *answering;
-            connection.complete(stream, out);
+            connection.answer_held_request(stream, out);
             let now = Instant::now();
             while let Ok((ready, stream)) = due.try_recv() {
                 if ready > now {
                     next = Some((ready, stream));
                     break;
                 }
-                connection.complete(stream, out);
+                connection.answer_held_request(stream, out);
             }
             answering.flush()?;
         }

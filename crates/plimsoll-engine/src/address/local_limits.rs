@@ -70,7 +70,7 @@ fn format_limit() -> String {
 
 impl LocalResourceError {
     /// Returns the shortage behind an error of a connection or lookup; `None` if the peer or the network caused it.
-    pub fn of(error: &io::Error) -> Option<LocalResourceError> {
+    pub fn from_io_error(error: &io::Error) -> Option<LocalResourceError> {
         let named = error.get_ref().and_then(|inner| inner.downcast_ref());
         if let Some(shortage) = named {
             return Some(*shortage);
@@ -90,10 +90,10 @@ impl LocalResourceError {
     }
 
     /// Returns the shortage behind an error of writing to an open connection, where EACCES is always local.
-    pub(crate) fn of_write(error: &io::Error) -> Option<LocalResourceError> {
+    pub(crate) fn from_write_error(error: &io::Error) -> Option<LocalResourceError> {
         match Errno::from_io_error(error) {
             Some(Errno::ACCESS) => Some(LocalResourceError::Permission),
-            _ => LocalResourceError::of(error),
+            _ => LocalResourceError::from_io_error(error),
         }
     }
 
@@ -139,10 +139,10 @@ impl LocalResourceError {
     }
 
     /// Does the same as [`LocalResourceError::of`] for errors of libraries that resolve names themselves.
-    pub fn of_library_error(error: &io::Error) -> Option<LocalResourceError> {
+    pub fn from_library_error(error: &io::Error) -> Option<LocalResourceError> {
         // The library's error has no errno, so its message is compared with the standard library's.
         let text = "failed to lookup address information";
-        LocalResourceError::of(error).or_else(|| {
+        LocalResourceError::from_io_error(error).or_else(|| {
             let is_of_look_up = error.to_string().starts_with(text);
             is_of_look_up
                 .then(LocalResourceError::probe_descriptors)
@@ -153,7 +153,7 @@ impl LocalResourceError {
     /// Replaces the error of a lookup with a more precise one. A resolver that cannot open a file reports existing
     /// names as missing, so its result is ignored while this process has no free descriptor.
     pub(super) fn refine_lookup_error(error: io::Error) -> io::Error {
-        match LocalResourceError::of(&error).or_else(LocalResourceError::probe_descriptors) {
+        match LocalResourceError::from_io_error(&error).or_else(LocalResourceError::probe_descriptors) {
             Some(shortage) => shortage.to_io_error(&error),
             None => error,
         }
@@ -162,19 +162,19 @@ impl LocalResourceError {
     /// Returns the shortage that currently prevents this process from opening descriptors.
     fn probe_descriptors() -> Option<LocalResourceError> {
         let opened = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
-        opened.err().as_ref().and_then(LocalResourceError::of)
+        opened.err().as_ref().and_then(LocalResourceError::from_io_error)
     }
 
     /// Replaces the error of a socket that was not connected yet with a more precise one; it is always a local error.
     pub(crate) fn refine_socket_error(error: io::Error) -> io::Error {
-        match (LocalResourceError::of(&error), Errno::from_io_error(&error)) {
+        match (LocalResourceError::from_io_error(&error), Errno::from_io_error(&error)) {
             (None, Some(errno)) => LocalResourceError::Socket(errno).to_io_error(&error),
             _ => error,
         }
     }
 
     /// Returns the error of a lookup for which no thread could be started.
-    pub(crate) fn of_thread(error: &io::Error) -> io::Error {
+    pub(crate) fn from_thread_error(error: &io::Error) -> io::Error {
         LocalResourceError::Threads.to_io_error(error)
     }
 
@@ -215,25 +215,25 @@ mod tests {
             (Errno::NOSPC, Outcome::NoSocket, "max_user_watches"),
             (Errno::PERM, Outcome::NoSocket, "does not permit"),
         ] {
-            let shortage = LocalResourceError::of(&errno.into()).unwrap();
+            let shortage = LocalResourceError::from_io_error(&errno.into()).unwrap();
             assert_eq!(shortage.outcome(), outcome, "{errno:?}");
             assert!(
                 shortage.to_string().contains(needle),
                 "{errno:?}: {shortage}"
             );
             let again = shortage.to_io_error(&errno.into());
-            assert_eq!(LocalResourceError::of(&again), Some(shortage));
+            assert_eq!(LocalResourceError::from_io_error(&again), Some(shortage));
         }
         for errno in [Errno::CONNREFUSED, Errno::NETUNREACH, Errno::ACCESS] {
-            assert_eq!(LocalResourceError::of(&errno.into()), None, "{errno:?}");
+            assert_eq!(LocalResourceError::from_io_error(&errno.into()), None, "{errno:?}");
         }
-        assert_eq!(LocalResourceError::of(&io::Error::other("no")), None);
+        assert_eq!(LocalResourceError::from_io_error(&io::Error::other("no")), None);
     }
 
     #[test]
     fn socket_creation_failure_is_local() {
         let named = |errno: Errno| {
-            LocalResourceError::of(&LocalResourceError::refine_socket_error(errno.into()))
+            LocalResourceError::from_io_error(&LocalResourceError::refine_socket_error(errno.into()))
         };
         assert_eq!(
             named(Errno::INVAL),
@@ -250,9 +250,9 @@ mod tests {
             LocalResourceError::Socket(Errno::INVAL).outcome(),
             Outcome::NoSocket
         );
-        let thread = LocalResourceError::of_thread(&Errno::AGAIN.into());
+        let thread = LocalResourceError::from_thread_error(&Errno::AGAIN.into());
         assert_eq!(
-            LocalResourceError::of(&thread),
+            LocalResourceError::from_io_error(&thread),
             Some(LocalResourceError::Threads)
         );
         assert_eq!(LocalResourceError::Threads.outcome(), Outcome::NoSocket);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn ipv6_access_denial_may_be_remote() {
         let denied = |named: fn(io::Error, SocketAddr) -> io::Error, to: &str| {
-            LocalResourceError::of(&named(Errno::ACCESS.into(), to.parse().unwrap()))
+            LocalResourceError::from_io_error(&named(Errno::ACCESS.into(), to.parse().unwrap()))
         };
         let (ipv4, ipv6) = ("127.0.0.1:1", "[::1]:1");
         assert_eq!(

@@ -22,7 +22,7 @@ pub(super) struct IdleMemorySampler {
 
 impl IdleMemorySampler {
     /// Creates a sampler and takes the first reading, without any connection.
-    pub(super) fn before(
+    pub(super) fn new(
         client: &WatchedProcesses,
         server: Option<&WatchedProcesses>,
     ) -> IdleMemorySampler {
@@ -31,12 +31,12 @@ impl IdleMemorySampler {
             server: server.cloned(),
             readings: Vec::new(),
         };
-        let before = sampler.reading(MemoryPhase::Before, 0);
+        let before = sampler.read_memory(MemoryPhase::Before, 0);
         sampler.readings.push(before);
         sampler
     }
 
-    pub(super) fn settle(&self) {
+    pub(super) fn wait_until_settled(&self) {
         thread::sleep(SETTLING_TIME);
     }
 
@@ -44,23 +44,23 @@ impl IdleMemorySampler {
     /// meantime.
     pub(super) fn read(&mut self, open: impl Fn() -> u64) {
         let connections = open();
-        let reading = self.reading(MemoryPhase::Held, connections);
+        let reading = self.read_memory(MemoryPhase::Held, connections);
         if connections > 0 && open() == connections {
             self.readings.push(reading);
         }
     }
 
-    pub(super) fn take(&mut self) -> Vec<MemoryReading> {
+    pub(super) fn take_readings(&mut self) -> Vec<MemoryReading> {
         std::mem::take(&mut self.readings)
     }
 
-    fn reading(&self, moment: MemoryPhase, connections: u64) -> MemoryReading {
+    fn read_memory(&self, moment: MemoryPhase, connections: u64) -> MemoryReading {
         MemoryReading {
             moment,
             connections,
-            client: memory::of_processes(&self.client),
-            server: self.server.as_ref().and_then(memory::of_processes),
-            kernel: memory::of_kernel(),
+            client: memory::read_processes(&self.client),
+            server: self.server.as_ref().and_then(memory::read_processes),
+            kernel: memory::read_kernel(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::event_loop::WorkerShare;
 use crate::script::MAX_LINKS;
 
 /// Returns how many connections the calls of `plan` have open at the same time; 0 if that is not known beforehand.
-pub fn connections_at_once(plan: &Plan) -> u64 {
+pub fn concurrent_connections(plan: &Plan) -> u64 {
     match plan.load.reuse {
         ConnectionReuse::Always => u64::from(plan.load.connections),
         ConnectionReuse::Never => plan.load.arrivals.clients().map_or(0, u64::from),
@@ -23,7 +23,7 @@ pub fn connections_at_once(plan: &Plan) -> u64 {
 
 /// Returns how many connections the scripts of a plan's users have open at the same time; 0 if that is not known
 /// beforehand.
-pub fn connections_of_scripts(plan: &Plan) -> u64 {
+pub fn concurrent_script_connections(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
     clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
 }
@@ -75,7 +75,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
 }
 
 /// Divides a shard of a plan among its workers without losing a connection, a client or a call.
-pub(super) fn shares(
+pub(super) fn worker_shares(
     plan: &Plan,
     shape: &RunShape,
     shard: Shard,
@@ -86,17 +86,17 @@ pub(super) fn shares(
     let warmup: Vec<bool> = plan.load.stages.iter().map(|stage| stage.warmup).collect();
     (0..workers)
         .map(|worker| {
-            let place = shard.inner(worker, workers);
+            let place = shard.sub_shard(worker, workers);
             WorkerShare {
                 calls: plan
                     .load
                     .calls
-                    .map(|calls| place.part(calls.div_ceil(together)) * together),
+                    .map(|calls| place.share(calls.div_ceil(together)) * together),
                 keep_requests: plan.keep_requests,
                 sampler: (plan.span_sample > 0)
                     .then(|| CallSampler::new(plan.seed, plan.span_sample, warmup.clone())),
                 trace: shape.trace,
-                ..WorkerShare::at(place, Arc::clone(&load), plan.seed)
+                ..WorkerShare::new(place, Arc::clone(&load), plan.seed)
             }
         })
         .collect()

@@ -12,7 +12,7 @@ use plimsoll_model::record::RecordedInterval;
 use crate::defect::Defect;
 use crate::event_loop::{ConnectSummary, StopLevel, WorkerControl, WorkerInterval};
 use crate::resources::{BatchMeter, thread_cpu};
-use crate::stop::StopFlag;
+use crate::stop_flag::StopFlag;
 
 /// State shared by all threads of a run.
 pub(super) struct SharedRunState {
@@ -43,7 +43,7 @@ pub(super) struct WorkerHandle {
 
 impl WorkerHandle {
     /// Excludes the CPU time used before the load.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn reset_cpu_time(&mut self) {
         self.last_cpu = thread_cpu();
     }
 }
@@ -54,7 +54,7 @@ impl WorkerControl for WorkerHandle {
         self.shared.stop.level()
     }
 
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         match self.shared.start.load(Ordering::Acquire) {
             0 => None,
             start => Some(Time(start)),

@@ -8,9 +8,9 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::control::WorkerControl;
-use super::share::WorkerShare;
-use crate::loss::ConnectionLoss;
+use super::worker_control::WorkerControl;
+use super::worker_share::WorkerShare;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{ResolveResult, SocketReady, SocketToken};
 use crate::tls::TlsClient;
 
@@ -86,7 +86,7 @@ pub trait LoopHandler<W> {
     }
 
     /// Called with the result of a name lookup.
-    fn resolved(
+    fn on_resolved(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -112,10 +112,10 @@ pub trait LoopHandler<W> {
 
     /// Called when the load has ended, at `end`: no new call is started, and calls that would not end on their own are
     /// ended.
-    fn load_ended(&mut self, _control: &mut impl WorkerControl, _end: Time, _now: Time) {}
+    fn on_load_end(&mut self, _control: &mut impl WorkerControl, _end: Time, _now: Time) {}
 
     /// Open loop: starts a call that is due, or puts it into the backlog.
-    fn arrived(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time);
+    fn on_arrival(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time);
 
     /// Open loop: counts a call whose deadline had passed before the loop noticed that it was due.
     fn on_missed_deadline(&mut self, stage: u8);
@@ -124,10 +124,10 @@ pub trait LoopHandler<W> {
     fn start_backlog(&mut self, _now: Time) {}
 
     /// Closed loop: starts the calls of clients with persistent connections.
-    fn issue_on_lanes(&mut self, _now: Time) {}
+    fn issue_on_persistent_connections(&mut self, _now: Time) {}
 
     /// Closed loop: starts the call `number` of a client without a persistent connection.
-    fn begin(&mut self, control: &mut impl WorkerControl, number: u64, now: Time);
+    fn start_client_call(&mut self, control: &mut impl WorkerControl, number: u64, now: Time);
 
     /// Called when all due calls have been started: flushes pending connects and writes.
     fn flush(&mut self, control: &mut impl WorkerControl);
@@ -136,5 +136,5 @@ pub trait LoopHandler<W> {
     fn is_idle(&self) -> bool;
 
     /// Ends the run: counts unfinished calls with `outcome` and closes all connections.
-    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time);
+    fn shut_down(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time);
 }

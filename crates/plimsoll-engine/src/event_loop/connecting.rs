@@ -7,8 +7,8 @@ use plimsoll_model::{Outcome, Time};
 use super::EventLoop;
 use super::client::{ConnectDecision, LoopClient, LoopHandler};
 use super::connection::{Connection, ConnectionState};
-use super::control::WorkerControl;
-use crate::loss::ConnectionLoss;
+use super::worker_control::WorkerControl;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{Network, SocketReady, SocketToken};
 use crate::prefetch::prefetch;
 use crate::tls::Agreement;
@@ -19,7 +19,7 @@ where
 {
     /// Returns the index of the connection with this token; `None` if it no longer exists.
     #[inline]
-    pub(crate) fn find_live(&self, token: SocketToken) -> Option<u32> {
+    pub(crate) fn find_connection(&self, token: SocketToken) -> Option<u32> {
         let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
         match self.connections.get(index as usize) {
             Some(Some(connection)) if connection.generation == generation => Some(index),
@@ -32,7 +32,7 @@ where
         self.connections.len() - self.free_indices.len()
     }
 
-    pub(crate) fn token_of(&self, index: u32) -> SocketToken {
+    pub(crate) fn socket_token(&self, index: u32) -> SocketToken {
         let connection = self.connections[index as usize].as_ref();
         connection.map_or(SocketToken(u64::MAX >> 1), |c| c.token(index))
     }
@@ -77,9 +77,9 @@ where
     }
 
     /// Processes completed name lookups.
-    pub(crate) fn take_addresses(&mut self, control: &mut impl WorkerControl) {
-        while let Some((token, found)) = self.network.resolved() {
-            self.resolved(control, token, found);
+    pub(crate) fn process_lookups(&mut self, control: &mut impl WorkerControl) {
+        while let Some((token, found)) = self.network.next_lookup_result() {
+            self.on_resolved(control, token, found);
         }
     }
 
@@ -95,18 +95,18 @@ where
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        connection.resolved(now);
+        connection.on_resolved(now);
         let (token, target) = (connection.token(index), connection.target);
         let addresses = &self.addresses[usize::from(target)];
-        let Some(place) = addresses.only() else {
-            let route = addresses.route(number, now);
+        let Some(place) = addresses.only_index() else {
+            let route = addresses.connect_order(number, now);
             return self.begin_race(control, token, target, route, now);
         };
         connection.address_index = place;
         match addresses.connect(place, token, &mut self.network) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
-                let loss = addresses.loss(place, &e);
+                let loss = addresses.describe_connect_loss(place, &e);
                 self.on_disconnect(control, index, &loss, now);
             }
         }
@@ -121,7 +121,7 @@ where
             self.prefetch_connection(next.token.0 as u32);
         }
         if let Some(next) = soon.get(PREFETCH_DISTANCE / 2)
-            && let Some(index) = self.find_live(next.token)
+            && let Some(index) = self.find_connection(next.token)
         {
             self.prefetch(index);
         }
@@ -137,7 +137,7 @@ where
     /// Serves a ready socket.
     #[inline]
     pub(crate) fn serve_socket(&mut self, control: &mut impl WorkerControl, ready: SocketReady) {
-        let Some(index) = self.find_live(ready.token) else {
+        let Some(index) = self.find_connection(ready.token) else {
             return self.serve_attempt(control, ready);
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -151,7 +151,7 @@ where
             // A server that sends first or closes at once may already have done so, and the poller reports each event
             // only once.
             let spoke = ready.readable || ready.hangup;
-            if !spoke || self.find_live(ready.token).is_none() {
+            if !spoke || self.find_connection(ready.token).is_none() {
                 return;
             }
         }
@@ -166,7 +166,7 @@ where
         let Some(socket) = connection.socket.as_mut() else {
             return;
         };
-        match self.network.connected(socket) {
+        match self.network.take_connect_result(socket) {
             Ok(()) => self.on_tcp_connected(control, index, now),
             Err(e) => {
                 let place = connection.address_index;
@@ -185,7 +185,7 @@ where
     ) {
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &self.addresses[usize::from(connection.target)];
-            let loss = addresses.loss(place, e);
+            let loss = addresses.describe_connect_loss(place, e);
             self.on_disconnect(control, index, &loss, now);
         }
     }
@@ -200,9 +200,9 @@ where
             return;
         };
         let client = self.client.tls(usize::from(connection.target));
-        match client.map(|tls| tls.session()).transpose() {
+        match client.map(|tls| tls.new_session()).transpose() {
             Ok(session) => {
-                connection.connected(session, now);
+                connection.on_connected(session, now);
                 self.on_transport_up(control, index, now);
             }
             Err(e) => {
@@ -213,7 +213,7 @@ where
     }
 
     /// Records an established connection, with the result of its TLS handshake.
-    pub(crate) fn came_up(&mut self, index: u32, agreement: Option<Agreement>, stage: u8) {
+    pub(crate) fn record_established(&mut self, index: u32, agreement: Option<Agreement>, stage: u8) {
         self.connecting -= 1;
         if let Some(agreement) = agreement
             && self.handshakes.add(agreement)
@@ -222,7 +222,7 @@ where
         }
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &mut self.addresses[usize::from(connection.target)];
-            addresses.came_up(connection.address_index, stage, &mut self.recorder);
+            addresses.record_established(connection.address_index, stage, &mut self.recorder);
         }
     }
 
@@ -243,7 +243,7 @@ where
             connection.address_index,
         );
         let addresses = &mut self.addresses[usize::from(target)];
-        addresses.failed(place, why, stage, now, &mut self.recorder);
+        addresses.record_failed(place, why, stage, now, &mut self.recorder);
         // Attempts that were still running are counted as timed out.
         self.time_out_race(token, now);
     }
@@ -262,7 +262,7 @@ where
         token: SocketToken,
         now: Time,
     ) {
-        let Some(index) = self.find_live(token) else {
+        let Some(index) = self.find_connection(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_ref() else {
@@ -288,7 +288,7 @@ where
     }
 
     /// Removes a connection from the table.
-    pub(crate) fn remove(
+    pub(crate) fn remove_connection(
         &mut self,
         index: u32,
     ) -> Option<Connection<C::ConnectionData, N::Socket>> {
@@ -303,7 +303,7 @@ where
         if self.share.load.count_bytes
             && let Some(carried) = self.network.byte_counts(&socket)
         {
-            let mut count = |count, n| self.recorder.count(self.stage, count, n);
+            let mut count = |count, n| self.recorder.add_count(self.stage, count, n);
             count(Count::LinkConnections, 1);
             count(Count::LinkBytesSent, carried.sent);
             count(Count::LinkBytesReceived, carried.received);

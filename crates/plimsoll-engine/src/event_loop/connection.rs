@@ -13,11 +13,11 @@ use plimsoll_model::{ConnectPhases, Outcome, Time};
 use crate::address::LocalResourceError;
 use crate::addresses::NO_ADDRESS;
 use crate::driver::{Direction, Tracer};
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{Network, SocketToken, SocketWriter};
 use crate::tls::{SessionError, TlsClient, TlsSession};
 
-/// Maximum number of bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) above which
+/// Maximum number of bytes of unsent replies (acknowledgements of PING and SEND_SETTINGS, answers to heartbeats) above which
 /// reading is paused. One more read may exceed it.
 pub(crate) const MAX_REPLY_BYTES: u32 = 64 << 10;
 
@@ -128,20 +128,20 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Ends the current phase, begins the next, and returns the length of the ended one in nanoseconds.
-    pub(crate) fn lap(&mut self, now: Time) -> u64 {
+    pub(crate) fn end_phase(&mut self, now: Time) -> u64 {
         let nanos = now.since(self.phase_began);
         self.phase_began = now;
         nanos
     }
 
-    pub(crate) fn resolved(&mut self, now: Time) {
-        self.phases.resolve_ns = self.lap(now);
+    pub(crate) fn on_resolved(&mut self, now: Time) {
+        self.phases.resolve_ns = self.end_phase(now);
         self.state = ConnectionState::Connecting;
     }
 
     /// Records that the TCP connection is established and begins the TLS handshake, if there is one.
-    pub(crate) fn connected(&mut self, tls: Option<TlsSession>, now: Time) {
-        self.phases.connect_ns = self.lap(now);
+    pub(crate) fn on_connected(&mut self, tls: Option<TlsSession>, now: Time) {
+        self.phases.connect_ns = self.end_phase(now);
         if let Some(session) = tls {
             self.tls = Some(Box::new(session));
             self.state = ConnectionState::Handshaking;
@@ -155,8 +155,8 @@ impl<O, S> Connection<O, S> {
 
     /// Returns the number of unsent bytes, except for those inside the TLS library, which accepts no more while it has
     /// any.
-    pub(crate) fn unsent(&self) -> usize {
-        let sealed = self.tls.as_ref().map_or(0, |session| session.unsent());
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        let sealed = self.tls.as_ref().map_or(0, |session| session.unsent_bytes());
         self.out.len() - self.written + sealed
     }
 
@@ -178,7 +178,7 @@ impl<O, S> Connection<O, S> {
     pub(crate) fn count_all_as_replies(&mut self) {
         self.reply_bytes = 0;
         if !self.write_failed {
-            self.add_reply_bytes(self.unsent());
+            self.add_reply_bytes(self.unsent_bytes());
         }
     }
 
@@ -211,7 +211,7 @@ impl<O, S> Connection<O, S> {
         } else if self.reply_bytes > 0 {
             self.reply_bytes = self
                 .reply_bytes
-                .min(u32::try_from(self.unsent()).unwrap_or(u32::MAX));
+                .min(u32::try_from(self.unsent_bytes()).unwrap_or(u32::MAX));
         }
     }
 
@@ -230,7 +230,7 @@ impl<O, S> Connection<O, S> {
                         Ok(n) => self.written += n,
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                            return self.forget_written();
+                            return self.drop_written();
                         }
                         Err(e) => return self.record_write_error(&e),
                     }
@@ -297,18 +297,18 @@ impl<O, S> Connection<O, S> {
         let Some(error) = self.write_error() else {
             return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");
         };
-        match LocalResourceError::of_write(&error) {
+        match LocalResourceError::from_write_error(&error) {
             Some(shortage) => ConnectionLoss::new(
                 shortage.outcome(),
                 format!("the connection was lost while writing: {shortage}"),
             ),
-            None => ConnectionLoss::of_error(" while writing", &error),
+            None => ConnectionLoss::from_io_error(" while writing", &error),
         }
     }
 
     /// Drops the written prefix of an outbox that never becomes empty. This happens only when more than half is
     /// written, so that each byte is moved at most once on average.
-    fn forget_written(&mut self) {
+    fn drop_written(&mut self) {
         if self.written > self.out.len() / 2 {
             self.out.drain(..self.written);
             self.written = 0;
@@ -330,7 +330,7 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Removes `bytes` from the outbox that were accepted as early data.
-    pub(crate) fn forget_sealed(&mut self, bytes: usize) {
+    pub(crate) fn drop_sealed(&mut self, bytes: usize) {
         self.out.drain(..bytes);
         if let Some(traced) = &mut self.trace {
             traced.sent = traced.sent.saturating_sub(bytes);
@@ -338,7 +338,7 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Traces all further bytes with `tracer`.
-    pub(crate) fn trace(&mut self, tracer: Box<dyn Tracer>) {
+    pub(crate) fn start_tracing(&mut self, tracer: Box<dyn Tracer>) {
         self.trace = Some(Box::new(ConnectionTrace { tracer, sent: 0 }));
     }
 
@@ -367,7 +367,7 @@ impl ConnectionTrace {
     #[cold]
     fn log(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
         let mut lines = Vec::new();
-        self.tracer.bytes(direction, bytes, &mut lines);
+        self.tracer.trace_bytes(direction, bytes, &mut lines);
         let arrow = match direction {
             Direction::Sent => '>',
             Direction::Received => '<',
@@ -379,8 +379,8 @@ impl ConnectionTrace {
 }
 
 /// Returns the failure of a connection whose TLS session failed with `fault`.
-pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> ConnectionLoss {
-    let known = tls.map(|tls| tls.explained(fault).into());
+pub(crate) fn explain_session_error(tls: Option<&TlsClient>, fault: &SessionError) -> ConnectionLoss {
+    let known = tls.map(|tls| tls.classify_session_error(fault).into());
     known.unwrap_or_else(|| ConnectionLoss::new(Outcome::TlsFailed, fault.to_string()))
 }
 
@@ -397,7 +397,7 @@ mod tests {
     struct RecordingTracer(Arc<Mutex<Vec<u8>>>);
 
     impl Tracer for RecordingTracer {
-        fn bytes(&mut self, _: Direction, bytes: &[u8], _: &mut Vec<String>) {
+        fn trace_bytes(&mut self, _: Direction, bytes: &[u8], _: &mut Vec<String>) {
             self.0.lock().unwrap().extend_from_slice(bytes);
         }
     }
@@ -408,11 +408,11 @@ mod tests {
         let mut network = OsNetwork::new(Clock::new(), &[], options, 0).unwrap();
         let explained = RecordingTracer::default();
         let mut connection = Connection::<(), TcpStream>::new(0, 0, (), Time::ZERO);
-        connection.trace(Box::new(explained.clone()));
+        connection.start_tracing(Box::new(explained.clone()));
         connection.out.extend_from_slice(b"early");
         // Nothing can be written without a socket.
         connection.flush(&mut network);
-        connection.forget_sealed(3);
+        connection.drop_sealed(3);
         connection.out.extend_from_slice(b" and late");
         connection.flush(&mut network);
         connection.flush(&mut network);

@@ -3,7 +3,7 @@
 use plimsoll_model::Time;
 use plimsoll_model::record::RecordedInterval;
 
-use super::control::WorkerInterval;
+use super::worker_control::WorkerInterval;
 
 /// Length of an interval: one second, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
@@ -21,7 +21,7 @@ pub(crate) struct IntervalClock {
 
 impl IntervalClock {
     /// Begins the first interval at `start`, which may be [`Time::NEVER`].
-    pub(crate) fn beginning(start: Time) -> IntervalClock {
+    pub(crate) fn starting_at(start: Time) -> IntervalClock {
         IntervalClock {
             start,
             index: 0,
@@ -34,7 +34,7 @@ impl IntervalClock {
 
     /// Counts a wait of `ns` nanoseconds after which `found` sockets were ready.
     #[inline]
-    pub(crate) fn waited(&mut self, ns: u64, found: usize) {
+    pub(crate) fn add_wait(&mut self, ns: u64, found: usize) {
         /// Minimum duration of a real sleep. Sockets found sooner were already ready, so the poll counts as work.
         const MIN_SLEEP_NS: u64 = 4_000;
         if found == 0 || ns > MIN_SLEEP_NS {
@@ -49,13 +49,13 @@ impl IntervalClock {
 
     /// Ends the interval of `worker`, which recorded `recorded`, and begins the next. The number of calls in flight is
     /// derived from the records alone, so that it is right even after a panic.
-    pub(crate) fn next(
+    pub(crate) fn finish_interval(
         &mut self,
         worker: u32,
         recorded: RecordedInterval,
         now: Time,
     ) -> WorkerInterval {
-        for (_, record) in recorded.recorded() {
+        for (_, record) in recorded.recorded_stages() {
             self.unsettled += record.due as i64;
             self.unsettled -= (record.ended() + record.not_started) as i64;
         }

@@ -15,10 +15,10 @@ use plimsoll_model::schedule::{Arrival, ArrivalIter};
 pub(crate) use self::backlog::Backlog;
 use super::EventLoop;
 use super::client::{LoopClient, LoopHandler};
-use super::control::{StopLevel, WorkerControl};
-use super::share::WorkerShare;
+use super::worker_control::{StopLevel, WorkerControl};
+use super::worker_share::WorkerShare;
 use super::timers::TimerQueue;
-use super::turns::ClosedLoopBatches;
+use super::batches::ClosedLoopBatches;
 use crate::network::Network;
 use crate::resources::BatchMeter;
 
@@ -77,7 +77,7 @@ pub(crate) struct ClosedLoop {
 }
 
 impl CallSource {
-    pub(crate) fn of(share: &WorkerShare) -> CallSource {
+    pub(crate) fn from_share(share: &WorkerShare) -> CallSource {
         match share.load.arrivals {
             ArrivalsPlan::Open(_) => CallSource::Open(OpenLoop {
                 arrivals: share.schedule.share(share.index, share.of),
@@ -96,7 +96,7 @@ impl CallSource {
                 stage_end: Time::NEVER,
                 starts_persistent: false,
                 is_paused: share.load.batches.is_some(),
-                batches: ClosedLoopBatches::of(share),
+                batches: ClosedLoopBatches::from_share(share),
             }),
         }
     }
@@ -137,7 +137,7 @@ impl CallSource {
         }
     }
 
-    pub(crate) fn put_back(&mut self, backlog: Backlog) {
+    pub(crate) fn restore_backlog(&mut self, backlog: Backlog) {
         if let CallSource::Open(open) = self
             && !backlog.is_empty()
         {
@@ -146,7 +146,7 @@ impl CallSource {
     }
 
     /// Returns the number of arrivals that are due and not started.
-    pub(crate) fn waiting(&self) -> u64 {
+    pub(crate) fn backlog_length(&self) -> u64 {
         self.backlog().map_or(0, |backlog| backlog.length)
     }
 
@@ -164,7 +164,7 @@ impl CallSource {
     }
 
     /// Makes a client without a persistent connection ready again after `pause`.
-    pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
+    pub(crate) fn release_client(&mut self, pause: Duration, now: Time) {
         if let CallSource::Closed(closed) = self {
             if pause.is_zero() {
                 closed.ready_clients += 1
@@ -203,7 +203,7 @@ impl OpenLoop {
     fn advance(&mut self, start: Time) {
         self.next = self.arrivals.next();
         if self.next.is_none()
-            && let Some(at) = self.arrivals.cut_at()
+            && let Some(at) = self.arrivals.first_excess_time()
         {
             self.end = self.end.min(start.plus_nanos(at));
             self.ticks_end = self.ticks_end.min(self.end);
@@ -216,7 +216,7 @@ impl OpenLoop {
     }
 
     /// Queues a call that cannot be sent yet and that was noticed `late_ns` nanoseconds late.
-    pub(crate) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
+    pub(crate) fn enqueue(&mut self, arrival: Arrival, late_ns: u64) {
         match &mut self.backlog {
             Some(backlog) => {
                 backlog.length += 1;
@@ -305,19 +305,19 @@ where
             }
             self.stage = arrival.stage;
             if let Some(meter) = &open.batch_meter
-                && let Some(turn) = meter.began(arrival.number)
+                && let Some(turn) = meter.read_at_batch_start(arrival.number)
             {
                 self.recorder.record_batch_start(turn);
             }
             self.recorder
-                .stage(arrival.stage)
+                .stage_mut(arrival.stage)
                 .pacing
                 .record(now.since(due));
             open.advance(self.start);
             if now.since(due) >= self.deadline_ns {
                 self.on_missed_deadline(arrival.stage)
             } else {
-                self.arrived(control, arrival, now)
+                self.on_arrival(control, arrival, now)
             }
         }
     }
@@ -333,7 +333,7 @@ where
         };
         closed.is_paused |= now >= turns.batch_end;
         if closed.is_paused && is_idle {
-            turns.has_ended(now);
+            turns.record_calls_ended(now);
         }
         if closed.is_paused && is_loading && turns.begin_next(self.start, now, &mut self.recorder) {
             (closed.is_paused, closed.starts_persistent) = (false, true);
@@ -341,11 +341,11 @@ where
     }
 
     fn issue_closed(&mut self, control: &mut impl WorkerControl, now: Time) {
-        self.issue_on_lanes(now);
+        self.issue_on_persistent_connections(now);
         let CallSource::Closed(closed) = &mut self.call_source else {
             return;
         };
-        while closed.pausing.due(now).is_some() {
+        while closed.pausing.pop_due(now).is_some() {
             closed.ready_clients += 1;
         }
         // A call that fails immediately makes its client ready again, so only the clients that are ready now are
@@ -357,7 +357,7 @@ where
             if let CallSource::Closed(closed) = &mut self.call_source {
                 closed.ready_clients -= 1;
             }
-            self.begin(control, number, now);
+            self.start_client_call(control, number, now);
         }
     }
 
@@ -410,7 +410,7 @@ where
                 } else {
                     Time::NEVER
                 };
-                let back = closed.pausing.next();
+                let back = closed.pausing.next_time();
                 let turn = match &closed.batches {
                     Some(turns) if is_loading && closed.is_paused => turns.next_start(self.start),
                     Some(turns) if is_loading => turns.batch_end,
@@ -453,7 +453,7 @@ where
     }
 
     /// Advances the load's phase: stops issuing, and ends the run once everything has drained.
-    pub(super) fn progress(&mut self, control: &mut impl WorkerControl, now: Time) {
+    pub(super) fn advance_phase(&mut self, control: &mut impl WorkerControl, now: Time) {
         let level = control.stop_level();
         self.interrupted = level != StopLevel::Run;
         let was_draining = self.phase == LoadPhase::Draining;
@@ -467,7 +467,7 @@ where
                 if let CallSource::Closed(closed) = &self.call_source
                     && let Some(turns) = &closed.batches
                 {
-                    turns.end(now, &mut self.recorder);
+                    turns.record_last_batch(now, &mut self.recorder);
                 }
                 self.phase = LoadPhase::Ended;
             }

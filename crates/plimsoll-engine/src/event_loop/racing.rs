@@ -12,7 +12,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::EventLoop;
 use super::client::{LoopClient, LoopHandler};
-use super::control::WorkerControl;
+use super::worker_control::WorkerControl;
 use crate::addresses::classify_connect;
 use crate::network::{Network, SocketReady, SocketToken};
 
@@ -65,7 +65,7 @@ impl<S> ConnectRaces<S> {
     }
 
     /// Returns a connection whose next attempt is due.
-    fn take_due(&mut self, now: Time) -> Option<SocketToken> {
+    fn pop_due(&mut self, now: Time) -> Option<SocketToken> {
         while let Some((at, connection)) = self.timers.pop_front_if(|(at, _)| *at <= now) {
             let race = self.races.get(&connection);
             if race.is_some_and(|race| race.next_attempt_at == at) {
@@ -76,7 +76,7 @@ impl<S> ConnectRaces<S> {
     }
 
     /// Ends the race for a connection and closes all its attempts.
-    pub(crate) fn abandon<N: Network<Socket = S>>(
+    pub(crate) fn cancel_race<N: Network<Socket = S>>(
         &mut self,
         connection: SocketToken,
         network: &mut N,
@@ -91,7 +91,7 @@ impl<S> ConnectRaces<S> {
     }
 
     /// Closes the attempts of all races at the end of the run.
-    pub(crate) fn close<N: Network<Socket = S>>(&mut self, network: &mut N) {
+    pub(crate) fn cancel_all<N: Network<Socket = S>>(&mut self, network: &mut N) {
         for (_, race) in self.races.drain() {
             for attempt in race.running {
                 network.close(attempt.socket);
@@ -125,7 +125,7 @@ where
 
     /// Starts the attempts that are due.
     pub(crate) fn start_due_attempts(&mut self, control: &mut impl WorkerControl, now: Time) {
-        while let Some(connection) = self.races.take_due(now) {
+        while let Some(connection) = self.races.pop_due(now) {
             self.start_next_attempt(control, connection, None, now);
         }
     }
@@ -165,7 +165,7 @@ where
                 }
                 Err(e) => {
                     let why = classify_connect(&e);
-                    addresses.failed(place, why, self.stage, now, &mut self.recorder);
+                    addresses.record_failed(place, why, self.stage, now, &mut self.recorder);
                     last = Some((place, e));
                 }
             }
@@ -174,7 +174,7 @@ where
             && race.running.is_empty()
         {
             races.races.remove(&connection);
-            if let Some(index) = self.find_live(connection) {
+            if let Some(index) = self.find_connection(connection) {
                 self.on_connect_failed(control, index, place, &e, now);
             }
         }
@@ -199,20 +199,20 @@ where
         };
         let mut attempt = race.running.remove(at);
         let addresses = &mut self.addresses[usize::from(race.target)];
-        let up = self.network.connected(&mut attempt.socket);
+        let up = self.network.take_connect_result(&mut attempt.socket);
         if let Err(e) = up.and_then(|()| self.network.change_token(&attempt.socket, connection)) {
             let why = classify_connect(&e);
-            addresses.failed(attempt.place, why, self.stage, now, &mut self.recorder);
+            addresses.record_failed(attempt.place, why, self.stage, now, &mut self.recorder);
             self.network.close(attempt.socket);
             return self.start_next_attempt(control, connection, Some((attempt.place, e)), now);
         }
         // Attempts that started earlier and are not established count as timed out.
         for slow in &race.running[..at] {
             let why = Outcome::ConnectTimeout;
-            addresses.failed(slow.place, why, self.stage, now, &mut self.recorder);
+            addresses.record_failed(slow.place, why, self.stage, now, &mut self.recorder);
         }
-        self.races.abandon(connection, &mut self.network);
-        let Some(index) = self.find_live(connection) else {
+        self.races.cancel_race(connection, &mut self.network);
+        let Some(index) = self.find_connection(connection) else {
             return self.network.close(attempt.socket);
         };
         if let Some(connection) = self.connections[index as usize].as_mut() {
@@ -228,9 +228,9 @@ where
             let addresses = &mut self.addresses[usize::from(race.target)];
             for attempt in &race.running {
                 let why = Outcome::ConnectTimeout;
-                addresses.failed(attempt.place, why, self.stage, now, &mut self.recorder);
+                addresses.record_failed(attempt.place, why, self.stage, now, &mut self.recorder);
             }
         }
-        self.races.abandon(connection, &mut self.network);
+        self.races.cancel_race(connection, &mut self.network);
     }
 }

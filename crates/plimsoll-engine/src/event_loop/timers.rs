@@ -21,13 +21,13 @@ impl<T: Ord> TimerQueue<T> {
 
     /// Returns the earliest time; [`Time::NEVER`] if there is no timer.
     #[inline]
-    pub(crate) fn next(&self) -> Time {
+    pub(crate) fn next_time(&self) -> Time {
         self.0.peek().map_or(Time::NEVER, |first| first.0.0)
     }
 
     /// Removes and returns the earliest timer if it is due.
     #[inline]
-    pub(crate) fn due(&mut self, now: Time) -> Option<(Time, T)> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Time, T)> {
         let first = self.0.peek_mut().filter(|first| first.0.0 <= now)?;
         Some(PeekMut::pop(first).0)
     }

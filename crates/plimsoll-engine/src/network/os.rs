@@ -16,7 +16,7 @@ use plimsoll_model::plan::Target;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use super::resolver::Resolver;
-use super::stamps::{self, ReceiveTimestamps};
+use super::receive_timestamps::{self, ReceiveTimestamps};
 use super::tunnels::PendingTunnels;
 use super::{
     ByteCounts, LookupScope, Network, ResolveResult, SocketReady, SocketToken, WakeTime, low_water,
@@ -79,7 +79,7 @@ impl OsNetwork {
             next_source: first_source,
             window,
             resolvers,
-            tunnel_routes: targets.iter().map(|target| Tunnel::to(target)).collect(),
+            tunnel_routes: targets.iter().map(|target| Tunnel::to_target(target)).collect(),
             tunnels: PendingTunnels::default(),
             stamps,
         })
@@ -91,7 +91,7 @@ impl OsNetwork {
     }
 
     /// Minimises the timer slack of this thread, since the default of 50 µs causes most of the error of a sleep.
-    pub fn sharpen_timers() {
+    pub fn minimize_timer_slack() {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
@@ -99,15 +99,15 @@ impl OsNetwork {
     ///
     /// # Errors
     /// Returns an error if the kernel cannot watch more sockets.
-    pub fn adopt(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
+    pub fn watch_socket(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
         if self.stamps.is_some() {
-            stamps::enable(socket);
+            receive_timestamps::enable(socket);
         }
         self.poller.add(socket, token, Interest::Changes)
     }
 
     /// Returns the next source address with the address family of `to`; `None` if the system chooses.
-    fn source(&mut self, to: SocketAddr) -> Option<IpAddr> {
+    fn next_source(&mut self, to: SocketAddr) -> Option<IpAddr> {
         let sources = &self.options.sources;
         let of_family = (0..sources.len())
             .map(|i| self.next_source.wrapping_add(i) % sources.len())
@@ -129,7 +129,7 @@ impl OsNetwork {
             if self.tunnels.is_empty() {
                 ready.push(event)
             } else {
-                ready.extend(self.tunnels.ready(event))
+                ready.extend(self.tunnels.process_event(event))
             }
         }
         Ok(has_work)
@@ -150,19 +150,19 @@ impl Network for OsNetwork {
         to: &Address,
         token: SocketToken,
     ) -> io::Result<TcpStream> {
-        let source = to.tcp().and_then(|to| self.source(to));
-        let socket = to.begin(source)?;
-        self.adopt(&socket, token)
+        let source = to.tcp().and_then(|to| self.next_source(to));
+        let socket = to.start_connect(source)?;
+        self.watch_socket(&socket, token)
             .map_err(LocalResourceError::refine_socket_error)?;
         if let Some(Some(way)) = self.tunnel_routes.get(target) {
-            self.tunnels.begin(&socket, token, way)?;
+            self.tunnels.add(&socket, token, way)?;
         }
         Ok(socket)
     }
 
-    fn connected(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+    fn take_connect_result(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         if !self.tunnels.is_empty()
-            && let Some(e) = self.tunnels.end(socket)
+            && let Some(e) = self.tunnels.remove(socket)
         {
             return Err(e);
         }
@@ -180,7 +180,7 @@ impl Network for OsNetwork {
     }
 
     fn change_token(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
-        self.tunnels.rename(socket, token);
+        self.tunnels.change_token(socket, token);
         self.poller.change(socket, token, Interest::Changes)
     }
 
@@ -203,9 +203,9 @@ impl Network for OsNetwork {
         self.stamps.as_ref()?.last_arrival
     }
 
-    fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
+    fn set_low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
         // An error is harmless: it only causes more wake-ups.
-        let _ = low_water::set(socket, bytes);
+        let _ = low_water::set_socket_option(socket, bytes);
     }
 
     #[inline]
@@ -217,12 +217,12 @@ impl Network for OsNetwork {
     }
 
     fn byte_counts(&mut self, socket: &TcpStream) -> Option<ByteCounts> {
-        tcp_info::carried(socket)
+        tcp_info::byte_counts(socket)
     }
 
     fn close(&mut self, socket: TcpStream) {
         if !self.tunnels.is_empty() {
-            self.tunnels.end(&socket);
+            self.tunnels.remove(&socket);
         }
         // Closing the descriptor removes it from the epoll set.
         drop(socket);
@@ -230,7 +230,7 @@ impl Network for OsNetwork {
 
     fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
         ready.clear();
-        if self.resolvers.iter().any(Resolver::has_answer) {
+        if self.resolvers.iter().any(Resolver::has_immediate_result) {
             self.poll(Some(Duration::ZERO), ready)?;
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl Network for OsNetwork {
             }
             let woke = self.clock.now();
             if woke.0 >= target {
-                self.window.learn(woke.0 - target);
+                self.window.add_oversleep(woke.0 - target);
             }
         }
         // The remaining time is too short for a sleep: poll without blocking until it is over.
@@ -271,11 +271,11 @@ impl Network for OsNetwork {
     }
 
     fn resolve(&mut self, target: usize, token: SocketToken, lookup: LookupScope) {
-        self.resolvers[target].ask(token, lookup);
+        self.resolvers[target].request(token, lookup);
     }
 
-    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
-        self.resolvers.iter_mut().find_map(Resolver::answer)
+    fn next_lookup_result(&mut self) -> Option<(SocketToken, ResolveResult)> {
+        self.resolvers.iter_mut().find_map(Resolver::next_result)
     }
 }
 
@@ -307,7 +307,7 @@ impl SpinWindow {
         (learned as u64).min(self.max_ns).min(left / 2)
     }
 
-    fn learn(&mut self, nanos: u64) {
+    fn add_oversleep(&mut self, nanos: u64) {
         // Preemptions are ignored: allowing for them would cost CPU time without any benefit.
         if nanos < 500_000 {
             let error = nanos as f64 - self.mean_ns;
@@ -326,7 +326,7 @@ mod tests {
         let mut window = SpinWindow::new(Duration::from_micros(50));
         assert_eq!(window.for_gap(1_000_000), 50_000);
         for _ in 0..500 {
-            window.learn(5_000);
+            window.add_oversleep(5_000);
         }
         let learned = window.for_gap(1_000_000);
         assert!((4_000..8_000).contains(&learned), "{learned}");
@@ -368,7 +368,7 @@ mod tests {
                 spin: Duration::from_micros(50),
                 ..SocketOptions::default()
             };
-            let target = Target::at(host, host, 1);
+            let target = Target::new_tcp(host, host, 1);
             let mut network = OsNetwork::new(clock, &[&target], options, 0).unwrap();
             let at = clock.now() + Duration::from_secs(60);
             network.resolve(0, SocketToken(7), LookupScope::Own);
@@ -377,7 +377,7 @@ mod tests {
                 .unwrap();
             assert!(clock.now() < at, "{host}");
             assert_eq!(
-                network.resolved().map(|(token, _)| token),
+                network.next_lookup_result().map(|(token, _)| token),
                 Some(SocketToken(7)),
                 "{host}"
             );

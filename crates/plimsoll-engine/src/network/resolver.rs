@@ -40,7 +40,7 @@ struct ResolverThread {
 
 impl Resolver {
     pub(crate) fn new(target: &Target, sources: &[IpAddr], waker: Waker) -> Resolver {
-        let target = &target.reached();
+        let target = &target.next_hop();
         let name = LookupName {
             host: target.host.clone(),
             port: target.port,
@@ -50,8 +50,8 @@ impl Resolver {
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
                 .collect(),
         };
-        let fixed = known(target).map(|addresses| ResolvedAddresses {
-            addresses: reachable(addresses, &name.sources).into(),
+        let fixed = fixed_addresses(target).map(|addresses| ResolvedAddresses {
+            addresses: filter_by_source_family(addresses, &name.sources).into(),
             may_change: false,
         });
         Resolver {
@@ -63,14 +63,14 @@ impl Resolver {
         }
     }
 
-    pub(crate) fn ask(&mut self, token: SocketToken, lookup: LookupScope) {
+    pub(crate) fn request(&mut self, token: SocketToken, lookup: LookupScope) {
         if let Some(fixed) = &self.fixed {
             self.immediate.push((token, Ok(fixed.clone())));
             return;
         }
         let thread = match self.thread.take() {
             Some(thread) => Ok(thread),
-            None => spawn(self.name.clone(), self.waker.clone()),
+            None => spawn_resolver(self.name.clone(), self.waker.clone()),
         };
         match thread {
             Ok(thread) => {
@@ -81,17 +81,17 @@ impl Resolver {
             // The next request tries again to start the thread.
             Err(e) => self
                 .immediate
-                .push((token, Err(Arc::new(LocalResourceError::of_thread(&e))))),
+                .push((token, Err(Arc::new(LocalResourceError::from_thread_error(&e))))),
         }
     }
 
     /// Returns whether a result is available that did not come from the thread, and for which the worker is therefore
     /// not woken.
-    pub(crate) fn has_answer(&self) -> bool {
+    pub(crate) fn has_immediate_result(&self) -> bool {
         !self.immediate.is_empty()
     }
 
-    pub(crate) fn answer(&mut self) -> Option<(SocketToken, ResolveResult)> {
+    pub(crate) fn next_result(&mut self) -> Option<(SocketToken, ResolveResult)> {
         if let Some(answer) = self.immediate.pop() {
             return Some(answer);
         }
@@ -99,7 +99,7 @@ impl Resolver {
     }
 }
 
-fn spawn(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
+fn spawn_resolver(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
     let (questions, asked) = mpsc::channel::<(SocketToken, LookupScope)>();
     let (answer, answers) = mpsc::channel();
     let body = move || {
@@ -107,8 +107,8 @@ fn spawn(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
             let mut shared = None;
             for (token, lookup) in std::iter::once(first).chain(asked.try_iter()) {
                 let found = match lookup {
-                    LookupScope::Own => find(&name),
-                    LookupScope::Shared => shared.get_or_insert_with(|| find(&name)).clone(),
+                    LookupScope::Own => resolve_name(&name),
+                    LookupScope::Shared => shared.get_or_insert_with(|| resolve_name(&name)).clone(),
                 };
                 if answer.send((token, found)).is_err() {
                     return;
@@ -126,10 +126,10 @@ fn spawn(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
     })
 }
 
-fn find(name: &LookupName) -> ResolveResult {
+fn resolve_name(name: &LookupName) -> ResolveResult {
     let addresses = look_up_name(&name.host, name.port)?;
     Ok(ResolvedAddresses {
-        addresses: reachable(addresses, &name.sources).into(),
+        addresses: filter_by_source_family(addresses, &name.sources).into(),
         may_change: true,
     })
 }
@@ -138,9 +138,9 @@ fn find(name: &LookupName) -> ResolveResult {
 ///
 /// # Errors
 /// Returns an error if the target's name does not resolve.
-pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
-    let target = &target.reached();
-    let addresses = match known(target) {
+pub(crate) fn target_addresses(target: &Target) -> io::Result<Arc<[Address]>> {
+    let target = &target.next_hop();
+    let addresses = match fixed_addresses(target) {
         Some(known) => known,
         None => look_up_name(&target.host, target.port)?,
     };
@@ -148,7 +148,7 @@ pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
 }
 
 /// Returns the target's addresses if they are known without a lookup.
-fn known(target: &Target) -> Option<Vec<Address>> {
+fn fixed_addresses(target: &Target) -> Option<Vec<Address>> {
     let with_port = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, target.port));
     if let Some(socket) = &target.socket {
         return Some(vec![Address::Unix(socket.clone())]);
@@ -168,14 +168,14 @@ fn look_up_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
             format!("host name {host:?} has no address"),
         ));
     }
-    let mixed = interleaved(found).into_iter();
+    let mixed = interleave_families(found).into_iter();
     Ok(mixed.map(Address::Tcp).collect())
 }
 
 /// Interleaves the address families (RFC 8305 §4), beginning with the one that the system prefers. Within a family,
 /// addresses are sorted: name servers rotate their answers, and processes that share a load must agree on which
 /// connection uses which address.
-fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn interleave_families(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_ipv6 = found.first().is_some_and(SocketAddr::is_ipv6);
     found.sort();
     found.dedup();
@@ -194,7 +194,7 @@ fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Removes addresses whose family has no source address, unless that would remove all.
-fn reachable(found: Vec<Address>, sources: &[IpAddr]) -> Vec<Address> {
+fn filter_by_source_family(found: Vec<Address>, sources: &[IpAddr]) -> Vec<Address> {
     let has_source = |to: &Address| {
         let is_of = |from: &IpAddr| to.ip().is_none_or(|to| from.is_ipv4() == to.is_ipv4());
         sources.is_empty() || sources.iter().any(is_of)
@@ -221,9 +221,9 @@ mod tests {
             ["[::2]:1", "[::1]:1", "[::3]:1", "10.0.0.2:1", "10.0.0.1:1"],
             ["[::3]:1", "10.0.0.1:1", "[::1]:1", "10.0.0.2:1", "[::2]:1"],
         ] {
-            assert_eq!(interleaved(addresses_of(&answer)), expected);
+            assert_eq!(interleave_families(addresses_of(&answer)), expected);
         }
-        let first = interleaved(addresses_of(&["10.0.0.1:1", "[::1]:1"]));
+        let first = interleave_families(addresses_of(&["10.0.0.1:1", "[::1]:1"]));
         assert!(first[0].is_ipv4());
     }
 
@@ -232,11 +232,11 @@ mod tests {
         let found = addresses_of(&["[::1]:1", "10.0.0.1:1"]);
         let found: Vec<Address> = found.into_iter().map(Address::Tcp).collect();
         let from = |text: &str| [text.parse().unwrap()];
-        assert_eq!(reachable(found.clone(), &from("10.0.0.9")), found[1..]);
+        assert_eq!(filter_by_source_family(found.clone(), &from("10.0.0.9")), found[1..]);
         assert_eq!(
-            reachable(found[..1].to_vec(), &from("10.0.0.9")),
+            filter_by_source_family(found[..1].to_vec(), &from("10.0.0.9")),
             found[..1]
         );
-        assert_eq!(reachable(found.clone(), &[]), found);
+        assert_eq!(filter_by_source_family(found.clone(), &[]), found);
     }
 }

@@ -57,9 +57,9 @@ pub enum ServerAction {
 /// The server side of the simulated network.
 pub trait SimulatedServer {
     /// Called when a client has connected.
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>);
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>);
     /// Called when bytes of a client have arrived.
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -67,7 +67,7 @@ pub trait SimulatedServer {
         actions: &mut Vec<ServerAction>,
     );
     /// Called when a timer expires that the server requested with this tag.
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         _tag: u64,
@@ -76,33 +76,33 @@ pub trait SimulatedServer {
     ) {
     }
     /// Called when the client has read `bytes` bytes that the server sent.
-    fn taken(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
+    fn on_client_read(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
     /// Called when the client has closed the connection.
-    fn closed(&mut self, _peer: SimulatedPeer, _now: Time) {}
+    fn on_close(&mut self, _peer: SimulatedPeer, _now: Time) {}
 }
 
 /// An implementation for references, so that a test can keep ownership of the server.
 impl<T: SimulatedServer> SimulatedServer for &mut T {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
-        (**self).opened(peer, now, actions);
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+        (**self).on_open(peer, now, actions);
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
-        (**self).receive(peer, bytes, now, actions);
+        (**self).on_receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        (**self).timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        (**self).on_timer(peer, tag, now, actions);
     }
-    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
-        (**self).taken(peer, bytes);
+    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
+        (**self).on_client_read(peer, bytes);
     }
-    fn closed(&mut self, peer: SimulatedPeer, now: Time) {
-        (**self).closed(peer, now);
+    fn on_close(&mut self, peer: SimulatedPeer, now: Time) {
+        (**self).on_close(peer, now);
     }
 }
 
@@ -135,10 +135,10 @@ struct SimulatedConnection {
 enum NetworkEvent {
     Connected,
     Refused,
-    Up(Vec<u8>),
-    UpEnd,
-    Down(Vec<u8>),
-    DownEnd,
+    ToServer(Vec<u8>),
+    ToServerEnd,
+    ToClient(Vec<u8>),
+    ToClientEnd,
     Reset,
     Timer(u64),
     /// The low-water mark or the token has changed, so readiness is checked again.
@@ -211,7 +211,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         chance > 0 && self.random.next_u32() % 1_000_000 < chance
     }
 
-    fn latency(&mut self) -> u64 {
+    fn draw_latency_ns(&mut self) -> u64 {
         let range = self.conditions.latency_us.clone();
         self.draw_from(&range) * 1_000
     }
@@ -230,7 +230,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             let size = (self.draw_from(&range) as usize).clamp(1, rest.len());
             let (piece, after) = rest.split_at(size);
             rest = after;
-            let mut at = self.now.plus_nanos(self.latency());
+            let mut at = self.now.plus_nanos(self.draw_latency_ns());
             if self.draw_chance(self.conditions.stall_ppm) {
                 let range = self.conditions.stall_ms.clone();
                 at = at.plus_nanos(self.draw_from(&range) * 1_000_000);
@@ -248,8 +248,8 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             *last = at;
             let what = match (reset, up) {
                 (true, _) => NetworkEvent::Reset,
-                (false, true) => NetworkEvent::Up(piece.to_vec()),
-                (false, false) => NetworkEvent::Down(piece.to_vec()),
+                (false, true) => NetworkEvent::ToServer(piece.to_vec()),
+                (false, false) => NetworkEvent::ToClient(piece.to_vec()),
             };
             self.schedule(at, connection, what);
             if reset {
@@ -258,7 +258,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         }
     }
 
-    fn act(&mut self, connection: u64, actions: Vec<ServerAction>) {
+    fn apply_actions(&mut self, connection: u64, actions: Vec<ServerAction>) {
         for action in actions {
             match action {
                 ServerAction::Send(bytes) => self.transmit(connection, &bytes, false),
@@ -276,7 +276,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                         continue;
                     };
                     for piece in state.unread.take().unwrap_or_default() {
-                        self.schedule(self.now, connection, NetworkEvent::Up(piece));
+                        self.schedule(self.now, connection, NetworkEvent::ToServer(piece));
                     }
                 }
                 ServerAction::Close | ServerAction::Reset => {
@@ -284,9 +284,9 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                         continue;
                     };
                     let last = state.last_down;
-                    let at = self.now.plus_nanos(self.latency()).max(last);
+                    let at = self.now.plus_nanos(self.draw_latency_ns()).max(last);
                     let what = match action {
-                        ServerAction::Close => NetworkEvent::DownEnd,
+                        ServerAction::Close => NetworkEvent::ToClientEnd,
                         _ => NetworkEvent::Reset,
                     };
                     self.schedule(at, connection, what);
@@ -313,26 +313,26 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             NetworkEvent::Connected => {
                 signal.writable = true;
                 self.server
-                    .opened(SimulatedPeer(connection), self.now, &mut actions);
+                    .on_open(SimulatedPeer(connection), self.now, &mut actions);
             }
             NetworkEvent::Refused => {
                 state.refused = true;
                 signal.writable = true;
             }
-            NetworkEvent::Up(bytes) if state.unread.is_some() => {
+            NetworkEvent::ToServer(bytes) if state.unread.is_some() => {
                 state.unread.get_or_insert_default().push(bytes);
             }
-            NetworkEvent::Up(bytes) => {
+            NetworkEvent::ToServer(bytes) => {
                 state.outbound -= bytes.len().min(state.outbound);
                 signal.writable = std::mem::take(&mut state.write_blocked);
                 self.server
-                    .receive(SimulatedPeer(connection), &bytes, self.now, &mut actions);
+                    .on_receive(SimulatedPeer(connection), &bytes, self.now, &mut actions);
             }
-            NetworkEvent::UpEnd => {
-                self.server.closed(SimulatedPeer(connection), self.now);
+            NetworkEvent::ToServerEnd => {
+                self.server.on_close(SimulatedPeer(connection), self.now);
                 self.connections.remove(&connection);
             }
-            NetworkEvent::Down(bytes) => {
+            NetworkEvent::ToClient(bytes) => {
                 state.arrivals.push_back((self.now, bytes.len()));
                 state.inbox.extend(bytes);
                 signal.readable = state.inbox.len() >= state.low_water;
@@ -341,7 +341,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                 let waiting = state.inbox.len();
                 signal.readable = waiting > 0 && waiting >= state.low_water;
             }
-            NetworkEvent::DownEnd => {
+            NetworkEvent::ToClientEnd => {
                 state.ended = true;
                 signal.readable = true;
                 signal.hangup = true;
@@ -355,14 +355,14 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                     hangup: true,
                     ..signal
                 };
-                self.server.closed(SimulatedPeer(connection), self.now);
+                self.server.on_close(SimulatedPeer(connection), self.now);
             }
             NetworkEvent::Timer(tag) => {
                 self.server
-                    .timer(SimulatedPeer(connection), tag, self.now, &mut actions)
+                    .on_timer(SimulatedPeer(connection), tag, self.now, &mut actions)
             }
         }
-        self.act(connection, actions);
+        self.apply_actions(connection, actions);
         if !signal.readable && !signal.writable {
             return;
         }
@@ -407,7 +407,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         );
         if !self.draw_chance(self.conditions.ignore_ppm) && !silent {
             let refused = self.draw_chance(self.conditions.refuse_ppm) || refusing;
-            let at = self.now.plus_nanos(2 * self.latency());
+            let at = self.now.plus_nanos(2 * self.draw_latency_ns());
             let what = if refused {
                 NetworkEvent::Refused
             } else {
@@ -418,7 +418,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         Ok(SimulatedSocket(id))
     }
 
-    fn connected(&mut self, socket: &mut SimulatedSocket) -> io::Result<()> {
+    fn take_connect_result(&mut self, socket: &mut SimulatedSocket) -> io::Result<()> {
         match self.connections.get(&socket.0) {
             Some(connection) if connection.refused => Err(io::ErrorKind::ConnectionRefused.into()),
             Some(connection) if connection.reset => Err(io::ErrorKind::ConnectionReset.into()),
@@ -463,7 +463,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
                 connection.arrivals.pop_front();
             }
         }
-        self.server.taken(SimulatedPeer(socket.0), size);
+        self.server.on_client_read(SimulatedPeer(socket.0), size);
         Ok(size)
     }
 
@@ -475,7 +475,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         self.arrived
     }
 
-    fn low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
+    fn set_low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
             // Linux re-evaluates readiness at once.
@@ -508,7 +508,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     }
 
     fn close(&mut self, socket: SimulatedSocket) {
-        let latency = self.latency();
+        let latency = self.draw_latency_ns();
         let at = match self.connections.get(&socket.0) {
             Some(connection) if !connection.reset => {
                 self.now.plus_nanos(latency).max(connection.last_up)
@@ -518,7 +518,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
                 return;
             }
         };
-        self.schedule(at, socket.0, NetworkEvent::UpEnd);
+        self.schedule(at, socket.0, NetworkEvent::ToServerEnd);
     }
 
     fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
@@ -560,7 +560,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         self.resolving.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
+    fn next_lookup_result(&mut self) -> Option<(SocketToken, ResolveResult)> {
         let token = self.resolving.pop_front()?;
         if self.now >= self.conditions.lookups_fail_from {
             return Some((token, Err(io::Error::other("no server answers").into())));

@@ -14,12 +14,12 @@ use super::ByteCounts;
 const BYTES_RECEIVED_OFFSET: usize = 128;
 const BYTES_SENT_OFFSET: usize = 200;
 const BYTES_RETRANSMITTED_OFFSET: usize = 208;
-const TCP_INFO_LENGTH: usize = 216;
+const TCP_INFO_BYTES: usize = 216;
 
 /// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older than 4.19.
-pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
-    let mut info = [0_u8; TCP_INFO_LENGTH];
-    let mut length = TCP_INFO_LENGTH as libc::socklen_t;
+pub(super) fn byte_counts(socket: &impl AsFd) -> Option<ByteCounts> {
+    let mut info = [0_u8; TCP_INFO_BYTES];
+    let mut length = TCP_INFO_BYTES as libc::socklen_t;
     // SAFETY: the descriptor is borrowed, and therefore open, for the whole call; the pointer is to an array on this
     // stack, and its size is passed as the length, beyond which the kernel writes nothing.
     let status = unsafe {
@@ -31,7 +31,7 @@ pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
             &raw mut length,
         )
     };
-    if status != 0 || (length as usize) < TCP_INFO_LENGTH {
+    if status != 0 || (length as usize) < TCP_INFO_BYTES {
         return None;
     }
     let at = |offset: usize| {
@@ -60,13 +60,13 @@ mod tests {
         far.read_exact(&mut [0; 700]).unwrap();
         far.write_all(&[2; 40_000]).unwrap();
         near.read_exact(&mut [0; 40_000]).unwrap();
-        let carried = carried(&near).unwrap();
+        let carried = byte_counts(&near).unwrap();
         assert_eq!((carried.sent, carried.received), (700, 40_000));
     }
 
     #[test]
     fn non_tcp_socket_reports_no_bytes() {
         let (near, _far) = UnixStream::pair().unwrap();
-        assert_eq!(carried(&near), None);
+        assert_eq!(byte_counts(&near), None);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::net::{self, RecvFlags};
 
 use super::{SocketReady, SocketToken};
-use crate::tunnel::{MAX_ANSWER, ProxyHandshake, Tunnel, proxy_error};
+use crate::tunnel::{MAX_ANSWER_BYTES, ProxyHandshake, Tunnel, proxy_error};
 
 /// The pending tunnels of one worker.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl PendingTunnels {
     ///
     /// # Errors
     /// Returns an error if the process has no free descriptor.
-    pub(super) fn begin(
+    pub(super) fn add(
         &mut self,
         socket: &TcpStream,
         token: SocketToken,
@@ -56,7 +56,7 @@ impl PendingTunnels {
     }
 
     /// Changes the token of a pending socket's events.
-    pub(super) fn rename(&mut self, socket: &TcpStream, token: SocketToken) {
+    pub(super) fn change_token(&mut self, socket: &TcpStream, token: SocketToken) {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter_mut();
         if let Some(found) = all.find(|pending| pending.socket == socket) {
@@ -65,7 +65,7 @@ impl PendingTunnels {
     }
 
     /// Removes a socket, and returns the error of its tunnel if it failed.
-    pub(super) fn end(&mut self, socket: &TcpStream) -> Option<io::Error> {
+    pub(super) fn remove(&mut self, socket: &TcpStream) -> Option<io::Error> {
         let socket = socket.as_raw_fd();
         let place = self.0.iter().position(|pending| pending.socket == socket)?;
         match self.0.swap_remove(place).state {
@@ -79,13 +79,13 @@ impl PendingTunnels {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
         match &all.find(|pending| pending.socket == socket)?.state {
-            TunnelState::Handshaking(_, handshake) => Some(handshake.proxy()),
+            TunnelState::Handshaking(_, handshake) => Some(handshake.proxy_address()),
             TunnelState::Connecting(..) | TunnelState::Failed(_) => None,
         }
     }
 
     /// Processes an event and returns the one to report to the worker; `None` while the handshake continues.
-    pub(super) fn ready(&mut self, ready: SocketReady) -> Option<SocketReady> {
+    pub(super) fn process_event(&mut self, ready: SocketReady) -> Option<SocketReady> {
         let place = self
             .0
             .iter()
@@ -134,7 +134,7 @@ impl TunnelState {
         let TunnelState::Handshaking(socket, handshake) = self else {
             return Ok(true);
         };
-        let mut seen = [0; MAX_ANSWER];
+        let mut seen = [0; MAX_ANSWER_BYTES];
         loop {
             let (_, length) = match net::recv(&*socket, &mut seen[..], RecvFlags::PEEK) {
                 Ok(received) => received,

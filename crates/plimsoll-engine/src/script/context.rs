@@ -27,17 +27,17 @@ pub struct ScriptOrigin {
 /// The state machine of one simulated user.
 pub trait Script: Send {
     /// Starts the user; called once.
-    fn begin(&mut self, now: Time, context: &mut ScriptContext<'_>);
+    fn start(&mut self, now: Time, context: &mut ScriptContext<'_>);
 
     /// Called when a connection requested with [`ScriptContext::connect`] is established, after `took_ns`
     /// nanoseconds.
-    fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
+    fn on_connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
 
     /// Processes bytes from the peer, which may be split at any position.
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>);
 
     /// Called when a connection was lost or could not be established; it is already closed.
-    fn lost(
+    fn on_link_lost(
         &mut self,
         link: LinkId,
         outcome: Outcome,
@@ -59,7 +59,7 @@ pub trait ScriptFactory: Send + Sync + 'static {
     type Script: Script;
 
     /// Creates a script for the user that starts now.
-    fn script(&self, origin: ScriptOrigin) -> Self::Script;
+    fn new_script(&self, origin: ScriptOrigin) -> Self::Script;
 
     /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; MAX_LINKS];
@@ -70,7 +70,7 @@ pub trait ScriptFactory: Send + Sync + 'static {
     }
 
     /// Returns the number of calls that a script makes if it does not fail.
-    fn calls(&self) -> u32;
+    fn calls_per_script(&self) -> u32;
 
     /// Returns the same as [`crate::driver::Protocol::trace_ids`].
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -148,16 +148,16 @@ impl ScriptContext<'_> {
     }
 
     /// Counts a call as due; exactly one [`ScriptContext::call`] must follow.
-    pub fn due(&mut self) {
+    pub fn count_due_call(&mut self) {
         *self.in_flight += 1;
         *self.calls_begun += 1;
-        self.recorder.stage(self.stage).due += 1;
+        self.recorder.stage_mut(self.stage).due += 1;
     }
 
     /// Records a call that ended on a link, in the current stage. `counts` and `times` are stored with the call if
     /// calls are recorded individually, and are not added to the run's measures. `traced_as` describes how the trace
     /// ids of its request were derived; `None` if the request was not sent.
-    pub fn call(
+    pub fn record_call(
         &mut self,
         link: LinkId,
         sample: CallSample,
@@ -167,7 +167,7 @@ impl ScriptContext<'_> {
     ) {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
-        self.recorder.call_at(address, self.stage, sample.outcome);
+        self.recorder.count_call_at(address, self.stage, sample.outcome);
         let sample = CallSample {
             stage: self.stage,
             ..sample
@@ -178,42 +178,42 @@ impl ScriptContext<'_> {
             shared_trace_number: traced_as.shared,
             step: traced_as.step.and_then(|step| u32::try_from(step).ok()),
         });
-        (self.recorder).measured_call(&sample, counts, times, carried);
+        (self.recorder).record_measured_call(&sample, counts, times, carried);
     }
 
     /// Counts a call of a journey's step as due, in addition to [`ScriptContext::due`]. `names` contains the names of
     /// all steps.
-    pub fn step_due(&mut self, step: usize, names: &[String]) {
-        self.recorder.step_due(self.stage, step, names);
+    pub fn count_due_step(&mut self, step: usize, names: &[String]) {
+        self.recorder.count_step_due(self.stage, step, names);
     }
 
     /// Records the end of a call of a journey's step, in addition to [`ScriptContext::call`].
-    pub fn step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
+    pub fn record_step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
         let stage = self.stage;
-        (self.recorder).step_call(&CallSample { stage, ..sample }, step, names);
+        (self.recorder).record_step_call(&CallSample { stage, ..sample }, step, names);
     }
 
     /// Adds `n` to a count other than calls.
     pub fn count(&mut self, count: Count, n: u64) {
         if n > 0 {
-            self.recorder.count(self.stage, count, n);
+            self.recorder.add_count(self.stage, count, n);
         }
     }
 
     /// Records a time, in nanoseconds, other than those of calls.
     #[inline]
-    pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
-        self.recorder.time(self.stage, measure, ns);
+    pub fn record_time(&mut self, measure: TimeMeasure, ns: u64) {
+        self.recorder.record_time(self.stage, measure, ns);
     }
 
     /// Records a user whose journey of `calls` calls succeeded, `ns` nanoseconds after the user was due.
-    pub fn journey(&mut self, ns: u64, calls: u64) {
-        self.recorder.journey(self.stage, ns, calls);
+    pub fn record_journey(&mut self, ns: u64, calls: u64) {
+        self.recorder.record_journey(self.stage, ns, calls);
     }
 
     /// Records the message of a failure.
-    pub fn detail(&mut self, outcome: Outcome, text: &str) {
-        self.recorder.detail(outcome, text);
+    pub fn record_failure_message(&mut self, outcome: Outcome, text: &str) {
+        self.recorder.add_detail(outcome, text);
     }
 
     /// Ends the script; `ok` says whether it succeeded.

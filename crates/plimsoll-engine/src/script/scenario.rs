@@ -20,21 +20,21 @@ pub trait Scenario: Send + Sync + 'static {
     fn protocol(&self) -> &Self::Protocol;
 
     /// Creates a driver for a new connection of the user.
-    fn driver(
+    fn new_driver(
         &self,
         _link: LinkId,
         _memory: &Self::Memory,
     ) -> <Self::Protocol as Protocol>::Driver {
-        self.protocol().driver()
+        self.protocol().new_driver()
     }
 
     /// Returns the connection that the user's current call needs.
-    fn link(&self, _memory: &Self::Memory) -> LinkId {
+    fn current_link(&self, _memory: &Self::Memory) -> LinkId {
         LinkId(0)
     }
 
     /// Returns the number of calls of a user, at least 1; the maximum if users differ.
-    fn calls(&self) -> u32;
+    fn max_calls(&self) -> u32;
 
     /// Returns the names of a journey's steps, which are recorded separately; empty if calls are not steps of a
     /// journey.
@@ -43,7 +43,7 @@ pub trait Scenario: Send + Sync + 'static {
     }
 
     /// Chooses the first call of a user whose position in the schedule is `number`.
-    fn begin(&self, _number: u64, _memory: &mut Self::Memory) {}
+    fn choose_first_call(&self, _number: u64, _memory: &mut Self::Memory) {}
 
     /// Returns the step of the user's current call.
     fn current_step(&self, _memory: &Self::Memory) -> usize {
@@ -68,7 +68,7 @@ pub trait Scenario: Send + Sync + 'static {
         if !ended.outcome.is_ok() {
             return NextCall::Abort;
         }
-        if ended.calls_made >= self.calls() {
+        if ended.calls_made >= self.max_calls() {
             return NextCall::Finish { is_ok: true };
         }
         NextCall::After(self.pause_before(ended.calls_made))

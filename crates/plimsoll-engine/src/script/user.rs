@@ -66,7 +66,7 @@ impl CurrentCall {
             is_waiting: true,
             is_retry: false,
             deadline: Time::NEVER,
-            answer: ResponseTokens::NONE,
+            answer: ResponseTokens::EMPTY,
             last_message: Time::NEVER,
         }
     }
@@ -111,7 +111,7 @@ impl<C: Scenario> User<C> {
     /// Starts a call that was due at `due`.
     fn start_call(&mut self, due: Time, now: Time, context: &mut ScriptContext<'_>) {
         self.count_due(context);
-        let link = self.shared.scenario.link(&self.memory);
+        let link = self.shared.scenario.current_link(&self.memory);
         if link != self.link {
             // A connection that was requested for a previous call, which has failed in the meantime, is no longer
             // needed.
@@ -130,12 +130,12 @@ impl<C: Scenario> User<C> {
     }
 
     fn count_due(&mut self, context: &mut ScriptContext<'_>) {
-        context.due();
+        context.count_due_call();
         self.calls_begun += 1;
         let scenario = &self.shared.scenario;
         if !scenario.step_names().is_empty() {
             let step = scenario.current_step(&self.memory);
-            context.step_due(step, scenario.step_names());
+            context.count_due_step(step, scenario.step_names());
         }
     }
 
@@ -145,9 +145,9 @@ impl<C: Scenario> User<C> {
         driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
     }
 
-    fn number(&self) -> u64 {
+    fn call_number(&self) -> u64 {
         let in_user = u64::from(self.calls_begun.saturating_sub(1));
-        self.origin.number * u64::from(self.shared.scenario.calls()) + in_user
+        self.origin.number * u64::from(self.shared.scenario.max_calls()) + in_user
     }
 
     /// Sends the waiting call, or requests a connection for it.
@@ -155,12 +155,12 @@ impl<C: Scenario> User<C> {
         if self.waits_for_remainder && !self.is_reading_remainder() {
             self.waits_for_remainder = false;
             return if context.is_stopping() {
-                self.stop(now, context)
+                self.stop_with_load(now, context)
             } else {
                 self.start_call(now, now, context)
             };
         }
-        let (number, link) = (self.number(), self.link);
+        let (number, link) = (self.call_number(), self.link);
         let waits = self.call.as_mut().filter(|call| call.is_waiting);
         if let Some(call) = waits {
             let connection = &mut self.links[usize::from(link.0)];
@@ -179,9 +179,9 @@ impl<C: Scenario> User<C> {
                     if let Err((outcome, text)) =
                         scenario.prepare(step, now, &mut self.memory, driver)
                     {
-                        context.detail(outcome, &text);
-                        self.fail(outcome, now, context);
-                        self.follow(outcome, now, context);
+                        context.record_failure_message(outcome, &text);
+                        self.fail_call(outcome, now, context);
+                        self.apply_next_call(outcome, now, context);
                         return if context.ended.is_none() {
                             self.set_timer(context);
                         };
@@ -211,7 +211,7 @@ impl<C: Scenario> User<C> {
     }
 
     /// Processes the events that the driver has reported.
-    fn take_events(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn process_events(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             let stage = context.stage;
@@ -221,33 +221,33 @@ impl<C: Scenario> User<C> {
                 }
                 (Event::Unprocessed(done), Some(_)) => self.on_unprocessed(&done, now, context),
                 (Event::Token { bytes, .. }, Some(call)) => {
-                    call.answer.token(stage, bytes, now, context.recorder);
+                    call.answer.record_token_event(stage, bytes, now, context.recorder);
                 }
                 (Event::Message(_), Some(call)) => {
                     match std::mem::replace(&mut call.last_message, now) {
                         Time::NEVER => {
                             let since = now.since(call.sent);
-                            context.recorder.first_message(stage, since);
+                            context.recorder.record_first_message(stage, since);
                         }
-                        before => context.recorder.inter_message(stage, now.since(before)),
+                        before => context.recorder.record_message_gap(stage, now.since(before)),
                     }
                 }
-                (Event::Usage { usage, .. }, Some(call)) => call.answer.usage(usage),
-                (Event::EndedWithoutText(_), Some(call)) => call.answer.finished(now),
+                (Event::Usage { usage, .. }, Some(call)) => call.answer.set_usage(usage),
+                (Event::EndedWithoutText(_), Some(call)) => call.answer.set_ended_without_text(now),
                 (Event::WholeAnswer(_), Some(call)) => call.answer.set_whole(),
                 (Event::AnswerText { text, .. }, _) => {
                     self.shared
                         .scenario
                         .on_response_text(text, &mut self.memory);
                 }
-                (Event::TextToCount { text, .. }, _) => context.recorder.text(stage, text),
+                (Event::TextToCount { text, .. }, _) => context.recorder.push_text(stage, text),
                 (Event::Count { count, n, .. }, _) => context.count(count, n),
                 (Event::MessagesSent { messages, .. }, _) => {
-                    context.recorder.messages_sent(stage, u64::from(messages));
+                    context.recorder.count_messages_sent(stage, u64::from(messages));
                 }
                 (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
-                (Event::Late, _) => context.recorder.stage(stage).late += 1,
-                (Event::Detail { outcome, text }, _) => context.detail(outcome, &text),
+                (Event::Late, _) => context.recorder.stage_mut(stage).late += 1,
+                (Event::Detail { outcome, text }, _) => context.record_failure_message(outcome, &text),
                 // Events of a cancelled call are ignored.
                 (_, None) => {}
             }
@@ -267,7 +267,7 @@ impl<C: Scenario> User<C> {
             return self.on_call_end(done, now, context);
         };
         (call.is_waiting, call.is_retry) = (true, true);
-        (call.answer, call.last_message) = (ResponseTokens::NONE, Time::NEVER);
+        (call.answer, call.last_message) = (ResponseTokens::EMPTY, Time::NEVER);
         context.count(Count::CallsRetried, 1);
     }
 
@@ -278,46 +278,46 @@ impl<C: Scenario> User<C> {
             && let Err((outcome, text)) =
                 (self.shared.scenario).check_answer(&mut self.memory, driver, now)
         {
-            context.detail(outcome, &text);
+            context.record_failure_message(outcome, &text);
             done.outcome = outcome;
         }
-        self.record(&done, now, context);
-        self.follow(done.outcome, now, context);
+        self.record_call(&done, now, context);
+        self.apply_next_call(done.outcome, now, context);
     }
 
     /// Performs the action that the scenario chooses after a call that has ended and been recorded.
-    fn follow(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
+    fn apply_next_call(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let ended = EndedCall {
             outcome,
             calls_made: self.calls_begun,
             number: self.origin.number,
         };
         match self.shared.scenario.after_call(ended, &mut self.memory) {
-            NextCall::After(_) if context.is_stopping() => self.stop(now, context),
+            NextCall::After(_) if context.is_stopping() => self.stop_with_load(now, context),
             NextCall::After(pause) => self.next_at = now + pause,
             NextCall::Finish { is_ok } => {
                 self.has_failed |= !is_ok;
-                self.finish(now, context);
+                self.finish_user(now, context);
             }
             NextCall::Abort => self.abort_remaining(now, context),
         }
     }
 
     /// Records the current call.
-    fn record(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
+    fn record_call(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
         let Some(call) = self.call.take() else { return };
         // A call that was never sent was waiting until now.
         let sent = call.sent.min(now);
         let (due, goodput) = (call.due, &self.shared.goodput);
         let measured = (done.outcome.is_ok())
-            .then(|| call.answer.measured((due, sent), goodput, now))
+            .then(|| call.answer.measures((due, sent), goodput, now))
             .flatten();
         if let Some(measured) = &measured {
             call.answer
                 .record(measured, context.stage, context.recorder);
         }
         let sample = CallSample {
-            number: self.number(),
+            number: self.call_number(),
             arrival: call.due,
             sent,
             first_byte: done.first_byte.min(now),
@@ -335,14 +335,14 @@ impl<C: Scenario> User<C> {
         let scenario = &self.shared.scenario;
         let step = (!scenario.step_names().is_empty()).then(|| scenario.current_step(&self.memory));
         if let Some(step) = step {
-            context.step_call(sample, step, scenario.step_names());
+            context.record_step_call(sample, step, scenario.step_names());
         }
         let traced_as = shared.map(|shared| RequestTrace { shared, step });
-        context.call(self.link, sample, counts, times, traced_as);
+        context.record_call(self.link, sample, counts, times, traced_as);
     }
 
     /// Ends the current call with an outcome that does not come from the driver.
-    fn fail(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
+    fn fail_call(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let exchanged = match (self.driver(), &self.call) {
             (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL),
             _ => Default::default(),
@@ -354,30 +354,30 @@ impl<C: Scenario> User<C> {
             bytes_sent: exchanged.bytes_sent,
             bytes_received: exchanged.bytes_received,
         };
-        self.record(&done, now, context);
+        self.record_call(&done, now, context);
     }
 
     /// Records the remaining calls as broken off after a failure, and ends the user.
     fn abort_remaining(&mut self, now: Time, context: &mut ScriptContext<'_>) {
-        while self.calls_begun < self.shared.scenario.calls() && !context.is_stopping() {
+        while self.calls_begun < self.shared.scenario.max_calls() && !context.is_stopping() {
             self.count_due(context);
             self.call = Some(CurrentCall::waiting(now));
-            self.fail(Outcome::BrokenOff, now, context);
+            self.fail_call(Outcome::BrokenOff, now, context);
         }
         self.has_failed = true;
-        self.finish(now, context);
+        self.finish_user(now, context);
     }
 
     /// Ends the user before its last call because the load is over.
-    fn stop(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn stop_with_load(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if self.has_failed || self.shared.scenario.step_names().is_empty() {
-            return self.finish(now, context);
+            return self.finish_user(now, context);
         }
         context.count(Count::UsersStopped, 1);
-        self.end(context);
+        self.end_script(context);
     }
 
-    fn finish(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn finish_user(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         let count = if self.has_failed {
             Count::UsersFailed
         } else {
@@ -385,12 +385,12 @@ impl<C: Scenario> User<C> {
         };
         context.count(count, 1);
         if !self.has_failed && !self.shared.scenario.step_names().is_empty() {
-            context.journey(now.since(self.due), u64::from(self.calls_begun));
+            context.record_journey(now.since(self.due), u64::from(self.calls_begun));
         }
-        self.end(context);
+        self.end_script(context);
     }
 
-    fn end(&mut self, context: &mut ScriptContext<'_>) {
+    fn end_script(&mut self, context: &mut ScriptContext<'_>) {
         (self.next_at, self.waits_for_remainder) = (Time::NEVER, false);
         for (link, connection) in (0..).map(LinkId).zip(&mut self.links) {
             if let Some(driver) = &mut connection.driver {
@@ -401,7 +401,7 @@ impl<C: Scenario> User<C> {
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn on_connection_gone(
+    fn on_ready_connection_lost(
         &mut self,
         link: LinkId,
         outcome: Outcome,
@@ -421,11 +421,11 @@ impl<C: Scenario> User<C> {
         if self.shared.scenario.replaces_connections() {
             return self.advance(now, context);
         }
-        if self.call.is_none() && self.calls_begun < self.shared.scenario.calls() {
+        if self.call.is_none() && self.calls_begun < self.shared.scenario.max_calls() {
             self.count_due(context);
             self.call = Some(CurrentCall::waiting(now));
         }
-        self.fail(outcome, now, context);
+        self.fail_call(outcome, now, context);
         self.abort_remaining(now, context);
     }
 }
@@ -443,11 +443,11 @@ impl<C: Scenario> User<C> {
         // The call may already have ended by its deadline, or may use another connection by now.
         let is_needed = link == self.link && self.call.as_ref().is_some_and(|call| call.is_waiting);
         if !is_needed {
-            return self.on_connection_gone(link, outcome, now, context);
+            return self.on_ready_connection_lost(link, outcome, now, context);
         }
         *self.link_mut(link) = UserLink::default();
-        self.fail(outcome, now, context);
-        self.follow(outcome, now, context);
+        self.fail_call(outcome, now, context);
+        self.apply_next_call(outcome, now, context);
         if context.ended.is_none() {
             self.set_timer(context);
         }
@@ -458,19 +458,19 @@ impl<C: Scenario> Script for User<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
 {
-    fn begin(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+    fn start(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         self.due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.start_call(self.due, now, context);
     }
 
-    fn connected(
+    fn on_connected(
         &mut self,
         link: LinkId,
         _took_ns: u64,
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        let mut driver = self.shared.scenario.driver(link, &self.memory);
+        let mut driver = self.shared.scenario.new_driver(link, &self.memory);
         driver.open(now, context.out(link));
         *self.link_mut(link) = UserLink {
             driver: Some(driver),
@@ -487,17 +487,17 @@ where
         let was_ready = driver.is_ready();
         let received = driver.receive(bytes, now, context.out(link), &mut self.events);
         if let Err(e) = &received {
-            context.detail(e.outcome, &e.detail);
+            context.record_failure_message(e.outcome, &e.detail);
             driver.abort(e.outcome, now, &mut self.events);
         }
-        self.take_events(now, context);
+        self.process_events(now, context);
         if context.ended.is_some() {
             return;
         }
         if let Err(e) = received {
             context.close(link);
             if was_ready {
-                return self.on_connection_gone(link, e.outcome, now, context);
+                return self.on_ready_connection_lost(link, e.outcome, now, context);
             }
             return self.on_connection_failed(link, e.outcome, now, context);
         }
@@ -505,12 +505,12 @@ where
         let is_draining = driver.is_some_and(Driver::is_draining);
         if is_draining && !self.shared.scenario.replaces_connections() {
             context.close(link);
-            return self.on_connection_gone(link, Outcome::SocketClosed, now, context);
+            return self.on_ready_connection_lost(link, Outcome::SocketClosed, now, context);
         }
         self.advance(now, context);
     }
 
-    fn lost(
+    fn on_link_lost(
         &mut self,
         link: LinkId,
         outcome: Outcome,
@@ -529,7 +529,7 @@ where
             };
             let outcome = ended.map_or_else(|e| e.outcome, |()| outcome);
             driver.abort(outcome, now, &mut self.events);
-            self.take_events(now, context);
+            self.process_events(now, context);
         }
         if context.ended.is_some() {
             return;
@@ -537,9 +537,9 @@ where
         // A server may close an idle connection; if it did so before the waiting call was sent, another connection is
         // established.
         if was_up {
-            return self.on_connection_gone(link, outcome, now, context);
+            return self.on_ready_connection_lost(link, outcome, now, context);
         }
-        context.detail(outcome, detail);
+        context.record_failure_message(outcome, detail);
         self.on_connection_failed(link, outcome, now, context);
     }
 
@@ -549,7 +549,7 @@ where
                 && driver.deadline().is_some_and(|at| at <= now)
             {
                 driver.expire(now, context.out(link), &mut self.events);
-                self.take_events(now, context);
+                self.process_events(now, context);
             }
         }
         if context.ended.is_some() {
@@ -560,18 +560,18 @@ where
         }
         if self.next_at <= now {
             return if context.is_stopping() {
-                self.stop(now, context)
+                self.stop_with_load(now, context)
             } else {
                 self.start_call(self.next_at, now, context)
             };
         }
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
-            self.fail(Outcome::DeadlineExceeded, now, context);
+            self.fail_call(Outcome::DeadlineExceeded, now, context);
             let link = self.link;
             if let Some(driver) = self.driver_mut() {
                 driver.cancel(ONLY_CALL, now, context.out(link));
             }
-            self.follow(Outcome::DeadlineExceeded, now, context);
+            self.apply_next_call(Outcome::DeadlineExceeded, now, context);
             if context.ended.is_some() {
                 return;
             }
@@ -581,7 +581,7 @@ where
 
     fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let failed = self.has_failed || self.call.is_some() && outcome.is_error();
-        self.fail(outcome, now, context);
+        self.fail_call(outcome, now, context);
         if failed {
             context.count(Count::UsersFailed, 1);
         }

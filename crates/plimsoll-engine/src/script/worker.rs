@@ -22,7 +22,7 @@ use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::event_loop::{EventLoop, WorkerControl, WorkerShare};
 use crate::fault;
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 use crate::slab::GenerationalSlab;
 use crate::tls::TlsClient;
@@ -33,7 +33,7 @@ use links::LinkOwner;
 
 /// Size of the read buffer in bytes. It is small because a peer may fill it with thousands of tiny messages, whose
 /// processing delays all other users.
-const READ_BUFFER: usize = 16 << 10;
+const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// Minimum pause of a user whose script failed.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ pub struct LinkRequest {
 impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     /// Creates a worker whose users follow `scripts`. Connections are established only when scripts request them.
     pub fn new(mut share: WorkerShare, network: N, scripts: Arc<C>) -> Self {
-        let calls = u64::from(scripts.calls().max(1));
+        let calls = u64::from(scripts.calls_per_script().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
         let clients = share.clients;
         let users = ScriptClient {
@@ -88,7 +88,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             outboxes: Default::default(),
             in_flight: 0,
         };
-        let mut worker = EventLoop::of(users, share, network, MAX_LINKS, READ_BUFFER);
+        let mut worker = EventLoop::with_client(users, share, network, MAX_LINKS, READ_BUFFER_BYTES);
         if let CallSource::Closed(closed) = &mut worker.call_source {
             closed.ready_clients = clients;
         }
@@ -99,14 +99,14 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let users = &mut self.client;
         let index = users.slots.insert(ScriptSlot {
             number: origin.number,
-            script: users.scripts.script(origin),
+            script: users.scripts.new_script(origin),
             links: [None; MAX_LINKS],
             last_addresses: [NO_ADDRESS; MAX_LINKS],
             timer: Time::NEVER,
             stage: self.stage,
         });
         self.dispatch(control, index, now, &mut |script, context| {
-            script.begin(now, context);
+            script.start(now, context);
         });
     }
 
@@ -128,7 +128,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             let place = there.map_or(slot.last_addresses[link], |connection| {
                 connection.address_index
             });
-            self.addresses[link].number(place)
+            self.addresses[link].recorder_number(place)
         };
         let is_closed = matches!(self.call_source, CallSource::Closed(_));
         let mut context = ScriptContext {
@@ -159,7 +159,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         }
         for link in 0..MAX_LINKS {
             if !self.client.outboxes[link].is_empty() {
-                self.send(index, link);
+                self.send_link_bytes(index, link);
             }
         }
         for action in std::mem::take(&mut self.client.actions) {
@@ -170,7 +170,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 ScriptAction::Close(link) => {
                     self.to_connect
                         .retain(|wanted| (wanted.slot, wanted.link) != (index, link));
-                    self.close(control, index, link);
+                    self.close_link(control, index, link);
                 }
             }
         }
@@ -181,7 +181,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Closes a script's lost connection and notifies the script.
-    fn lose_link(
+    fn close_lost_link(
         &mut self,
         control: &mut impl WorkerControl,
         slot: u64,
@@ -189,15 +189,15 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         loss: &ConnectionLoss,
         now: Time,
     ) {
-        self.close(control, slot, link);
+        self.close_link(control, slot, link);
         self.dispatch(control, slot, now, &mut |script, context| {
-            script.lost(link, loss.outcome, &loss.detail, now, context);
+            script.on_link_lost(link, loss.outcome, &loss.detail, now, context);
         });
     }
 
     fn end_script(&mut self, control: &mut impl WorkerControl, index: u64) {
         for link in 0..MAX_LINKS as u8 {
-            self.close(control, index, LinkId(link));
+            self.close_link(control, index, LinkId(link));
         }
         self.client.slots.remove(index);
     }
@@ -206,7 +206,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     fn release_user(&mut self, ok: bool, now: Time) {
         if let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals {
             let pause = if ok { think } else { think.max(FAILURE_PAUSE) };
-            self.call_source.client_free(pause, now);
+            self.call_source.release_client(pause, now);
         }
     }
 }
@@ -252,10 +252,10 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         loss: &ConnectionLoss,
         now: Time,
     ) {
-        self.lose(control, index, loss, now);
+        self.on_link_lost(control, index, loss, now);
     }
 
-    fn resolved(
+    fn on_resolved(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -265,7 +265,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         let until = now + self.share.load.resolve_interval;
         let link = LinkId(token.0 as u8);
         let addresses = &mut self.addresses[usize::from(link.0)];
-        let Err(loss) = addresses.take(found, LookupScope::Shared, until, &mut self.recorder)
+        let Err(loss) = addresses.store_lookup_result(found, LookupScope::Shared, until, &mut self.recorder)
         else {
             return;
         };
@@ -275,7 +275,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         self.to_connect = rest;
         for wanted in lost {
             if self.client.slots.get(wanted.slot).is_some() {
-                self.lose_link(control, wanted.slot, link, &loss, now);
+                self.close_lost_link(control, wanted.slot, link, &loss, now);
             }
         }
     }
@@ -295,7 +295,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         if !addresses.is_fresh(now) && !addresses.is_resolving() {
             addresses.start_lookup(SocketToken(target as u64), &mut self.network);
             // Names that need no lookup are resolved at once.
-            self.take_addresses(control);
+            self.process_lookups(control);
         }
         if self.addresses[target].has_any() {
             ConnectDecision::Start
@@ -311,7 +311,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         now: Time,
     ) {
         let LinkRequest { slot, link } = wanted;
-        self.close(control, slot, link);
+        self.close_link(control, slot, link);
         let index = self.add_connection(LinkOwner { slot, link }, link.0, now);
         if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.links[usize::from(link.0)] = Some(index);
@@ -321,13 +321,13 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn next_timer(&self) -> Time {
-        self.client.timers.next()
+        self.client.timers.next_time()
     }
 
     fn expire(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.expire_connects(control, now);
         self.start_due_attempts(control, now);
-        while let Some((when, index)) = self.client.timers.due(now) {
+        while let Some((when, index)) = self.client.timers.pop_due(now) {
             if let Some(slot) = self.client.slots.get_mut(index)
                 && slot.timer == when
             {
@@ -339,7 +339,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         }
     }
 
-    fn arrived(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
+    fn on_arrival(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
         let origin = ScriptOrigin {
             number: arrival.number,
             late_ns: now.since(self.start.plus_nanos(arrival.at)),
@@ -348,12 +348,12 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn on_missed_deadline(&mut self, stage: u8) {
-        let calls = u64::from(self.client.scripts.calls());
-        self.recorder.stage(stage).due += calls;
-        self.recorder.stage(stage).not_started += calls;
+        let calls = u64::from(self.client.scripts.calls_per_script());
+        self.recorder.stage_mut(stage).due += calls;
+        self.recorder.stage_mut(stage).not_started += calls;
     }
 
-    fn begin(&mut self, control: &mut impl WorkerControl, number: u64, now: Time) {
+    fn start_client_call(&mut self, control: &mut impl WorkerControl, number: u64, now: Time) {
         self.begin_script(control, ScriptOrigin { number, late_ns: 0 }, now);
     }
 
@@ -367,13 +367,13 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         self.client.slots.is_empty()
     }
 
-    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
+    fn shut_down(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         for index in self.client.slots.keys() {
             self.dispatch(control, index, now, &mut |script, context| {
                 script.abort(outcome, now, context);
             });
             self.end_script(control, index);
         }
-        self.races.close(&mut self.network);
+        self.races.cancel_all(&mut self.network);
     }
 }

@@ -14,7 +14,7 @@ use rustls::{
     CipherSuite, CommonState, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
-use super::der::{SEQUENCE, behind, take};
+use super::der::{SEQUENCE, skip_fields, read_tagged};
 
 thread_local! {
     static NOTED_SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
@@ -26,7 +26,7 @@ pub(super) fn note_signature(scheme: SignatureScheme) {
 }
 
 /// Takes the signature scheme of the handshake that was just processed on this thread.
-pub(super) fn noted_signature() -> Option<SignatureScheme> {
+pub(super) fn take_noted_signature() -> Option<SignatureScheme> {
     NOTED_SIGNATURE.take()
 }
 
@@ -55,7 +55,7 @@ pub struct Agreement {
 
 impl Agreement {
     /// Returns the parameters that the library reports after the handshake.
-    pub fn of(common: &CommonState) -> Agreement {
+    pub fn from_connection(common: &CommonState) -> Agreement {
         let kind = common.handshake_kind();
         let resumed = kind == Some(HandshakeKind::Resumed);
         Agreement {
@@ -69,7 +69,7 @@ impl Agreement {
             chain: common
                 .peer_certificates()
                 .filter(|_| !resumed)
-                .and_then(ChainSummary::of),
+                .and_then(ChainSummary::from_certificates),
             resumed,
             retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
             early_data: false,
@@ -91,10 +91,10 @@ pub struct ChainSummary {
 
 impl ChainSummary {
     /// Returns the properties of a chain; `None` if it is empty.
-    pub fn of(certificates: &[CertificateDer<'_>]) -> Option<ChainSummary> {
+    pub fn from_certificates(certificates: &[CertificateDer<'_>]) -> Option<ChainSummary> {
         let bytes: usize = certificates.iter().map(|c| c.len()).sum();
         Some(ChainSummary {
-            key: KeyKind::of(certificates.first()?),
+            key: KeyKind::from_certificate(certificates.first()?),
             certificates: u32::try_from(certificates.len()).unwrap_or(u32::MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         })
@@ -112,29 +112,29 @@ pub enum KeyKind {
 
 impl KeyKind {
     /// Returns the kind of the key of a certificate (DER), from its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
-    pub fn of(certificate: &[u8]) -> KeyKind {
-        KeyKind::read(certificate).unwrap_or(KeyKind::Named("other"))
+    pub fn from_certificate(certificate: &[u8]) -> KeyKind {
+        KeyKind::parse(certificate).unwrap_or(KeyKind::Named("other"))
     }
 
-    fn read(certificate: &[u8]) -> Option<KeyKind> {
+    fn parse(certificate: &[u8]) -> Option<KeyKind> {
         const OBJECT_IDENTIFIER: u8 = 0x06;
         const BIT_STRING: u8 = 0x03;
         const INTEGER: u8 = 0x02;
         // Skips serial number, signature algorithm, issuer, validity and subject.
-        let (info, _) = take(behind(certificate, 5)?, SEQUENCE)?;
-        let (algorithm, key) = take(info, SEQUENCE)?;
-        let (name, parameters) = take(algorithm, OBJECT_IDENTIFIER)?;
+        let (info, _) = read_tagged(skip_fields(certificate, 5)?, SEQUENCE)?;
+        let (algorithm, key) = read_tagged(info, SEQUENCE)?;
+        let (name, parameters) = read_tagged(algorithm, OBJECT_IDENTIFIER)?;
         Some(KeyKind::Named(match name {
             [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01] => {
-                let (bits, _) = take(key, BIT_STRING)?;
-                let (key, _) = take(bits.get(1..)?, SEQUENCE)?;
-                let (modulus, _) = take(key, INTEGER)?;
+                let (bits, _) = read_tagged(key, BIT_STRING)?;
+                let (key, _) = read_tagged(bits.get(1..)?, SEQUENCE)?;
+                let (modulus, _) = read_tagged(key, INTEGER)?;
                 let first = modulus.iter().position(|byte| *byte != 0)?;
                 let whole = u32::try_from(modulus.len() - first).ok()?;
                 return Some(KeyKind::Rsa(whole * 8 - modulus[first].leading_zeros()));
             }
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01] => {
-                match take(parameters, OBJECT_IDENTIFIER)?.0 {
+                match read_tagged(parameters, OBJECT_IDENTIFIER)?.0 {
                     [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07] => "ecdsa-p256",
                     [0x2b, 0x81, 0x04, 0x00, 0x22] => "ecdsa-p384",
                     [0x2b, 0x81, 0x04, 0x00, 0x23] => "ecdsa-p521",
@@ -181,7 +181,7 @@ impl HandshakeTally {
     /// `None` if there was no handshake.
     pub fn take(&mut self, certificate: Vec<CertificateAcceptance>) -> Option<NegotiatedTls> {
         let counted = std::mem::take(&mut self.0);
-        let handshakes = counted.iter().map(|(one, count)| handshakes(one, *count));
+        let handshakes = counted.iter().map(|(one, count)| negotiated_handshakes(one, *count));
         let first = handshakes.clone().next()?;
         let negotiated = NegotiatedTls {
             version: first.version,
@@ -192,7 +192,7 @@ impl HandshakeTally {
             handshakes: handshakes.collect(),
         };
         // `with` also sorts the handshakes.
-        Some(negotiated.with(NegotiatedTls::default()))
+        Some(negotiated.merge(NegotiatedTls::default()))
     }
 }
 
@@ -220,7 +220,7 @@ pub(super) fn suite_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
 
-fn handshakes(agreed: &Agreement, count: u64) -> NegotiatedHandshakes {
+fn negotiated_handshakes(agreed: &Agreement, count: u64) -> NegotiatedHandshakes {
     let unknown = || "unknown".to_owned();
     NegotiatedHandshakes {
         count,
@@ -255,7 +255,7 @@ fn group_name(group: NamedGroup) -> String {
     let code = u16::from(group);
     let known = KeyExchangeGroup::ALL
         .iter()
-        .find(|known| known.code() == code);
+        .find(|known| known.iana_code() == code);
     known.map_or_else(|| format!("{group:?}"), |known| known.name().to_owned())
 }
 
@@ -283,9 +283,9 @@ mod tests {
             (&rcgen::PKCS_ML_DSA_87, "ml-dsa-87"),
         ] {
             let der = certificate(algorithm);
-            assert_eq!(KeyKind::of(&der).name(), kind);
+            assert_eq!(KeyKind::from_certificate(&der).name(), kind);
             for length in 0..der.len() / 2 {
-                assert_eq!(KeyKind::of(&der[..length]), KeyKind::Named("other"));
+                assert_eq!(KeyKind::from_certificate(&der[..length]), KeyKind::Named("other"));
             }
         }
     }
@@ -312,7 +312,7 @@ mod tests {
             n.handshakes.iter().map(|h| (h.count, h.resumed)).collect()
         };
         assert_eq!(counts(&negotiated), [(2, true), (1, false)]);
-        let twice = negotiated.clone().with(negotiated);
+        let twice = negotiated.clone().merge(negotiated);
         assert_eq!(counts(&twice), [(4, true), (2, false)]);
         assert!(tally.take(Vec::new()).is_none());
     }

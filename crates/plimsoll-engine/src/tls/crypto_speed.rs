@@ -11,14 +11,14 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
     UnparsedPublicKey,
 };
-use plimsoll_model::limits::{CryptoSpeeds, PrimitiveCosts};
+use plimsoll_model::crypto_speeds::{CryptoSpeeds, PrimitiveCosts};
 use plimsoll_model::plan::{ClientIdentity, KeyExchangeGroup, TlsSuite};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::sign::CertifiedKey;
 
 use super::files::{self, NamedFile};
 use super::x509_version_1::parse;
-use super::{TlsSetupError, provider};
+use super::{TlsSetupError, crypto_provider};
 use crate::clock::Clock;
 use crate::resources::thread_cpu;
 
@@ -27,7 +27,7 @@ const MEASUREMENT_COUNT: usize = 5;
 /// CPU time of one measurement.
 const MEASUREMENT_CPU_TIME: Duration = Duration::from_millis(15);
 /// Size of a full-size record in bytes: plaintext, its content type, and the tag.
-const FULL_RECORD_BYTES: usize = super::record::MAX_PLAINTEXT + 1 + 16;
+const FULL_RECORD_BYTES: usize = super::record::MAX_PLAINTEXT_BYTES + 1 + 16;
 
 /// Returns the CPU time of `work` in nanoseconds.
 fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
@@ -69,19 +69,19 @@ pub fn measure(
     };
     let mut limits = CryptoSpeeds::default();
     for suite in suites {
-        let cost = open_ns(*suite).map_err(refused)?;
-        let speed = super::record::MAX_PLAINTEXT as f64 / cost * 1e9;
+        let cost = record_open_ns(*suite).map_err(refused)?;
+        let speed = super::record::MAX_PLAINTEXT_BYTES as f64 / cost * 1e9;
         limits
             .open_bytes_per_s
             .insert(suite.name().to_owned(), speed);
     }
     (limits.client_exchange_us, limits.server_exchange_us) = exchanges_us(groups)?;
     let (sign, verify) = signature_ns().map_err(refused)?;
-    (limits.sign_us, limits.verify_us) = (us(sign), us(verify));
+    (limits.sign_us, limits.verify_us) = (ns_to_us(sign), ns_to_us(verify));
     Ok(limits)
 }
 
-fn us(ns: f64) -> f64 {
+fn ns_to_us(ns: f64) -> f64 {
     ns / 1e3
 }
 
@@ -90,25 +90,25 @@ fn us(ns: f64) -> f64 {
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or the library rejects its own keys.
-pub fn primitives(
+pub fn measure_primitives(
     groups: &[KeyExchangeGroup],
     certificates: &[(String, ClientIdentity)],
 ) -> Result<PrimitiveCosts, TlsSetupError> {
     let mut found = PrimitiveCosts::default();
     (found.client_exchange_us, found.server_exchange_us) = exchanges_us(groups)?;
-    let provider = provider(&[], groups);
+    let provider = crypto_provider(&[], groups);
     for (kind, identity) in certificates {
         let cert = NamedFile("certificate", &identity.cert);
-        let identity = files::identity(cert, NamedFile("key", &identity.key), &provider)?;
-        let (sign, verify) = signature_with_ns(&identity, &provider)?;
-        found.sign_us.insert(kind.clone(), us(sign));
-        found.verify_us.insert(kind.clone(), us(verify));
+        let identity = files::read_identity(cert, NamedFile("key", &identity.key), &provider)?;
+        let (sign, verify) = certificate_signature_ns(&identity, &provider)?;
+        found.sign_us.insert(kind.clone(), ns_to_us(sign));
+        found.verify_us.insert(kind.clone(), ns_to_us(verify));
     }
     Ok(found)
 }
 
 /// Returns the CPU time in nanoseconds for signing with a certificate's key, and for verifying with the certificate.
-fn signature_with_ns(
+fn certificate_signature_ns(
     identity: &CertifiedKey,
     provider: &CryptoProvider,
 ) -> Result<(f64, f64), rustls::Error> {
@@ -134,7 +134,7 @@ fn signature_with_ns(
 }
 
 /// Returns the CPU time in nanoseconds for decrypting a full-size record in place.
-fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
+fn record_open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
         TlsSuite::Aes128GcmSha256
         | TlsSuite::EcdheEcdsaAes128GcmSha256
@@ -167,15 +167,15 @@ fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
 }
 
 /// Costs of key exchange groups in microseconds, by name.
-type Costs = BTreeMap<String, f64>;
+type GroupCosts = BTreeMap<String, f64>;
 
 /// Returns the results of [`exchange_ns`] for client and server in microseconds, by group name.
-fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(Costs, Costs), rustls::Error> {
-    let of_library = provider(&[], groups).kx_groups;
+fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(GroupCosts, GroupCosts), rustls::Error> {
+    let of_library = crypto_provider(&[], groups).kx_groups;
     let both = groups.iter().zip(of_library).map(|(group, exchange)| {
         let (client, server) = exchange_ns(exchange)?;
         let name = || group.name().to_owned();
-        Ok(((name(), us(client)), (name(), us(server))))
+        Ok(((name(), ns_to_us(client)), (name(), ns_to_us(server))))
     });
     both.collect()
 }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_are_reported_in_microseconds() {
-        assert!((us(41_500.0) - 41.5).abs() < 1e-9);
+        assert!((ns_to_us(41_500.0) - 41.5).abs() < 1e-9);
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         std::fs::write(&identity.cert, params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(&identity.key, key.serialize_pem()).unwrap();
         let found =
-            primitives(&[KeyExchangeGroup::X25519], &[("rsa".to_owned(), identity)]).unwrap();
+            measure_primitives(&[KeyExchangeGroup::X25519], &[("rsa".to_owned(), identity)]).unwrap();
         let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
         // About thirty times, in CPU time, which other load hardly affects.
         assert!(

@@ -7,27 +7,27 @@ pub(super) const VERSION_TAG: u8 = 0xa0;
 
 /// Returns the bytes after the first `fields` elements of a certificate's body (RFC 5280 §4.1), not counting the
 /// optional version.
-pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
-    let (certificate, _) = take(certificate, SEQUENCE)?;
-    let (mut body, _) = take(certificate, SEQUENCE)?;
+pub(super) fn skip_fields(certificate: &[u8], fields: usize) -> Option<&[u8]> {
+    let (certificate, _) = read_tagged(certificate, SEQUENCE)?;
+    let (mut body, _) = read_tagged(certificate, SEQUENCE)?;
     if body.first() == Some(&VERSION_TAG) {
-        body = element(body)?.2;
+        body = read_element(body)?.2;
     }
     for _ in 0..fields {
-        body = element(body)?.2;
+        body = read_element(body)?.2;
     }
     Some(body)
 }
 
 /// Returns the contents of the first element, which must have the tag `tag`, and the bytes after it.
-pub(super) fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    element(input)
+pub(super) fn read_tagged(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    read_element(input)
         .filter(|(found, ..)| *found == tag)
         .map(|(_, contents, rest)| (contents, rest))
 }
 
 /// Returns the tag and contents of the first element (X.690 §8.1), and the bytes after it.
-pub(super) fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn read_element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = input.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {

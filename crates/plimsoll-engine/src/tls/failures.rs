@@ -7,7 +7,7 @@ use rustls::{
 
 use super::record::RecordError;
 use super::trust::CertificateObservations;
-use super::validity::failure;
+use super::validity::describe_tls_error;
 
 /// The client certificate, if any, that this end presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum PresentedIdentity {
 }
 
 impl PresentedIdentity {
-    pub(super) fn of(has_identity: bool) -> PresentedIdentity {
+    pub(super) fn new(has_identity: bool) -> PresentedIdentity {
         if has_identity {
             PresentedIdentity::Certificate
         } else {
@@ -38,13 +38,13 @@ pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> 
 }
 
 /// Classifies an error like [`classify`], and adds a further explanation if one is known.
-pub(super) fn explained(
+pub(super) fn classify_and_explain(
     error: &rustls::Error,
     shown: PresentedIdentity,
     observations: &CertificateObservations,
 ) -> (Outcome, String) {
     let (outcome, text) = classify(error, shown);
-    match observations.why(error) {
+    match observations.explanation_for(error) {
         Some(why) => (outcome, format!("{text}: {why}")),
         None => (outcome, text),
     }
@@ -121,9 +121,9 @@ pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outc
         }
         rustls::Error::AlertReceived(Alert::HandshakeFailure) => format!(
             "{}: no cipher suite, group or key type in common with the server (RSA-PSS, Ed448 and DSA keys are not supported)",
-            failure(error)
+            describe_tls_error(error)
         ),
-        other => failure(other),
+        other => describe_tls_error(other),
     };
     (outcome, format!("tls: {said}"))
 }

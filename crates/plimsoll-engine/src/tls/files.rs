@@ -18,7 +18,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::der::{SEQUENCE, element, take};
+use super::der::{SEQUENCE, read_element, read_tagged};
 use super::validity::not_after;
 use super::x509_version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
@@ -34,12 +34,12 @@ pub struct NamedFile<'a>(pub &'static str, pub &'a Path);
 
 impl NamedFile<'_> {
     fn read(self) -> Result<Vec<u8>, FileError> {
-        let content = input::read(self.1).map_err(|e| self.bad(e))?;
-        Ok(input::without_byte_order_mark(content))
+        let content = input::read(self.1).map_err(|e| self.error(e))?;
+        Ok(input::strip_byte_order_mark(content))
     }
 
     /// Returns an error with `problem` for this file.
-    pub fn bad(self, problem: impl Display) -> FileError {
+    pub fn error(self, problem: impl Display) -> FileError {
         let NamedFile(what, path) = self;
         FileError(format!("{what} {}: {problem}", path.display()))
     }
@@ -48,19 +48,19 @@ impl NamedFile<'_> {
     fn pem_error(self, content: &[u8], error: &pem::Error) -> FileError {
         let own = self.1.extension().and_then(|extension| extension.to_str());
         let extension = format!("lines.{}", own.unwrap_or("pem"));
-        self.bad(pem_errors::problem(content, error, |command| {
-            self.command(command, &extension)
+        self.error(pem_errors::describe_pem_problem(content, error, |command| {
+            self.shell_command(command, &extension)
         }))
     }
 
     /// Returns an `openssl` command, formatted by [`NamedFile::command`].
-    fn openssl(self, command: &str, extension: &str) -> String {
-        self.command(&format!("openssl {command}"), extension)
+    fn openssl_command(self, command: &str, extension: &str) -> String {
+        self.shell_command(&format!("openssl {command}"), extension)
     }
 
     /// Returns a shell command that reads this file and writes another one next to it, with `extension`. Their paths
     /// replace `{in}` and `{out}` in `command`.
-    fn command(self, command: &str, extension: &str) -> String {
+    fn shell_command(self, command: &str, extension: &str) -> String {
         let quoted = |path: &Path| {
             let text = path.display().to_string();
             let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,@%".contains(c);
@@ -79,7 +79,7 @@ impl NamedFile<'_> {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or contains no certificate.
-pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
+pub fn read_certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let content = file.read()?;
     if !is_der(&content) {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
@@ -87,30 +87,30 @@ pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>,
             .map_err(|e| file.pem_error(&content, &e))?;
         if chain.is_empty() {
             let hint = if has_label(&content, "TRUSTED CERTIFICATE") {
-                let command = file.openssl("x509 -in {in} -out {out}", "plain.crt");
+                let command = file.openssl_command("x509 -in {in} -out {out}", "plain.crt");
                 format!(", but an OpenSSL trusted certificate; convert it: {command}")
             } else if has_label(&content, "PKCS7") {
-                let command = file.openssl("pkcs7 -in {in} -print_certs -out {out}", "crt");
+                let command = file.openssl_command("pkcs7 -in {in} -print_certs -out {out}", "crt");
                 format!(", but PKCS #7; convert it: {command}")
             } else {
                 String::new()
             };
-            return Err(file.bad(format!(
+            return Err(file.error(format!(
                 "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----){hint}"
             )));
         }
         return Ok(chain);
     }
     if is_pkcs12(&content) {
-        let command = file.openssl("pkcs12 -in {in} -nokeys -out {out}", "crt");
-        return Err(file.bad(format!(
+        let command = file.openssl_command("pkcs12 -in {in} -nokeys -out {out}", "crt");
+        return Err(file.error(format!(
             "a PKCS #12 file, not a certificate in PEM or DER; extract the certificates: {command}"
         )));
     }
     // Other problems are reported by the TLS library when the certificate is used.
     match not_after(&content) {
         Some(_) => Ok(vec![CertificateDer::from(content)]),
-        None => Err(file.bad("holds DER, but no certificate")),
+        None => Err(file.error("holds DER, but no certificate")),
     }
 }
 
@@ -118,14 +118,14 @@ pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>,
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or contains no revocation list.
-pub fn revocation_lists(
+pub fn read_revocation_lists(
     file: NamedFile<'_>,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
     let content = file.read()?;
     if is_der(&content) {
         return match not_after(&content) {
             None => Ok(vec![CertificateRevocationListDer::from(content)]),
-            Some(_) => Err(file.bad("holds a certificate, not a list of revoked certificates")),
+            Some(_) => Err(file.error("holds a certificate, not a list of revoked certificates")),
         };
     }
     let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&content)
@@ -133,7 +133,7 @@ pub fn revocation_lists(
         .map_err(|e| file.pem_error(&content, &e))?;
     if lists.is_empty() {
         return Err(
-            file.bad("holds no list of revoked certificates (expected -----BEGIN X509 CRL-----)")
+            file.error("holds no list of revoked certificates (expected -----BEGIN X509 CRL-----)")
         );
     }
     Ok(lists)
@@ -143,44 +143,44 @@ pub fn revocation_lists(
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or contains no unencrypted key.
-pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
+pub fn read_private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
     const SEALED_HINT: &str = "encrypted with a passphrase; decrypt it";
     let content = file.read()?;
     if is_der(&content) {
         return if is_pkcs12(&content) {
-            let command = file.openssl("pkcs12 -in {in} -nocerts -nodes -out {out}", "key");
-            Err(file.bad(format!(
+            let command = file.openssl_command("pkcs12 -in {in} -nocerts -nodes -out {out}", "key");
+            Err(file.error(format!(
                 "a PKCS #12 file, not a private key in PEM or DER; extract the key: {command}"
             )))
         } else if is_encrypted(&content) {
-            let command = file.openssl("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
-            Err(file.bad(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
+            let command = file.openssl_command("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
+            Err(file.error(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
         } else if not_after(&content).is_some() {
-            Err(file.bad("holds a certificate in DER, not a private key"))
+            Err(file.error("holds a certificate in DER, not a private key"))
         } else {
             PrivateKeyDer::try_from(content)
-                .map_err(|_| file.bad("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1"))
+                .map_err(|_| file.error("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1"))
         };
     }
     let open = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
-    let legacy = contains(&content, b"Proc-Type: 4,ENCRYPTED");
+    let legacy = contains_bytes(&content, b"Proc-Type: 4,ENCRYPTED");
     if legacy || !open.iter().any(|label| has_label(&content, label)) {
-        let command = file.openssl("pkey -in {in} -out {out}", "plain.key");
+        let command = file.openssl_command("pkey -in {in} -out {out}", "plain.key");
         if legacy {
-            return Err(file.bad(format!(
+            return Err(file.error(format!(
                 "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {SEALED_HINT}: {command}"
             )));
         }
         if has_label(&content, "ENCRYPTED PRIVATE KEY") {
-            return Err(file.bad(format!("a PKCS #8 key in PEM, {SEALED_HINT}: {command}")));
+            return Err(file.error(format!("a PKCS #8 key in PEM, {SEALED_HINT}: {command}")));
         }
         if has_label(&content, "OPENSSH PRIVATE KEY") {
-            return Err(file.bad("an OpenSSH key, which TLS does not support: make one with `openssl genpkey`, or use a PEM key"));
+            return Err(file.error("an OpenSSH key, which TLS does not support: make one with `openssl genpkey`, or use a PEM key"));
         }
     }
     PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
         pem::Error::NoItemsFound => {
-            file.bad("holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)")
+            file.error("holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)")
         }
         other => file.pem_error(&content, &other),
     })
@@ -190,16 +190,16 @@ pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileEr
 ///
 /// # Errors
 /// Returns an error if one of the files cannot be used, or the key does not belong to the certificate.
-pub fn identity(
+pub fn read_identity(
     cert: NamedFile<'_>,
     key: NamedFile<'_>,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, FileError> {
-    let chain = certificates(cert)?;
-    let private = private_key(key)?;
-    let key_problem = key_kinds::problem(&private);
+    let chain = read_certificates(cert)?;
+    let private = read_private_key(key)?;
+    let key_problem = key_kinds::describe_key_problem(&private);
     let certified = if chain.first().is_some_and(|first| is_version_1(first)) {
-        x509_version_1::certified(chain, private, provider)
+        x509_version_1::certified_key(chain, private, provider)
     } else {
         CertifiedKey::from_der(chain, private, provider)
     };
@@ -220,27 +220,27 @@ pub fn identity(
 
 /// Returns whether the content is DER: it begins with a sequence, which text does not.
 fn is_der(content: &[u8]) -> bool {
-    content.first() == Some(&SEQUENCE) && element(content).is_some()
+    content.first() == Some(&SEQUENCE) && read_element(content).is_some()
 }
 
 /// Returns whether the content is a PFX: a sequence that begins with version 3 (RFC 7292 §4).
 fn is_pkcs12(der: &[u8]) -> bool {
-    take(der, SEQUENCE).is_some_and(|(body, _)| body.starts_with(&[0x02, 0x01, 0x03]))
+    read_tagged(der, SEQUENCE).is_some_and(|(body, _)| body.starts_with(&[0x02, 0x01, 0x03]))
 }
 
 /// Returns whether the content is an `EncryptedPrivateKeyInfo`, which begins with the encryption algorithm (RFC 5958
 /// §3). Certificates and unencrypted keys begin with other elements.
 fn is_encrypted(der: &[u8]) -> bool {
     const OBJECT_IDENTIFIER: u8 = 0x06;
-    let algorithm = take(der, SEQUENCE).and_then(|(body, _)| take(body, SEQUENCE));
+    let algorithm = read_tagged(der, SEQUENCE).and_then(|(body, _)| read_tagged(body, SEQUENCE));
     algorithm.is_some_and(|(algorithm, _)| algorithm.first() == Some(&OBJECT_IDENTIFIER))
 }
 
 fn has_label(content: &[u8], label: &str) -> bool {
-    contains(content, format!("-----BEGIN {label}-----").as_bytes())
+    contains_bytes(content, format!("-----BEGIN {label}-----").as_bytes())
 }
 
-fn contains(content: &[u8], part: &[u8]) -> bool {
+fn contains_bytes(content: &[u8], part: &[u8]) -> bool {
     content.windows(part.len()).any(|window| window == part)
 }
 
@@ -282,12 +282,12 @@ mod tests {
         }
 
         fn key(&self, name: &str) -> Result<PrivateKeyDer<'static>, FileError> {
-            private_key(NamedFile("client key", &self.path(name)))
+            read_private_key(NamedFile("client key", &self.path(name)))
         }
 
         fn identity(&self, cert: &str, key: &str) -> Result<Arc<CertifiedKey>, FileError> {
             let (cert, key) = (self.path(cert), self.path(key));
-            identity(
+            read_identity(
                 NamedFile("client certificate", &cert),
                 NamedFile("client key", &key),
                 &rustls::crypto::aws_lc_rs::default_provider(),
@@ -383,7 +383,7 @@ mod tests {
             assert!(made.identity("a.crt", opened).is_ok(), "{name}");
         }
         let store = made.path("store.p12");
-        let error = certificates(NamedFile("CA file", &store)).unwrap_err();
+        let error = read_certificates(NamedFile("CA file", &store)).unwrap_err();
         assert!(error.to_string().contains("PKCS #12"), "{error}");
         run_suggested_command(&made, &error);
         assert!(made.identity("store.crt", "a.key").is_ok());
@@ -396,7 +396,7 @@ mod tests {
         made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
         made.openssl("x509 -in a.crt -trustout -addtrust serverAuth -out trusted.pem");
         fs::write(made.path("half.der"), [SEQUENCE, 2, 5, 0]).unwrap();
-        let cert = |name: &str| certificates(NamedFile("CA file", &made.path(name))).unwrap_err();
+        let cert = |name: &str| read_certificates(NamedFile("CA file", &made.path(name))).unwrap_err();
         let said = made.key("a.der").unwrap_err().to_string();
         assert!(
             said.ends_with("a certificate in DER, not a private key"),
@@ -415,7 +415,7 @@ mod tests {
             let said = error.to_string();
             made.shell(said.split('`').nth(1).expect("a command"));
             assert!(
-                certificates(NamedFile("CA file", &made.path(opened))).is_ok(),
+                read_certificates(NamedFile("CA file", &made.path(opened))).is_ok(),
                 "{said}"
             );
         }
@@ -436,7 +436,7 @@ mod tests {
             fs::write(made.path(name), text).unwrap();
             let path = made.path(name);
             let error = made.key(name).unwrap_err();
-            let as_certificate = certificates(NamedFile("CA file", &path)).unwrap_err();
+            let as_certificate = read_certificates(NamedFile("CA file", &path)).unwrap_err();
             for said in [error.to_string(), as_certificate.to_string()] {
                 assert!(said.contains("PEM without its newlines"), "{said}");
                 assert!(!said.contains(&lines[1][..20]), "{said}");
@@ -495,7 +495,7 @@ mod tests {
                 fs::write(made.path("cut"), &whole[..length]).unwrap();
                 assert!(made.key("cut").is_err(), "{name} {length}");
                 assert!(
-                    certificates(NamedFile("CA file", &made.path("cut"))).is_err(),
+                    read_certificates(NamedFile("CA file", &made.path("cut"))).is_err(),
                     "{name} {length}"
                 );
             }

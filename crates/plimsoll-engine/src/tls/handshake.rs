@@ -15,12 +15,12 @@ use rustls::{
     HandshakeKind, ProtocolVersion, ServerConnection, SignatureScheme,
 };
 
-use super::agreement::{Agreement, noted_signature};
-use super::record::{Cipher, HEADER_LENGTH, RecordError, TrafficKey};
+use super::agreement::{Agreement, take_noted_signature};
+use super::record::{Cipher, HEADER_BYTES, RecordError, TrafficKey};
 
 /// Maximum number of bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
 /// records add overhead.
-pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
+pub(super) const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
 const INITIAL_OUTPUT_BYTES: usize = 1024;
 
 /// The library's unbuffered connection for one end, either client or server.
@@ -44,13 +44,13 @@ pub trait TlsEnd: Sized + Deref<Target: Deref<Target = CommonState>> {
     ///
     /// # Errors
     /// Returns an error if this end must not receive a ticket.
-    fn ticket(
+    fn process_ticket(
         library: &mut KernelConnection<Self::Data>,
         payload: &[u8],
     ) -> Result<(), rustls::Error>;
 
     /// Returns whether the server accepted the early data.
-    fn early_data(whole: &Self::Buffered) -> bool;
+    fn has_accepted_early_data(whole: &Self::Buffered) -> bool;
 }
 
 impl TlsEnd for UnbufferedClientConnection {
@@ -67,14 +67,14 @@ impl TlsEnd for UnbufferedClientConnection {
         self.dangerous_into_kernel_connection()
     }
 
-    fn ticket(
+    fn process_ticket(
         library: &mut KernelConnection<Self::Data>,
         payload: &[u8],
     ) -> Result<(), rustls::Error> {
         library.handle_new_session_ticket(payload)
     }
 
-    fn early_data(whole: &ClientConnection) -> bool {
+    fn has_accepted_early_data(whole: &ClientConnection) -> bool {
         whole.is_early_data_accepted()
     }
 }
@@ -93,11 +93,11 @@ impl TlsEnd for UnbufferedServerConnection {
         self.dangerous_into_kernel_connection()
     }
 
-    fn ticket(_: &mut KernelConnection<Self::Data>, _: &[u8]) -> Result<(), rustls::Error> {
+    fn process_ticket(_: &mut KernelConnection<Self::Data>, _: &[u8]) -> Result<(), rustls::Error> {
         Err(general_error("a client sent a ticket"))
     }
 
-    fn early_data(_: &ServerConnection) -> bool {
+    fn has_accepted_early_data(_: &ServerConnection) -> bool {
         false
     }
 }
@@ -151,10 +151,10 @@ impl<E: TlsEnd> Handshake<E> {
     ///
     /// # Errors
     /// Returns the library's error. The alert for the peer is then in the outgoing bytes.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
-        if !over && self.input.len() > MAX_HANDSHAKE {
+        if !over && self.input.len() > MAX_HANDSHAKE_BYTES {
             return Err(general_error("the peer's handshake is too long"));
         }
         Ok(over)
@@ -181,7 +181,7 @@ impl<E: TlsEnd> Handshake<E> {
             agreement: Agreement {
                 retried: self.retried,
                 signature: self.signature,
-                ..Agreement::of(common)
+                ..Agreement::from_connection(common)
             },
             alpn: common.alpn_protocol().map(Box::from),
         }
@@ -209,7 +209,7 @@ impl<E: TlsEnd> Handshake<E> {
         &self.output[self.written..]
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(super) fn mark_sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.output.len() {
             self.output.clear();
@@ -244,7 +244,7 @@ impl<E: TlsEnd> Handshake<E> {
                 self.connection.process(&mut self.input[*taken..end]);
             let waits = match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut self.output, |free| data.encode(free))?;
+                    append_encoded(&mut self.output, |free| data.encode(free))?;
                     Ok(false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -265,7 +265,7 @@ impl<E: TlsEnd> Handshake<E> {
                 Err(e) => Err(e),
             };
             *taken += discard;
-            self.signature = noted_signature().or(self.signature);
+            self.signature = take_noted_signature().or(self.signature);
             let common: &CommonState = &self.connection;
             // The library reports a retry only until the second ServerHello of a resumed handshake.
             self.retried |= is_retried(common.handshake_kind());
@@ -273,7 +273,7 @@ impl<E: TlsEnd> Handshake<E> {
                 Ok(false) => {}
                 Ok(true) => return Ok(!common.is_handshaking()),
                 Err(e) => {
-                    self.alert(*taken, end);
+                    self.fetch_alert(*taken, end);
                     return Err(e);
                 }
             }
@@ -282,10 +282,10 @@ impl<E: TlsEnd> Handshake<E> {
 
     /// Obtains the alert that the library wants to send after an error. Must be called only once, since each call
     /// processes the invalid bytes again.
-    fn alert(&mut self, taken: usize, end: usize) {
+    fn fetch_alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
-            let _ = encode(&mut self.output, |free| data.encode(free));
+            let _ = append_encoded(&mut self.output, |free| data.encode(free));
         }
     }
 }
@@ -298,7 +298,7 @@ pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
 /// Returns the number of available bytes of the first record, and whether it is complete.
 fn first_record(bytes: &[u8]) -> (usize, bool) {
     let length = match *bytes {
-        [_, _, _, high, low, ..] => HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low])),
+        [_, _, _, high, low, ..] => HEADER_BYTES + usize::from(u16::from_be_bytes([high, low])),
         _ => return (bytes.len(), false),
     };
     (length.min(bytes.len()), length <= bytes.len())
@@ -309,7 +309,7 @@ fn general_error(what: &str) -> rustls::Error {
 }
 
 /// Makes the library append to `output`, with as much space as it requests.
-pub(super) fn encode(
+pub(super) fn append_encoded(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> Result<(), rustls::Error> {
@@ -338,11 +338,11 @@ pub(super) fn encode(
 ///
 /// # Errors
 /// Returns an error if the cipher is not supported.
-pub(super) fn key(
+pub(super) fn traffic_key(
     secrets: &ConnectionTrafficSecrets,
     sequence: u64,
 ) -> Result<TrafficKey, RecordError> {
-    let (cipher, key, iv) = parts(secrets)?;
+    let (cipher, key, iv) = key_material(secrets)?;
     <[u8; 12]>::try_from(iv)
         .ok()
         .and_then(|iv| TrafficKey::new(cipher, key, iv, sequence))
@@ -353,7 +353,7 @@ pub(super) fn key(
 ///
 /// # Errors
 /// Returns an error if the cipher is not supported.
-pub(super) fn parts(
+pub(super) fn key_material(
     secrets: &ConnectionTrafficSecrets,
 ) -> Result<(Cipher, &[u8], &[u8]), RecordError> {
     match secrets {

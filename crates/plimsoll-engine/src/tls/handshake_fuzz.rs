@@ -17,7 +17,7 @@ use rustls::{
 };
 
 use super::TlsClient;
-use super::buffered::{BufferedSession, SessionError};
+use super::buffered_session::{BufferedSession, SessionError};
 use super::failures::PresentedIdentity;
 use super::handshake::TlsEnd;
 use super::record::Cipher;
@@ -53,7 +53,7 @@ pub enum Implementation {
 }
 
 /// The segmentation of both directions: client to server, and server to client.
-pub type Shape<'a> = [ByteSource<'a>; 2];
+pub type PathSegmentation<'a> = [ByteSource<'a>; 2];
 
 /// The final state of one end of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct FuzzClient(TlsClient);
 impl FuzzClient {
     /// Returns the outcome code of a failed session.
     pub(super) fn outcome(&self, fault: &SessionError) -> &'static str {
-        self.0.explained(fault).0.code()
+        self.0.classify_session_error(fault).0.code()
     }
 }
 
@@ -105,7 +105,7 @@ impl FuzzClient {
 impl FuzzClient {
     /// Makes a session for the next connection, with its `ClientHello` pending.
     pub(super) fn session(&self) -> super::TlsSession {
-        self.0.session().expect("the settings make sense")
+        self.0.new_session().expect("the settings make sense")
     }
 }
 
@@ -217,7 +217,7 @@ impl HandshakeSetup {
         let client = TlsClient {
             config: Arc::new(config),
             server_name: self.name.clone(),
-            presented: PresentedIdentity::of(self.client.client_auth_cert_resolver.has_certs()),
+            presented: PresentedIdentity::new(self.client.client_auth_cert_resolver.has_certs()),
             resumes_sessions: resume,
             full_handshake_share: None,
             identity: None,
@@ -234,17 +234,17 @@ impl HandshakeSetup {
     ///
     /// # Errors
     /// Returns an error if the settings are invalid.
-    pub fn converse(
+    pub fn run_client_under_test(
         &self,
         client: &FuzzClient,
-        shape: Shape<'_>,
+        shape: PathSegmentation<'_>,
     ) -> Result<Conversation, rustls::Error> {
         let tap = Arc::new(KeyLogTap::default());
         let mut config = self.server.clone();
         config.key_log = Arc::clone(&tap) as _;
-        let server = ConversationEnd::of_library(ServerConnection::new(Arc::new(config))?);
-        let ours = ConversationEnd::new(client.0.session()?, Some(client));
-        Ok(TamperingPath::new(self.cipher, &tap, shape).carry(ours, server))
+        let server = ConversationEnd::with_library_session(ServerConnection::new(Arc::new(config))?);
+        let ours = ConversationEnd::new(client.0.new_session()?, Some(client));
+        Ok(TamperingPath::new(self.cipher, &tap, shape).run(ours, server))
     }
 
     /// Connects the library's client to a server of the given implementation and returns the result of their
@@ -252,11 +252,11 @@ impl HandshakeSetup {
     ///
     /// # Errors
     /// Returns an error if the settings are invalid.
-    pub fn serve(
+    pub fn run_server_under_test(
         &self,
         implementation: Implementation,
         config: &ClientConfig,
-        shape: Shape<'_>,
+        shape: PathSegmentation<'_>,
     ) -> Result<Conversation, rustls::Error> {
         let tap = Arc::new(KeyLogTap::default());
         let mut config = config.clone();
@@ -264,16 +264,16 @@ impl HandshakeSetup {
         let client = ClientConnection::new(Arc::new(config), self.name.clone())?;
         let server = match implementation {
             Implementation::Library => {
-                ConversationEnd::of_library(ServerConnection::new(Arc::new(self.server.clone()))?)
+                ConversationEnd::with_library_session(ServerConnection::new(Arc::new(self.server.clone()))?)
             }
             Implementation::Own | Implementation::OwnFromSecrets => {
-                let session = ServerSessions::new(&self.server).session();
+                let session = ServerSessions::new(&self.server).new_session();
                 let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
                 ConversationEnd::new(session, None)
             }
         };
         let path = TamperingPath::new(self.cipher, &tap, shape);
-        Ok(path.carry(ConversationEnd::of_library(client), server))
+        Ok(path.run(ConversationEnd::with_library_session(client), server))
     }
 }
 
@@ -294,7 +294,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         }
     }
 
-    fn of_library(connection: E::Buffered) -> ConversationEnd<'a, E> {
+    fn with_library_session(connection: E::Buffered) -> ConversationEnd<'a, E> {
         let whole = BufferedSession::new(connection);
         ConversationEnd::new(TlsConnection(SessionLayer::Library(Box::new(whole))), None)
     }
@@ -303,7 +303,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         self.state.error.is_none() && !self.state.closed
     }
 
-    fn take(&mut self, bytes: &mut [u8]) {
+    fn receive(&mut self, bytes: &mut [u8]) {
         let heard = &mut self.state.received;
         match (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain)) {
             Ok(closed) => self.state.closed = closed,

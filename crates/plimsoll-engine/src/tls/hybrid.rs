@@ -10,10 +10,10 @@ use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
 /// Length of an uncompressed P-384 point in bytes.
-const CLASSICAL_LENGTH: usize = 97;
+const CLASSICAL_SHARE_BYTES: usize = 97;
 /// Lengths of a client's encapsulation key and of a server's ciphertext in bytes (FIPS 203, table 3).
-const ENCAPSULATION_KEY_LENGTH: usize = 1568;
-const CIPHERTEXT_LENGTH: usize = 1568;
+const ENCAPSULATION_KEY_BYTES: usize = 1568;
+const CIPHERTEXT_BYTES: usize = 1568;
 
 pub(super) static SECP384R1MLKEM1024: &dyn SupportedKxGroup = &Secp384r1Mlkem1024;
 
@@ -27,9 +27,9 @@ struct HybridExchange {
     share: Vec<u8>,
 }
 
-fn split(share: &[u8], post_quantum: usize) -> Result<(&[u8], &[u8]), Error> {
-    if share.len() == CLASSICAL_LENGTH + post_quantum {
-        Ok(share.split_at(CLASSICAL_LENGTH))
+fn split_share(share: &[u8], post_quantum: usize) -> Result<(&[u8], &[u8]), Error> {
+    if share.len() == CLASSICAL_SHARE_BYTES + post_quantum {
+        Ok(share.split_at(CLASSICAL_SHARE_BYTES))
     } else {
         Err(PeerMisbehaved::InvalidKeyShare.into())
     }
@@ -47,7 +47,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     }
 
     fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
-        let (classical, post_quantum) = split(share, ENCAPSULATION_KEY_LENGTH)?;
+        let (classical, post_quantum) = split_share(share, ENCAPSULATION_KEY_BYTES)?;
         let classical = SECP384R1.start_and_complete(classical)?;
         let post_quantum = MLKEM1024.start_and_complete(post_quantum)?;
         Ok(CompletedKeyExchange {
@@ -62,7 +62,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     }
 
     fn name(&self) -> NamedGroup {
-        NamedGroup::from(KeyExchangeGroup::Secp384r1Mlkem1024.code())
+        NamedGroup::from(KeyExchangeGroup::Secp384r1Mlkem1024.iana_code())
     }
 
     fn usable_for_version(&self, version: ProtocolVersion) -> bool {
@@ -78,7 +78,7 @@ fn join_secrets(classical: &SharedSecret, post_quantum: &SharedSecret) -> Shared
 
 impl ActiveKeyExchange for HybridExchange {
     fn complete(self: Box<Self>, share: &[u8]) -> Result<SharedSecret, Error> {
-        let (classical, post_quantum) = split(share, CIPHERTEXT_LENGTH)?;
+        let (classical, post_quantum) = split_share(share, CIPHERTEXT_BYTES)?;
         let classical = self.classical.complete(classical)?;
         let post_quantum = self.post_quantum.complete(post_quantum)?;
         Ok(join_secrets(&classical, &post_quantum))
@@ -116,7 +116,7 @@ mod tests {
         let server = SECP384R1MLKEM1024
             .start_and_complete(client.pub_key())
             .unwrap();
-        assert_eq!(server.pub_key.len(), CLASSICAL_LENGTH + CIPHERTEXT_LENGTH);
+        assert_eq!(server.pub_key.len(), CLASSICAL_SHARE_BYTES + CIPHERTEXT_BYTES);
         let secret = client.complete(&server.pub_key).unwrap();
         assert_eq!(secret.secret_bytes(), server.secret.secret_bytes());
         assert_eq!(secret.secret_bytes().len(), 48 + 32);
@@ -126,8 +126,8 @@ mod tests {
     fn wrong_key_share_length_is_rejected() {
         for length in [
             0,
-            CLASSICAL_LENGTH,
-            CLASSICAL_LENGTH + ENCAPSULATION_KEY_LENGTH - 1,
+            CLASSICAL_SHARE_BYTES,
+            CLASSICAL_SHARE_BYTES + ENCAPSULATION_KEY_BYTES - 1,
             4000,
         ] {
             let share = vec![4; length];

@@ -3,7 +3,7 @@
 
 use rustls::pki_types::PrivateKeyDer;
 
-use super::der::{SEQUENCE, element, take};
+use super::der::{SEQUENCE, read_element, read_tagged};
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const INTEGER: u8 = 0x02;
@@ -13,8 +13,8 @@ pub(super) const USABLE_KEYS: &str =
     "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
 
 /// Returns the name of a key type that the TLS library does not support; `None` if it may be supported.
-pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
-    let (OBJECT_IDENTIFIER, identifier, _) = element(algorithm)? else {
+pub(super) fn unsupported_key_type(algorithm: &[u8]) -> Option<&'static str> {
+    let (OBJECT_IDENTIFIER, identifier, _) = read_element(algorithm)? else {
         return None;
     };
     match identifier {
@@ -29,9 +29,9 @@ pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns the reason why the TLS library rejected a private key. The message contains no part of the key.
-pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
+pub(super) fn describe_key_problem(key: &PrivateKeyDer<'_>) -> String {
     let kind = match key {
-        PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unusable),
+        PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unsupported_key_type),
         _ => None,
     };
     match kind {
@@ -44,7 +44,7 @@ pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
 
 /// Returns the algorithm of a `PrivateKeyInfo` (RFC 5958 §2): its second element, after the version.
 fn pkcs8_algorithm(der: &[u8]) -> Option<&[u8]> {
-    let (body, _) = take(der, SEQUENCE)?;
-    let (_, rest) = take(body, INTEGER)?;
-    Some(take(rest, SEQUENCE)?.0)
+    let (body, _) = read_tagged(der, SEQUENCE)?;
+    let (_, rest) = read_tagged(body, INTEGER)?;
+    Some(read_tagged(rest, SEQUENCE)?.0)
 }

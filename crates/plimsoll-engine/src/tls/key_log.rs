@@ -25,7 +25,7 @@ impl KeyLogFile {
             .create(true)
             .mode(0o600)
             .open(file.1);
-        let opened = opened.map_err(|e| file.bad(e))?;
+        let opened = opened.map_err(|e| file.error(e))?;
         Ok(KeyLogFile(Mutex::new(opened)))
     }
 }

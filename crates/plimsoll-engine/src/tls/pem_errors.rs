@@ -8,7 +8,7 @@ const RESTORE_NEWLINES_COMMAND: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN 
 
 /// Describes the problem of `content`, which the library rejected with `error`. `mend` fills the actual file names into
 /// a command with `{in}` and `{out}`.
-pub(super) fn problem(
+pub(super) fn describe_pem_problem(
     content: &[u8],
     error: &pem::Error,
     mend: impl FnOnce(&str) -> String,
@@ -37,9 +37,9 @@ fn lost_newlines(content: &[u8]) -> Option<&'static str> {
     const BEGIN_MARKER: &[u8] = b"-----BEGIN ";
     const DASHES: &[u8] = b"-----";
     let mut rest = content;
-    while let Some(at) = position(rest, BEGIN_MARKER) {
+    while let Some(at) = find_bytes(rest, BEGIN_MARKER) {
         rest = &rest[at + BEGIN_MARKER.len()..];
-        rest = &rest[position(rest, DASHES)? + DASHES.len()..];
+        rest = &rest[find_bytes(rest, DASHES)? + DASHES.len()..];
         let line = rest.split(|byte| b"\r\n".contains(byte)).next();
         match line.unwrap_or_default().trim_ascii() {
             [] => {}
@@ -50,6 +50,6 @@ fn lost_newlines(content: &[u8]) -> Option<&'static str> {
     None
 }
 
-fn position(text: &[u8], part: &[u8]) -> Option<usize> {
+fn find_bytes(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }

@@ -7,24 +7,24 @@
 //! Long because opening and sealing share the record format.
 
 mod error;
-mod rest;
+mod resting_records;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 
 pub use error::{ReceiveError, RecordError};
-pub use rest::{Rekey, RestingRecords};
+pub use resting_records::{Rekey, RestingRecords};
 
 /// Length of a record's header in bytes: type, version, length (RFC 8446 §5.1).
-pub(super) const HEADER_LENGTH: usize = 5;
+pub(super) const HEADER_BYTES: usize = 5;
 /// Maximum size of a record's plaintext in bytes (§5.1).
-pub const MAX_PLAINTEXT: usize = 1 << 14;
+pub const MAX_PLAINTEXT_BYTES: usize = 1 << 14;
 /// Maximum size of a record's ciphertext in bytes, including padding, type and tag (§5.2).
-const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
+const MAX_CIPHERTEXT_BYTES: usize = MAX_PLAINTEXT_BYTES + 256;
 /// Maximum size of a record in bytes, including its header.
-pub(super) const MAX_RECORD: usize = HEADER_LENGTH + MAX_CIPHERTEXT;
-const TAG_LENGTH: usize = 16;
+pub(super) const MAX_RECORD_BYTES: usize = HEADER_BYTES + MAX_CIPHERTEXT_BYTES;
+const TAG_BYTES: usize = 16;
 /// Maximum size in bytes of a handshake message after the handshake, the same as in the TLS library.
-const MAX_HANDSHAKE: usize = 0xffff;
+const MAX_HANDSHAKE_BYTES: usize = 0xffff;
 /// Maximum number of consecutive records without content. This limit and the next two are those of the TLS library.
 const MAX_EMPTY: u8 = 32;
 /// Maximum number of consecutive key updates without data between them.
@@ -61,7 +61,7 @@ pub trait KeySchedule {
     ///
     /// # Errors
     /// Returns an error if the ticket is invalid, or if this end must not receive one.
-    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError>;
+    fn process_ticket(&mut self, payload: &[u8]) -> Result<(), RecordError>;
 }
 
 /// The supported ciphers of TLS 1.3.
@@ -129,7 +129,7 @@ impl TrafficKey {
     /// Decrypts a complete record in place; returns its content, type and padding.
     #[inline]
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], RecordError> {
-        let (header, body) = record.split_at_mut(HEADER_LENGTH);
+        let (header, body) = record.split_at_mut(HEADER_BYTES);
         let nonce = self.nonce()?;
         let inner = self
             .aead
@@ -147,7 +147,7 @@ impl TrafficKey {
         out: &mut Vec<u8>,
     ) -> Result<(), RecordError> {
         let nonce = self.nonce()?;
-        let length = content.len() + kind.len() + TAG_LENGTH;
+        let length = content.len() + kind.len() + TAG_BYTES;
         let header = [
             APPLICATION_DATA,
             3,
@@ -155,7 +155,7 @@ impl TrafficKey {
             (length >> 8) as u8,
             (length & 0xff) as u8,
         ];
-        out.reserve(HEADER_LENGTH + length);
+        out.reserve(HEADER_BYTES + length);
         out.extend_from_slice(&header);
         let start = out.len();
         out.extend_from_slice(content);
@@ -242,7 +242,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             self.handshake = Vec::new();
             if let Some(alert) = e.alert() {
                 // The alert is dropped if it cannot be sealed.
-                let _ = self.push(ALERT, &[2, alert]);
+                let _ = self.push_record(ALERT, &[2, alert]);
             }
         }
         result
@@ -263,14 +263,14 @@ impl<K: KeySchedule> TlsRecords<K> {
                         at += length;
                     }
                     length => {
-                        self.partial.reserve_exact(length.unwrap_or(HEADER_LENGTH));
+                        self.partial.reserve_exact(length.unwrap_or(HEADER_BYTES));
                         self.partial.extend_from_slice(rest);
                         at = bytes.len();
                     }
                 }
                 continue;
             }
-            let whole = record_length(&self.partial)?.unwrap_or(HEADER_LENGTH);
+            let whole = record_length(&self.partial)?.unwrap_or(HEADER_BYTES);
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
@@ -299,7 +299,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             .rposition(|byte| *byte != 0)
             .ok_or(RecordError::OnlyPadding)?;
         let (kind, content) = (inner[end], &inner[..end]);
-        if inner.len() > MAX_PLAINTEXT + 1 {
+        if inner.len() > MAX_PLAINTEXT_BYTES + 1 {
             return Err(RecordError::TooLong(inner.len()).into());
         }
         if kind != HANDSHAKE && !self.handshake.is_empty() {
@@ -314,7 +314,7 @@ impl<K: KeySchedule> TlsRecords<K> {
                 self.idle.empty = 0;
                 take(content).map_err(ReceiveError::Consumer)
             }
-            HANDSHAKE => Ok(self.handshake_messages(content)?),
+            HANDSHAKE => Ok(self.process_handshake_messages(content)?),
             ALERT => Ok(self.process_alert(content)?),
             CHANGE_CIPHER_SPEC => Err(RecordError::Unexpected(CHANGE_CIPHER_SPEC).into()),
             other => Err(RecordError::Unexpected(other).into()),
@@ -351,7 +351,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         }
     }
 
-    fn handshake_messages(&mut self, content: &[u8]) -> Result<(), RecordError> {
+    fn process_handshake_messages(&mut self, content: &[u8]) -> Result<(), RecordError> {
         if content.is_empty() {
             return Err(RecordError::Handshake);
         }
@@ -367,7 +367,7 @@ impl<K: KeySchedule> TlsRecords<K> {
                 NEW_SESSION_TICKET | KEY_UPDATE => {}
                 other => return Err(RecordError::Unexpected(other)),
             }
-            if length > MAX_HANDSHAKE {
+            if length > MAX_HANDSHAKE_BYTES {
                 return Err(RecordError::Handshake);
             }
             let Some((payload, next)) = after.split_at_checked(length) else {
@@ -375,8 +375,8 @@ impl<K: KeySchedule> TlsRecords<K> {
             };
             rest = next;
             match (*kind, payload) {
-                (KEY_UPDATE, [asked]) => self.key_update(*asked, rest.is_empty())?,
-                _ => self.schedule.ticket(payload)?,
+                (KEY_UPDATE, [asked]) => self.process_key_update(*asked, rest.is_empty())?,
+                _ => self.schedule.process_ticket(payload)?,
             }
         }
         let done = all.len() - rest.len();
@@ -390,7 +390,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     }
 
     /// Switches to the peer's next key. The peer's next record uses it, so no message may follow in this record (§5.1).
-    fn key_update(&mut self, asked: u8, is_last: bool) -> Result<(), RecordError> {
+    fn process_key_update(&mut self, asked: u8, is_last: bool) -> Result<(), RecordError> {
         if !is_last {
             return Err(RecordError::KeyUpdateNotLast);
         }
@@ -416,11 +416,11 @@ impl<K: KeySchedule> TlsRecords<K> {
         if update && !plaintext.is_empty() {
             self.update_sending()?;
         }
-        for piece in plaintext.chunks(MAX_PLAINTEXT) {
+        for piece in plaintext.chunks(MAX_PLAINTEXT_BYTES) {
             if self.sending.sequence >= self.sending.max_records {
                 self.update_sending()?;
             }
-            self.push(APPLICATION_DATA, piece)?;
+            self.push_record(APPLICATION_DATA, piece)?;
         }
         Ok(())
     }
@@ -435,17 +435,17 @@ impl<K: KeySchedule> TlsRecords<K> {
     /// # Errors
     /// Returns an error if no further key can be derived.
     pub fn close_notify(&mut self) -> Result<(), RecordError> {
-        self.push(ALERT, &[1, CLOSE_NOTIFY])
+        self.push_record(ALERT, &[1, CLOSE_NOTIFY])
     }
 
     fn update_sending(&mut self) -> Result<(), RecordError> {
         // The 0 at the end requests no update in return (§4.6.3).
-        self.push(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
+        self.push_record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
         self.sending = self.schedule.next_sending()?;
         Ok(())
     }
 
-    fn push(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
+    fn push_record(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
         self.sending.seal(content, &[kind], &mut self.out)
     }
 
@@ -460,9 +460,9 @@ impl<K: KeySchedule> TlsRecords<K> {
 
     /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes are available, assuming
     /// records of maximum size.
-    pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
-        let records = plaintext.div_ceil(MAX_PLAINTEXT as u64);
-        let wire = plaintext + records * (HEADER_LENGTH + 1 + TAG_LENGTH) as u64;
+    pub fn min_incoming_bytes(&self, plaintext: u64) -> u64 {
+        let records = plaintext.div_ceil(MAX_PLAINTEXT_BYTES as u64);
+        let wire = plaintext + records * (HEADER_BYTES + 1 + TAG_BYTES) as u64;
         wire.saturating_sub(self.partial.len() as u64)
     }
 
@@ -472,7 +472,7 @@ impl<K: KeySchedule> TlsRecords<K> {
     }
 
     /// Removes `bytes` of [`TlsRecords::outgoing`] that were written.
-    pub fn sent(&mut self, bytes: usize) {
+    pub fn mark_sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.out.len() {
             // An idle connection must not keep a buffer, so it is freed.
@@ -491,13 +491,13 @@ fn record_length(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     if kind != APPLICATION_DATA {
         return Err(RecordError::Unprotected(kind));
     }
-    if length > MAX_CIPHERTEXT {
+    if length > MAX_CIPHERTEXT_BYTES {
         return Err(RecordError::TooLong(length));
     }
-    if length < TAG_LENGTH + 1 {
+    if length < TAG_BYTES + 1 {
         return Err(RecordError::TooShort);
     }
-    Ok(Some(HEADER_LENGTH + length))
+    Ok(Some(HEADER_BYTES + length))
 }
 
 #[cfg(test)]

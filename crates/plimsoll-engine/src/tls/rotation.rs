@@ -22,8 +22,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::files::{self, FileError, NamedFile};
-use super::trust::{CertificateObservations, ClientCheck, TrustAnchors};
-use super::validity::{not_after, now};
+use super::trust::{CertificateObservations, ClientVerifier, TrustAnchors};
+use super::validity::{not_after, unix_now};
 use super::x509_version_1::parse;
 
 /// The identity of a version of a file: inode, length and modification time.
@@ -47,9 +47,9 @@ impl<T: Clone> WatchedFiles<T> {
         read: impl FnOnce() -> Result<T, FileError>,
     ) -> Result<WatchedFiles<T>, FileError> {
         // The stamps are taken before reading, so that a change during reading is noticed at the next check.
-        let seen = files.map(stamp);
+        let seen = files.map(file_stamp);
         Ok(WatchedFiles {
-            checked_at: AtomicU64::new(now()),
+            checked_at: AtomicU64::new(unix_now()),
             stamps: Mutex::new(seen),
             files: files.map(|NamedFile(what, path)| (what, path.to_owned())),
             content: RwLock::new(read()?),
@@ -66,23 +66,23 @@ impl<T: Clone> WatchedFiles<T> {
         *self.content.write().unwrap_or_else(PoisonError::into_inner) = read;
     }
 
-    fn last(&self) -> T {
+    fn loaded_content(&self) -> T {
         let held = self.content.read().unwrap_or_else(PoisonError::into_inner);
         held.clone()
     }
 
     /// Returns the contents, reloaded with `renew` if the files have changed.
     fn current(&self, renew: impl FnOnce() -> Result<(), FileError>) -> T {
-        let second = now();
+        let second = unix_now();
         if self.checked_at.swap(second, Ordering::Relaxed) != second {
             self.reload_if_changed(renew);
         }
-        self.last()
+        self.loaded_content()
     }
 
     #[cold]
     fn reload_if_changed(&self, renew: impl FnOnce() -> Result<(), FileError>) {
-        let stamps = self.files().map(stamp);
+        let stamps = self.files().map(file_stamp);
         let mut seen = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == stamps {
             return;
@@ -123,7 +123,7 @@ impl RotatingIdentity {
         provider: Arc<CryptoProvider>,
     ) -> Result<RotatingIdentity, FileError> {
         Ok(RotatingIdentity {
-            identity: WatchedFiles::read([cert, key], || files::identity(cert, key, &provider))?,
+            identity: WatchedFiles::read([cert, key], || files::read_identity(cert, key, &provider))?,
             provider,
             reload_count: AtomicU64::new(0),
             was_requested: AtomicBool::new(false),
@@ -135,10 +135,10 @@ impl RotatingIdentity {
     ///
     /// # Errors
     /// Returns an error if the files cannot be used; the previous certificate then remains in use.
-    pub fn renew(&self) -> Result<(), FileError> {
+    pub fn reload(&self) -> Result<(), FileError> {
         let [cert, key] = self.identity.files();
         self.identity
-            .set_content(files::identity(cert, key, &self.provider)?);
+            .set_content(files::read_identity(cert, key, &self.provider)?);
         self.reload_count.fetch_add(1, Ordering::Relaxed);
         // No server has accepted the new certificate yet.
         self.was_accepted.store(false, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl RotatingIdentity {
     /// Returns the Unix time, in seconds, at which the chain expires: the earliest end of its certificates'
     /// validity. `None` if it is not known.
     pub fn chain_expiry(&self) -> Option<u64> {
-        let shown = self.identity.last();
+        let shown = self.identity.loaded_content();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
@@ -174,7 +174,7 @@ impl RotatingIdentity {
     /// Returns the certificate's file, subject and issuer, for error messages.
     pub(super) fn description(&self) -> String {
         let [NamedFile(what, path), _] = self.identity.files();
-        let shown = self.identity.last();
+        let shown = self.identity.loaded_content();
         let parsed = shown.cert.first().and_then(|first| parse(first).ok());
         match parsed {
             Some(parsed) => format!(
@@ -188,11 +188,11 @@ impl RotatingIdentity {
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        self.identity.current(|| self.renew())
+        self.identity.current(|| self.reload())
     }
 }
 
-fn stamp(file: NamedFile<'_>) -> FileStamp {
+fn file_stamp(file: NamedFile<'_>) -> FileStamp {
     let found = fs::metadata(file.1).ok()?;
     Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
@@ -223,32 +223,32 @@ pub type TrustDigest = [u8; 8];
 
 /// A verifier of clients' certificates with a CA file and revocation lists that may be replaced.
 #[derive(Debug)]
-pub struct RotatingCheck {
+pub struct RotatingVerifier {
     provider: Arc<CryptoProvider>,
     observations: Arc<CertificateObservations>,
     /// The contents of the CA file and the lists; without lists, the second file is the CA file again.
-    loaded: WatchedFiles<LoadedClientCheck>,
+    loaded: WatchedFiles<LoadedClientVerifier>,
     has_lists: bool,
 }
 
 /// The contents of the files.
 #[derive(Clone, Debug)]
-struct LoadedClientCheck {
-    check: Arc<ClientCheck>,
+struct LoadedClientVerifier {
+    check: Arc<ClientVerifier>,
     digest: TrustDigest,
     /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is that of the
     /// server, and CA files rarely change.
     names: &'static [DistinguishedName],
 }
 
-impl LoadedClientCheck {
+impl LoadedClientVerifier {
     /// Loads the files; `before` contains the names that have already been leaked, which are reused if equal.
     fn read(
         (file, lists): (NamedFile<'_>, Option<NamedFile<'_>>),
         provider: &Arc<CryptoProvider>,
         observations: &Arc<CertificateObservations>,
         before: &'static [DistinguishedName],
-    ) -> Result<LoadedClientCheck, FileError> {
+    ) -> Result<LoadedClientVerifier, FileError> {
         let mut anchors = TrustAnchors::read(file)?;
         if let Some(lists) = lists {
             anchors = anchors.with_lists(lists)?;
@@ -262,12 +262,12 @@ impl LoadedClientCheck {
         }
         let mut mark = TrustDigest::default();
         mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<TrustDigest>()]);
-        let check = ClientCheck::new(anchors, provider, Arc::clone(observations));
-        let check = check.map_err(|e| file.bad(e))?;
+        let check = ClientVerifier::new(anchors, provider, Arc::clone(observations));
+        let check = check.map_err(|e| file.error(e))?;
         let names = check.root_hint_subjects();
         let bytes = AsRef::<[u8]>::as_ref;
         let are_known = names.iter().map(bytes).eq(before.iter().map(bytes));
-        Ok(LoadedClientCheck {
+        Ok(LoadedClientVerifier {
             names: if are_known {
                 before
             } else {
@@ -279,7 +279,7 @@ impl LoadedClientCheck {
     }
 }
 
-impl RotatingCheck {
+impl RotatingVerifier {
     /// Loads the CA file and the revocation lists, if there are any.
     ///
     /// # Errors
@@ -289,10 +289,10 @@ impl RotatingCheck {
         lists: Option<NamedFile<'_>>,
         provider: Arc<CryptoProvider>,
         observations: Arc<CertificateObservations>,
-    ) -> Result<RotatingCheck, FileError> {
+    ) -> Result<RotatingVerifier, FileError> {
         let files = [file, lists.unwrap_or(file)];
-        let read = || LoadedClientCheck::read((file, lists), &provider, &observations, &[]);
-        Ok(RotatingCheck {
+        let read = || LoadedClientVerifier::read((file, lists), &provider, &observations, &[]);
+        Ok(RotatingVerifier {
             loaded: WatchedFiles::read(files, read)?,
             has_lists: lists.is_some(),
             provider,
@@ -304,12 +304,12 @@ impl RotatingCheck {
     ///
     /// # Errors
     /// Returns an error if one of the files cannot be used; the previous contents then remain in use.
-    pub fn renew(&self) -> Result<(), FileError> {
+    pub fn reload(&self) -> Result<(), FileError> {
         let [file, lists] = self.loaded.files();
         let lists = self.has_lists.then_some(lists);
-        let before = self.loaded.last().names;
+        let before = self.loaded.loaded_content().names;
         let read =
-            LoadedClientCheck::read((file, lists), &self.provider, &self.observations, before)?;
+            LoadedClientVerifier::read((file, lists), &self.provider, &self.observations, before)?;
         self.loaded.set_content(read);
         Ok(())
     }
@@ -325,12 +325,12 @@ impl RotatingCheck {
         self.current().digest
     }
 
-    fn current(&self) -> LoadedClientCheck {
-        self.loaded.current(|| self.renew())
+    fn current(&self) -> LoadedClientVerifier {
+        self.loaded.current(|| self.reload())
     }
 }
 
-impl ClientCertVerifier for RotatingCheck {
+impl ClientCertVerifier for RotatingVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.current().names
     }
@@ -351,7 +351,7 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.loaded.last().check;
+        let check = self.loaded.loaded_content().check;
         check.verify_tls12_signature(message, certificate, signature)
     }
 
@@ -361,11 +361,11 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.loaded.last().check;
+        let check = self.loaded.loaded_content().check;
         check.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.loaded.last().check.supported_verify_schemes()
+        self.loaded.loaded_content().check.supported_verify_schemes()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, KeyLog};
 
-use super::handshake::parts;
+use super::handshake::key_material;
 use super::record::{Cipher, KeySchedule, RecordError, Rekey, TrafficKey};
 
 /// Labels of the first application traffic secrets in the key log (RFC 9850).
@@ -22,7 +22,7 @@ const SERVER_LABEL: &str = "SERVER_TRAFFIC_SECRET_0";
 const MAX_SECRET_BYTES: usize = 48;
 const MAX_KEY_BYTES: usize = 32;
 
-type Secret = [u8; MAX_SECRET_BYTES];
+type PaddedSecret = [u8; MAX_SECRET_BYTES];
 
 /// The end of the connection that belongs to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) enum LocalEnd {
 /// The first application traffic secrets of both directions.
 #[derive(Default)]
 pub(super) struct InitialSecrets {
-    client: Option<Secret>,
-    server: Option<Secret>,
+    client: Option<PaddedSecret>,
+    server: Option<PaddedSecret>,
 }
 
 /// A key log that captures the secrets of the handshake in progress, for one thread's connections.
@@ -80,8 +80,8 @@ impl fmt::Debug for KeyLogSecrets {
 pub(super) struct TrafficSecrets {
     cipher: Cipher,
     ours: LocalEnd,
-    sending: Secret,
-    receiving: Secret,
+    sending: PaddedSecret,
+    receiving: PaddedSecret,
 }
 
 impl TrafficSecrets {
@@ -101,21 +101,21 @@ impl TrafficSecrets {
             LocalEnd::Server => (first.server, first.client),
         };
         let (sending, receiving) = sending.zip(receiving).ok_or_else(strangers)?;
-        let (cipher, ..) = parts(&extracted.tx.1)?;
+        let (cipher, ..) = key_material(&extracted.tx.1)?;
         let secrets = TrafficSecrets {
             cipher,
             ours,
             sending,
             receiving,
         };
-        let fits = secrets.derives(&secrets.sending, &extracted.tx.1)?
-            && secrets.derives(&secrets.receiving, &extracted.rx.1)?;
+        let fits = secrets.matches_key(&secrets.sending, &extracted.tx.1)?
+            && secrets.matches_key(&secrets.receiving, &extracted.rx.1)?;
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
     /// Creates secrets in which both directions have the same secret.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
+    pub(super) fn with_single_secret(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
         let mut padded = [0; MAX_SECRET_BYTES];
         padded[..secret.len()].copy_from_slice(secret);
         TrafficSecrets {
@@ -126,12 +126,12 @@ impl TrafficSecrets {
         }
     }
 
-    fn derives(
+    fn matches_key(
         &self,
-        secret: &Secret,
+        secret: &PaddedSecret,
         theirs: &ConnectionTrafficSecrets,
     ) -> Result<bool, RecordError> {
-        let (cipher, key, iv) = parts(theirs)?;
+        let (cipher, key, iv) = key_material(theirs)?;
         let mut ours = [0; MAX_KEY_BYTES];
         let ours = self.derive_key(secret, &mut ours)?;
         Ok(cipher == self.cipher && ours == key && self.derive_iv(secret)? == iv)
@@ -144,7 +144,7 @@ impl TrafficSecrets {
         }
     }
 
-    fn expand(&self, secret: &Secret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
+    fn expand_secret(&self, secret: &PaddedSecret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
         let hash = self.hash();
         let secret = &secret[..hash.len().min(MAX_SECRET_BYTES)];
         expand_label(hash, secret, label, into)
@@ -153,22 +153,22 @@ impl TrafficSecrets {
 
     fn derive_key<'a>(
         &self,
-        secret: &Secret,
+        secret: &PaddedSecret,
         into: &'a mut [u8; MAX_KEY_BYTES],
     ) -> Result<&'a [u8], RecordError> {
         let key = &mut into[..self.cipher.key_length()];
-        self.expand(secret, b"key", key)?;
+        self.expand_secret(secret, b"key", key)?;
         Ok(key)
     }
 
-    fn derive_iv(&self, secret: &Secret) -> Result<[u8; 12], RecordError> {
+    fn derive_iv(&self, secret: &PaddedSecret) -> Result<[u8; 12], RecordError> {
         let mut iv = [0; 12];
-        self.expand(secret, b"iv", &mut iv)?;
+        self.expand_secret(secret, b"iv", &mut iv)?;
         Ok(iv)
     }
 
     /// Derives the key whose next record has the number `sequence` (RFC 8446 §7.3).
-    fn key(&self, secret: &Secret, sequence: u64) -> Result<TrafficKey, RecordError> {
+    fn derive_traffic_key(&self, secret: &PaddedSecret, sequence: u64) -> Result<TrafficKey, RecordError> {
         let mut room = [0; MAX_KEY_BYTES];
         let key = self.derive_key(secret, &mut room)?;
         TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence).ok_or_else(|| {
@@ -177,10 +177,10 @@ impl TrafficSecrets {
     }
 
     /// Derives the secret that follows `secret` (RFC 8446 §7.2).
-    fn next(&self, secret: &Secret) -> Result<Secret, RecordError> {
+    fn derive_next_secret(&self, secret: &PaddedSecret) -> Result<PaddedSecret, RecordError> {
         let mut next = [0; MAX_SECRET_BYTES];
         let length = self.hash().len();
-        self.expand(secret, b"traffic upd", &mut next[..length])?;
+        self.expand_secret(secret, b"traffic upd", &mut next[..length])?;
         Ok(next)
     }
 }
@@ -193,16 +193,16 @@ impl fmt::Debug for TrafficSecrets {
 
 impl KeySchedule for TrafficSecrets {
     fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
-        self.sending = self.next(&self.sending)?;
-        self.sending(0)
+        self.sending = self.derive_next_secret(&self.sending)?;
+        self.sending_key(0)
     }
 
     fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
-        self.receiving = self.next(&self.receiving)?;
-        self.receiving(0)
+        self.receiving = self.derive_next_secret(&self.receiving)?;
+        self.receiving_key(0)
     }
 
-    fn ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
+    fn process_ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
         match self.ours {
             // Tickets are ignored, because clients whose sessions rest do not resume sessions.
             LocalEnd::Client => Ok(()),
@@ -212,12 +212,12 @@ impl KeySchedule for TrafficSecrets {
 }
 
 impl Rekey for TrafficSecrets {
-    fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
-        self.key(&self.sending, sequence)
+    fn sending_key(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
+        self.derive_traffic_key(&self.sending, sequence)
     }
 
-    fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
-        self.key(&self.receiving, sequence)
+    fn receiving_key(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
+        self.derive_traffic_key(&self.receiving, sequence)
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn secrets(cipher: Cipher, sending: &str) -> TrafficSecrets {
-        TrafficSecrets::single(cipher, &bytes(sending))
+        TrafficSecrets::with_single_secret(cipher, &bytes(sending))
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
                 Cipher::Aes256Gcm => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
                 _ => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
             };
-            secrets.derives(&secrets.sending, &theirs).unwrap()
+            secrets.matches_key(&secrets.sending, &theirs).unwrap()
         };
         let (mut other_key, mut other_iv) = (key, iv);
         other_key[31] ^= 1;

@@ -11,10 +11,10 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::agreement::Agreement;
-use super::buffered::{BufferedSession, SessionError};
+use super::buffered_session::{BufferedSession, SessionError};
 use super::handshake::TlsEnd;
-use super::own::{KeySource, OwnSession};
-use super::record::{MAX_RECORD, ReceiveError};
+use super::own_session::{KeySource, OwnSession};
+use super::record::{MAX_RECORD_BYTES, ReceiveError};
 use super::secrets::{KeyLogSecrets, LocalEnd};
 
 /// One end of one TLS connection, without its socket.
@@ -46,7 +46,7 @@ impl<E: TlsEnd> TlsConnection<E> {
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
             SessionLayer::Library(session) => session.agreement(),
-            SessionLayer::Own(session) => session.agreed().map(|agreed| agreed.agreement),
+            SessionLayer::Own(session) => session.handshake_result().map(|agreed| agreed.agreement),
         }
     }
 
@@ -139,7 +139,7 @@ impl<E: TlsEnd> TlsConnection<E> {
                 SessionLayer::Library(session) => session.connection.write_tls(socket)?,
                 SessionLayer::Own(session) => {
                     let wrote = socket.write(session.outgoing())?;
-                    session.sent(wrote);
+                    session.mark_sent(wrote);
                     wrote
                 }
             };
@@ -151,10 +151,10 @@ impl<E: TlsEnd> TlsConnection<E> {
     }
 
     /// Releases all state that can be rebuilt, if nothing is in progress.
-    pub fn rest(&mut self) {
+    pub fn enter_rest(&mut self) {
         match &mut self.0 {
             SessionLayer::Library(_) => {}
-            SessionLayer::Own(session) => session.rest(),
+            SessionLayer::Own(session) => session.enter_rest(),
         }
     }
 }
@@ -187,16 +187,16 @@ impl TlsSession {
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match &self.0 {
             SessionLayer::Library(session) => session.connection.alpn_protocol(),
-            SessionLayer::Own(session) => session.agreed()?.alpn.as_deref(),
+            SessionLayer::Own(session) => session.handshake_result()?.alpn.as_deref(),
         }
     }
 
     /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes can be decrypted.
-    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
+    pub(crate) fn min_incoming_bytes(&self, plaintext: u64) -> u64 {
         match &self.0 {
             // The library does not report how much of a record it has buffered: assume a complete record.
-            SessionLayer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
-            SessionLayer::Own(session) => session.fewest_to_come(plaintext),
+            SessionLayer::Library(_) => plaintext.saturating_sub(MAX_RECORD_BYTES as u64),
+            SessionLayer::Own(session) => session.min_incoming_bytes(plaintext),
         }
     }
 
@@ -209,7 +209,7 @@ impl TlsSession {
     }
 
     /// Returns the size of pending records in bytes; 0 with the library's record layer.
-    pub(crate) fn unsent(&self) -> usize {
+    pub(crate) fn unsent_bytes(&self) -> usize {
         match &self.0 {
             SessionLayer::Library(_) => 0,
             SessionLayer::Own(session) => session.outgoing().len(),
@@ -230,7 +230,7 @@ impl ServerSessions {
     /// factory.
     pub fn new(config: &ServerConfig) -> ServerSessions {
         let heard = Arc::new(KeyLogSecrets::default());
-        let mut sessions = ServerSessions::of_library(config);
+        let mut sessions = ServerSessions::with_library_records(config);
         let config = Arc::make_mut(&mut sessions.config);
         config.enable_secret_extraction = true;
         config.key_log = Arc::clone(&heard) as _;
@@ -240,7 +240,7 @@ impl ServerSessions {
 
     /// Creates a factory of sessions with the library's record layer, which also supports TLS 1.2. These sessions do
     /// not release memory while idle.
-    pub fn of_library(config: &ServerConfig) -> ServerSessions {
+    pub fn with_library_records(config: &ServerConfig) -> ServerSessions {
         let mut config = config.clone();
         // Early data is not supported.
         config.max_early_data_size = 0;
@@ -254,7 +254,7 @@ impl ServerSessions {
     ///
     /// # Errors
     /// Returns the library's errors for an invalid configuration.
-    pub fn session(&self) -> Result<ServerSession, SessionError> {
+    pub fn new_session(&self) -> Result<ServerSession, SessionError> {
         let config = Arc::clone(&self.config);
         let layer = match &self.key_log_secrets {
             Some(heard) => {

@@ -15,7 +15,7 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::pki_types::ServerName;
 
 use super::trust::CertificateObservations;
-use super::validity::now;
+use super::validity::unix_now;
 
 /// Maximum number of tickets; a server may send several per connection, so the oldest are dropped.
 const MAX_TICKETS: usize = 32_768;
@@ -43,7 +43,7 @@ type DatedTicket = (Tls13ClientSessionValue, u64);
 impl TicketStore {
     /// Number of tickets above which a connection stores only one, since it used one: each stored ticket costs a key
     /// derivation.
-    const HIGH_WATER: usize = 256;
+    const HIGH_WATER_TICKETS: usize = 256;
 
     /// Creates an empty store; `observations` tells how long the sessions' certificates are valid.
     pub(crate) fn new(observations: Arc<CertificateObservations>) -> TicketStore {
@@ -57,7 +57,7 @@ impl TicketStore {
     /// Called before a connection is started if the plan requires that the share `share` of connections make a full
     /// handshake; those get no ticket. A connection that finds no ticket counts as one of them, so that the share is
     /// right over the whole run.
-    pub(crate) fn begin(&self, share: f64) {
+    pub(crate) fn prepare_connection(&self, share: f64) {
         let mut kept = self.lock_stored();
         let has_none = kept.tickets.is_empty() && kept.tls12_session.is_none();
         kept.full_handshakes_due += share;
@@ -67,8 +67,8 @@ impl TicketStore {
         }
     }
 
-    pub(crate) fn has_plenty(&self) -> bool {
-        self.lock_stored().tickets.len() >= TicketStore::HIGH_WATER
+    pub(crate) fn is_above_high_water(&self) -> bool {
+        self.lock_stored().tickets.len() >= TicketStore::HIGH_WATER_TICKETS
     }
 
     fn lock_stored(&self) -> MutexGuard<'_, StoredTickets> {
@@ -85,13 +85,13 @@ impl ClientSessionStore for TicketStore {
     }
 
     fn set_tls12_session(&self, _server: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.lock_stored().tls12_session = Some((session, self.observations.until()));
+        self.lock_stored().tls12_session = Some((session, self.observations.resumable_until()));
     }
 
     fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         let kept = self.lock_stored();
         let lasting = kept.tls12_session.as_ref().filter(|_| !kept.is_withheld);
-        let usable = lasting.filter(|(_, until)| now() <= *until);
+        let usable = lasting.filter(|(_, until)| unix_now() <= *until);
         usable.map(|(session, _)| session.clone())
     }
 
@@ -104,11 +104,11 @@ impl ClientSessionStore for TicketStore {
         if kept.tickets.len() >= MAX_TICKETS {
             kept.tickets.pop_front();
         }
-        kept.tickets.push_back((ticket, self.observations.until()));
+        kept.tickets.push_back((ticket, self.observations.resumable_until()));
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let (now, mut kept) = (now(), self.lock_stored());
+        let (now, mut kept) = (unix_now(), self.lock_stored());
         if kept.is_withheld {
             return None;
         }

@@ -7,7 +7,7 @@
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
-use super::handshake::{HandshakeResult, TlsEnd, encode};
+use super::handshake::{HandshakeResult, TlsEnd, append_encoded};
 use super::record::{ReceiveError, RecordError};
 
 /// An open TLS 1.2 connection.
@@ -81,7 +81,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let encoded = encode(&mut self.output, |free| data.encode(free));
+                    let encoded = append_encoded(&mut self.output, |free| data.encode(free));
                     encoded.map(|()| None).map_err(|e| map_library_error(&e))
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
@@ -103,19 +103,19 @@ impl<E: TlsEnd> Tls12Records<E> {
 
     /// Encrypts plaintext, and appends the records to the pending bytes.
     pub(super) fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
-        self.write(plaintext.len(), |traffic, free| {
+        self.write_records(plaintext.len(), |traffic, free| {
             traffic.encrypt(plaintext, free)
         })
     }
 
     pub(super) fn close_notify(&mut self) -> Result<(), RecordError> {
-        self.write(0, |traffic, free| traffic.queue_close_notify(free))
+        self.write_records(0, |traffic, free| traffic.queue_close_notify(free))
     }
 
-    fn write(
+    fn write_records(
         &mut self,
         expected: usize,
-        write: impl Fn(&mut Traffic<'_, E>, &mut [u8]) -> Result<usize, EncryptError>,
+        write: impl Fn(&mut TrafficWriter<'_, E>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), RecordError> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process(&mut []);
@@ -139,7 +139,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                         .map_err(|e| RecordError::Library(e.to_string()));
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut self.output, |free| data.encode(free))
+                    append_encoded(&mut self.output, |free| data.encode(free))
                         .map_err(|e| RecordError::Library(e.to_string()))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
@@ -154,7 +154,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         &self.output[self.written..]
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(super) fn mark_sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.output.len() {
             self.output.clear();
@@ -163,7 +163,7 @@ impl<E: TlsEnd> Tls12Records<E> {
     }
 }
 
-type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as TlsEnd>::Data>;
+type TrafficWriter<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as TlsEnd>::Data>;
 
 /// Upper bound of the number of bytes that header, nonce and tag add to a record, or that an alert needs.
 const MAX_RECORD_OVERHEAD: usize = 128;

@@ -30,16 +30,16 @@ use x509_parser::prelude::X509Certificate;
 use super::agreement::note_signature;
 use super::chain::ChainCache;
 use super::files::{self, FileError, NamedFile};
-use super::validity::{not_after, now};
+use super::validity::{not_after, unix_now};
 use super::x509_version_1::{
-    CertificateFields, check_held, check_in_time, check_signed, common_name, constrains_names,
+    CertificateFields, verify_key_possession, check_validity_period, verify_issuer_signature, common_name, constrains_names,
     is_version_1, parse,
 };
 
-mod client;
+mod client_verifier;
 mod explanations;
 
-pub use client::ClientCheck;
+pub use client_verifier::ClientVerifier;
 
 /// Reasons for rejecting a certificate for which the TLS library has no error.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ pub struct TrustAnchors {
 }
 
 /// Creates the library's verifier of servers' certificates with `roots` and `lists`.
-fn servers(
+fn build_server_verifier(
     roots: &Arc<RootCertStore>,
     lists: &[CertificateRevocationListDer<'static>],
 ) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
@@ -101,24 +101,24 @@ impl TrustAnchors {
     /// # Errors
     /// Returns an error if the file cannot be read, or contains no usable CA certificates.
     pub fn read(file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
-        let given = files::certificates(file)?;
+        let given = files::read_certificates(file)?;
         let mut roots = RootCertStore::empty();
         for certificate in &given {
             roots
                 .add(certificate.clone())
-                .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
+                .map_err(|e| file.error(format!("not a usable CA certificate: {e}")))?;
         }
-        TrustAnchors::of(roots, given).map_err(|e| file.bad(e))
+        TrustAnchors::from_roots(roots, given).map_err(|e| file.error(e))
     }
 
     /// Creates trust anchors from `roots`, without revocation lists.
-    fn of(
+    fn from_roots(
         roots: RootCertStore,
         given: Vec<CertificateDer<'static>>,
     ) -> Result<TrustAnchors, VerifierBuilderError> {
         let roots = Arc::new(roots);
         Ok(TrustAnchors {
-            server_verifier: servers(&roots, &[])?,
+            server_verifier: build_server_verifier(&roots, &[])?,
             roots,
             ca_certificates: given,
             lists: Vec::new(),
@@ -130,9 +130,9 @@ impl TrustAnchors {
     /// # Errors
     /// Returns an error if the file cannot be read, or contains no list.
     pub fn with_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
-        let lists = files::revocation_lists(file)?;
-        let servers = servers(&self.roots, &lists)
-            .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
+        let lists = files::read_revocation_lists(file)?;
+        let servers = build_server_verifier(&self.roots, &lists)
+            .map_err(|e| file.error(format!("not a usable list: {e}")))?;
         Ok(TrustAnchors {
             lists,
             server_verifier: servers,
@@ -141,22 +141,22 @@ impl TrustAnchors {
     }
 
     /// Returns the system's trust store; `None` if it is empty.
-    pub(super) fn of_system() -> Option<TrustAnchors> {
+    pub(super) fn from_system() -> Option<TrustAnchors> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        TrustAnchors::of(roots, Vec::new()).ok()
+        TrustAnchors::from_roots(roots, Vec::new()).ok()
     }
 
     /// Verifies a certificate that is accepted because of the CA file alone; returns `None` if the library must verify
     /// the certificate.
-    fn taken<'a>(
+    fn check_direct_trust<'a>(
         &self,
         end_entity: &'a CertificateDer<'_>,
         now: UnixTime,
         algorithms: &WebPkiSupportedAlgorithms,
     ) -> Result<Option<DirectTrust<'a>>, Error> {
-        if self.holds(end_entity) {
-            check_in_time(&parse(end_entity)?, now)?;
+        if self.contains(end_entity) {
+            check_validity_period(&parse(end_entity)?, now)?;
             return Ok(Some(DirectTrust::InCaFile));
         }
         if !is_version_1(end_entity) {
@@ -169,12 +169,12 @@ impl TrustAnchors {
             return Err(CertificateRejection::Version1Listed.into());
         }
         let certificate = parse(end_entity)?;
-        check_signed(&certificate, &self.ca_certificates, algorithms)?;
-        check_in_time(&certificate, now)?;
+        verify_issuer_signature(&certificate, &self.ca_certificates, algorithms)?;
+        check_validity_period(&certificate, now)?;
         Ok(Some(DirectTrust::Version1(Box::new(certificate))))
     }
 
-    fn holds(&self, certificate: &CertificateDer<'_>) -> bool {
+    fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
         self.ca_certificates
             .iter()
             .any(|given| given == certificate)
@@ -227,7 +227,7 @@ impl TrustAnchors {
             Some(_) => CertificateRejection::Ca.into(),
             None => {
                 let above: Vec<_> = intermediates.iter().chain(&self.ca_certificates).collect();
-                let sentence = explanations::chain_problem(&error, end_entity, &above);
+                let sentence = explanations::describe_chain_problem(&error, end_entity, &above);
                 sentence.map_or(error, |sentence| {
                     CertificateRejection::Unsupported(sentence).into()
                 })
@@ -352,12 +352,12 @@ impl CertificateObservations {
         self.was_requested.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn asked(&self) -> bool {
+    pub(super) fn was_certificate_requested(&self) -> bool {
         self.was_requested.load(Ordering::Relaxed)
     }
 
     /// Returns the exceptions that were made in accepting certificates.
-    pub fn taken(&self) -> Vec<CertificateAcceptance> {
+    pub fn exceptions_made(&self) -> Vec<CertificateAcceptance> {
         let taken = self.exceptions.load(Ordering::Relaxed);
         let known = CertificateAcceptance::ALL.iter().enumerate();
         known
@@ -366,7 +366,7 @@ impl CertificateObservations {
             .collect()
     }
 
-    fn take(&self, how: CertificateAcceptance) {
+    fn record_exception(&self, how: CertificateAcceptance) {
         let bit = CertificateAcceptance::ALL
             .iter()
             .position(|known| *known == how);
@@ -387,13 +387,13 @@ impl CertificateObservations {
     /// Records a resumed session whose certificates are valid until `until`, in seconds since 1970.
     pub fn record_resumption(&self, until: u64) {
         let known = self.valid_until.load(Ordering::Relaxed);
-        let first = known == u64::MAX || known < now();
+        let first = known == u64::MAX || known < unix_now();
         let until = if first { until } else { known.min(until) };
         self.valid_until.store(until, Ordering::Relaxed);
     }
 
     /// Returns the last second (since 1970) in which a session may be resumed, as resumption verifies no certificate.
-    pub fn until(&self) -> u64 {
+    pub fn resumable_until(&self) -> u64 {
         self.valid_until.load(Ordering::Relaxed)
     }
 
@@ -426,12 +426,12 @@ impl CertificateObservations {
     }
 
     /// Returns whether a certificate was replaced since the last call.
-    pub(super) fn took_replacement(&self) -> bool {
+    pub(super) fn take_replaced(&self) -> bool {
         self.replaced.load(Ordering::Relaxed) > 0 && self.replaced.swap(0, Ordering::Relaxed) > 0
     }
 
     /// Returns an explanation of `error`, if more is known than its message says.
-    pub fn why(&self, error: &Error) -> Option<String> {
+    pub fn explanation_for(&self, error: &Error) -> Option<String> {
         let unknown = *error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let why = self
             .explanation
@@ -449,9 +449,9 @@ impl CertificateObservations {
         intermediates: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
         verdict
-            .map_err(|e| self.explain(anchors.explain_rejection(e, end_entity, intermediates)))?;
+            .map_err(|e| self.store_explanation(anchors.explain_rejection(e, end_entity, intermediates)))?;
         // The issuers of a certificate that is itself in the CA file are not verified.
-        let above = if anchors.holds(end_entity) {
+        let above = if anchors.contains(end_entity) {
             &[]
         } else {
             intermediates
@@ -460,7 +460,7 @@ impl CertificateObservations {
         Ok(())
     }
 
-    fn explain(&self, (error, why): (Error, Option<String>)) -> Error {
+    fn store_explanation(&self, (error, why): (Error, Option<String>)) -> Error {
         if let Some(why) = &why {
             tracing::debug!("a peer's certificate is refused: {why}");
         }
@@ -492,7 +492,7 @@ impl TrustPolicy {
         match self {
             TrustPolicy::Anchors(anchors) => Ok(TrustPolicy::Anchors(anchors.with_lists(file)?)),
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => {
-                Err(file.bad("can't be checked without a CA"))
+                Err(file.error("can't be checked without a CA"))
             }
         }
     }
@@ -500,7 +500,7 @@ impl TrustPolicy {
 
 /// A verifier of servers' certificates.
 #[derive(Debug)]
-pub struct ServerCheck {
+pub struct ServerVerifier {
     trust: TrustPolicy,
     algorithms: WebPkiSupportedAlgorithms,
     observations: Arc<CertificateObservations>,
@@ -508,14 +508,14 @@ pub struct ServerCheck {
     cache: Option<ChainCache>,
 }
 
-impl ServerCheck {
+impl ServerVerifier {
     /// Creates a verifier that records its observations in `observations`.
     pub fn new(
         trust: TrustPolicy,
         provider: &CryptoProvider,
         observations: Arc<CertificateObservations>,
-    ) -> ServerCheck {
-        ServerCheck {
+    ) -> ServerVerifier {
+        ServerVerifier {
             trust,
             algorithms: provider.signature_verification_algorithms,
             observations,
@@ -525,7 +525,7 @@ impl ServerCheck {
 
     /// Enables the cache, so that a verified chain is not verified again for a while.
     #[must_use]
-    pub(super) fn once(mut self) -> ServerCheck {
+    pub(super) fn with_chain_cache(mut self) -> ServerVerifier {
         self.cache = Some(ChainCache::default());
         self
     }
@@ -538,12 +538,12 @@ impl ServerCheck {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        match anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(DirectTrust::InCaFile) => self.observations.take(CertificateAcceptance::InCaFile),
+        match anchors.check_direct_trust(end_entity, now, &self.algorithms)? {
+            Some(DirectTrust::InCaFile) => self.observations.record_exception(CertificateAcceptance::InCaFile),
             Some(DirectTrust::Version1(certificate)) => {
                 anchors.check_common_name(&certificate, &[], name)?;
-                self.observations.take(CertificateAcceptance::Version1);
-                self.observations.take(CertificateAcceptance::CommonName);
+                self.observations.record_exception(CertificateAcceptance::Version1);
+                self.observations.record_exception(CertificateAcceptance::CommonName);
             }
             None => {
                 let servers = &anchors.server_verifier;
@@ -560,7 +560,7 @@ impl ServerCheck {
                             return Err(library);
                         }
                         anchors.check_common_name(&seen, intermediates, name)?;
-                        self.observations.take(CertificateAcceptance::CommonName);
+                        self.observations.record_exception(CertificateAcceptance::CommonName);
                     }
                     verdict => {
                         verdict?;
@@ -579,14 +579,14 @@ impl ServerCheck {
         now: UnixTime,
     ) -> Result<(), Error> {
         match &self.trust {
-            TrustPolicy::Unchecked => self.observations.take(CertificateAcceptance::Unchecked),
+            TrustPolicy::Unchecked => self.observations.record_exception(CertificateAcceptance::Unchecked),
             TrustPolicy::Pinned(known) => {
                 let found = fingerprint(end_entity);
                 if !known.contains(&found) {
                     return Err(CertificateRejection::NotPinned(found).into());
                 }
-                check_in_time(&parse(end_entity)?, now)?;
-                self.observations.take(CertificateAcceptance::Pinned);
+                check_validity_period(&parse(end_entity)?, now)?;
+                self.observations.record_exception(CertificateAcceptance::Pinned);
                 self.observations
                     .record_validity(std::iter::once(end_entity));
             }
@@ -600,7 +600,7 @@ impl ServerCheck {
     }
 }
 
-impl ServerCertVerifier for ServerCheck {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -635,11 +635,11 @@ impl ServerCertVerifier for ServerCheck {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let matters = match &self.trust {
-            TrustPolicy::Anchors(anchors) => CertificateFields::of(anchors.holds(certificate)),
+            TrustPolicy::Anchors(anchors) => CertificateFields::for_certificate(anchors.contains(certificate)),
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => CertificateFields::Key,
         };
         note_signature(signature.scheme);
-        let verdict = check_held(message, certificate, signature, &self.algorithms, matters);
+        let verdict = verify_key_possession(message, certificate, signature, &self.algorithms, matters);
         verdict.map_err(|error| explain_short_key(error, certificate))
     }
 
@@ -650,7 +650,7 @@ impl ServerCertVerifier for ServerCheck {
 
 /// Replaces the error of a handshake signature if the key is too short for any signature.
 fn explain_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
-    match explanations::key_problem(certificate) {
+    match explanations::describe_short_key(certificate) {
         Some(sentence) => CertificateRejection::Unsupported(sentence).into(),
         None => error,
     }

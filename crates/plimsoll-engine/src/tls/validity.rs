@@ -11,12 +11,12 @@ use rustls::pki_types::UnixTime;
 use x509_parser::certificate::Validity;
 use x509_parser::prelude::FromDer;
 
-use super::der::behind;
+use super::der::skip_fields;
 
 /// Returns the last second (since 1970) in which `certificate` (DER) is valid; `None` if it is not a certificate.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
     // Skips serial number, signature algorithm and issuer.
-    let (_, validity) = Validity::from_der(behind(certificate, 3)?).ok()?;
+    let (_, validity) = Validity::from_der(skip_fields(certificate, 3)?).ok()?;
     u64::try_from(validity.not_after.timestamp()).ok()
 }
 
@@ -28,7 +28,7 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
 pub fn check_not_expired<'a>(
     certificates: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(), rustls::Error> {
-    let now = now();
+    let now = unix_now();
     match certificates.into_iter().filter_map(not_after).min() {
         Some(last) if last < now => {
             let at = |s| UnixTime::since_unix_epoch(std::time::Duration::from_secs(s));
@@ -44,7 +44,7 @@ pub fn check_not_expired<'a>(
 }
 
 /// Returns the current time in seconds since 1970.
-pub fn now() -> u64 {
+pub fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
@@ -58,7 +58,7 @@ pub fn format_utc(seconds: u64) -> String {
 }
 
 /// Returns the message of a TLS error, with readable times.
-pub fn failure(error: &rustls::Error) -> String {
+pub fn describe_tls_error(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
             not_after, ..
@@ -146,7 +146,7 @@ mod tests {
         assert!(check_not_expired([]).is_ok());
         let error = check_not_expired([&future[..], &past]).unwrap_err();
         assert_eq!(
-            failure(&error),
+            describe_tls_error(&error),
             "the certificate expired at 2024-01-01T00:00:00Z"
         );
     }

@@ -18,12 +18,12 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::der::{SEQUENCE, VERSION_TAG, take};
+use super::der::{SEQUENCE, VERSION_TAG, read_tagged};
 
 /// Returns whether a certificate is of version 1; false if the bytes are not a certificate.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
-    take(certificate, SEQUENCE)
-        .and_then(|(certificate, _)| take(certificate, SEQUENCE))
+    read_tagged(certificate, SEQUENCE)
+        .and_then(|(certificate, _)| read_tagged(certificate, SEQUENCE))
         .is_some_and(|(body, _)| body.first().is_some_and(|tag| *tag != VERSION_TAG))
 }
 
@@ -42,7 +42,7 @@ pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certi
 ///
 /// # Errors
 /// Returns an error if none has the issuer's name, or the signature does not match its key.
-pub(super) fn check_signed(
+pub(super) fn verify_issuer_signature(
     certificate: &X509Certificate<'_>,
     given: &[CertificateDer<'_>],
     algorithms: &WebPkiSupportedAlgorithms,
@@ -53,7 +53,7 @@ pub(super) fn check_signed(
         && certificate.extensions().is_empty()
         && signature.unused_bits == 0;
     let signed_with = encode_identifier(&body.signature)?;
-    if !is_sound || !is_framed(certificate.as_raw(), &signed_with, &signature.data) {
+    if !is_sound || !has_valid_framing(certificate.as_raw(), &signed_with, &signature.data) {
         return Err(CertificateError::BadEncoding.into());
     }
     let mut why = CertificateError::UnknownIssuer;
@@ -84,12 +84,12 @@ pub(super) fn check_signed(
 
 /// Returns whether the unsigned parts around a certificate's body have the required form (RFC 5280 §4.1.1),
 /// which the parser checks only in part.
-fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
+fn has_valid_framing(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
     const BIT_STRING: u8 = 0x03;
-    let around = take(certificate, SEQUENCE)
-        .and_then(|(whole, _)| take(whole, SEQUENCE))
-        .and_then(|(_, after)| take(after, SEQUENCE));
-    let signed = around.and_then(|(_, after)| take(after, BIT_STRING));
+    let around = read_tagged(certificate, SEQUENCE)
+        .and_then(|(whole, _)| read_tagged(whole, SEQUENCE))
+        .and_then(|(_, after)| read_tagged(after, SEQUENCE));
+    let signed = around.and_then(|(_, after)| read_tagged(after, BIT_STRING));
     around.is_some_and(|(found, _)| found == algorithm)
         && signed.is_some_and(|(found, after)| {
             found.split_first() == Some((&0, signature)) && after.is_empty()
@@ -100,7 +100,7 @@ fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
 ///
 /// # Errors
 /// Returns an error if the certificate has expired or is not valid yet.
-pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+pub(super) fn check_validity_period(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
     let at = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or(0);
         UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
@@ -134,7 +134,7 @@ pub(super) enum CertificateFields {
 
 impl CertificateFields {
     /// Returns the relevant fields of a certificate: only the key if it is in the CA file (`is_given`), otherwise all.
-    pub(super) fn of(is_given: bool) -> CertificateFields {
+    pub(super) fn for_certificate(is_given: bool) -> CertificateFields {
         if is_given {
             CertificateFields::Key
         } else {
@@ -147,7 +147,7 @@ impl CertificateFields {
 ///
 /// # Errors
 /// Returns an error if the handshake signature was not made with that key.
-pub(super) fn check_held(
+pub(super) fn verify_key_possession(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
@@ -165,7 +165,7 @@ pub(super) fn check_held(
 ///
 /// # Errors
 /// Returns an error if the key does not belong to that certificate.
-pub(super) fn certified(
+pub(super) fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: &CryptoProvider,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
-use crate::driver::{Driver, Event, MAX_UNSENT};
-use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explained};
-use crate::loss::ConnectionLoss;
+use crate::driver::{Driver, Event, MAX_UNSENT_BYTES};
+use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explain_session_error};
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{Network, SocketReady};
 use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession};
 
@@ -118,7 +118,7 @@ pub(super) enum ReadUntil {
 }
 
 impl ReadUntil {
-    pub(super) fn of(ready: SocketReady) -> ReadUntil {
+    pub(super) fn for_event(ready: SocketReady) -> ReadUntil {
         if ready.hangup {
             ReadUntil::End
         } else {
@@ -138,7 +138,7 @@ pub(super) struct ReadContext<'a> {
 
 impl<D: Driver, S> DriverConnection<D, S> {
     /// Sends the protocol's greeting now that the transport is established.
-    pub(super) fn greet(&mut self, now: Time) {
+    pub(super) fn send_greeting(&mut self, now: Time) {
         self.state = ConnectionState::Greeting;
         if self.early_data == EarlyDataState::Unused {
             self.data.driver.open(now, &mut self.out);
@@ -146,7 +146,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     /// Opens the driver during the handshake if early data is possible; returns whether a call may start now.
-    pub(super) fn begin_early(&mut self, now: Time) -> bool {
+    pub(super) fn try_early_data(&mut self, now: Time) -> bool {
         let room = self
             .tls
             .as_mut()
@@ -174,13 +174,13 @@ impl<D: Driver, S> DriverConnection<D, S> {
         self.data.driver.on_alpn(session.alpn());
         let agreement = session.agreement().unwrap_or_default();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
-        self.phases.replaced = tls.is_some_and(TlsClient::took_replacement);
-        let handshake_ns = self.lap(now);
+        self.phases.replaced = tls.is_some_and(TlsClient::take_replaced);
+        let handshake_ns = self.end_phase(now);
         match self.early_data {
             EarlyDataState::Sent(sealed) => {
                 // The call was sent during the handshake, so the handshake is not counted as a phase that precedes it.
                 if agreement.early_data {
-                    self.forget_sealed(sealed as usize);
+                    self.drop_sealed(sealed as usize);
                     self.early_data = EarlyDataState::Accepted;
                 } else {
                     self.early_data = EarlyDataState::Rejected;
@@ -188,7 +188,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             }
             _ => self.phases.handshake_ns = handshake_ns,
         }
-        self.greet(now);
+        self.send_greeting(now);
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         if self.state != ConnectionState::Greeting || !self.data.driver.is_ready() {
             return false;
         }
-        self.phases.ready_ns = self.lap(now);
+        self.phases.ready_ns = self.end_phase(now);
         self.state = ConnectionState::Open;
         true
     }
@@ -215,7 +215,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     /// Returns how many calls may start now; 0 while more than [`MAX_UNSENT`] bytes are unsent.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        if self.state != ConnectionState::Open || self.out.len() > MAX_UNSENT || self.write_failed {
+        if self.state != ConnectionState::Open || self.out.len() > MAX_UNSENT_BYTES || self.write_failed {
             return 0;
         }
         self.data
@@ -225,7 +225,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     /// Returns whether the connection has reached the plan's limit of calls or its lifetime.
-    pub(super) fn is_spent(&self, now: Time) -> bool {
+    pub(super) fn is_used_up(&self, now: Time) -> bool {
         self.data.calls_left == 0 || now >= self.data.expires_at
     }
 
@@ -256,8 +256,8 @@ impl<D: Driver, S> DriverConnection<D, S> {
         reading: &mut ReadContext<'_>,
         read: &mut ReadStats,
     ) -> Result<ReadProgress, ConnectionLoss> {
-        const MAX_READS: usize = 8;
-        for _ in 0..MAX_READS {
+        const MAX_READS_PER_EVENT: usize = 8;
+        for _ in 0..MAX_READS_PER_EVENT {
             let Some(got) = self.read(network, reading.buffer) else {
                 return Ok(ReadProgress::Drained);
             };
@@ -287,10 +287,10 @@ impl<D: Driver, S> DriverConnection<D, S> {
                 };
                 return Err(self.map_client_cert_loss(reading.tls, loss));
             }
-            let before = (self.unsent(), self.data.driver.payload_bytes());
-            self.take(got, reading, now)?;
+            let before = (self.unsent_bytes(), self.data.driver.payload_bytes());
+            self.process_bytes(got, reading, now)?;
             let carried = (self.data.driver.payload_bytes() - before.1) as usize;
-            let answers = self.unsent().saturating_sub(before.0 + carried);
+            let answers = self.unsent_bytes().saturating_sub(before.0 + carried);
             self.add_reply_bytes(answers);
             // A short read means that the socket is empty; further bytes cause a new event.
             if got < reading.buffer.len() && reading.until == ReadUntil::ShortRead {
@@ -311,16 +311,16 @@ impl<D: Driver, S> DriverConnection<D, S> {
         now: Time,
     ) {
         /// Minimum mark in bytes; smaller ones save less than the two system calls cost.
-        const MIN_LOW_WATER: u64 = 32 * 1024;
-        let promised = self.data.driver.still_to_come();
-        if promised < MIN_LOW_WATER && self.data.low_water == 1 {
+        const MIN_LOW_WATER_BYTES: u64 = 32 * 1024;
+        let promised = self.data.driver.awaited_bytes();
+        if promised < MIN_LOW_WATER_BYTES && self.data.low_water == 1 {
             return;
         }
         let sure = match &self.tls {
-            Some(session) => session.fewest_to_come(promised),
+            Some(session) => session.min_incoming_bytes(promised),
             None => promised,
         };
-        let wanted = if sure < MIN_LOW_WATER || now < self.data.no_low_water_until {
+        let wanted = if sure < MIN_LOW_WATER_BYTES || now < self.data.no_low_water_until {
             1
         } else {
             sure.min(most as u64) as u32
@@ -329,7 +329,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         if let Some(socket) = &mut self.socket
             && wanted != self.data.low_water
         {
-            network.low_water(socket, wanted as usize);
+            network.set_low_water(socket, wanted as usize);
             self.data.low_water = wanted;
         }
     }
@@ -337,7 +337,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     /// Returns whether data shorter than the mark may arrive unnoticed. Without TLS, that is only end of stream, which
     /// is always reported.
     #[inline]
-    pub(super) fn needs_watch(&self) -> bool {
+    pub(super) fn needs_low_water_check(&self) -> bool {
         self.data.low_water > 1 && self.tls.is_some()
     }
 
@@ -354,7 +354,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 
     #[inline]
-    fn take(
+    fn process_bytes(
         &mut self,
         got: usize,
         reading: &mut ReadContext<'_>,
@@ -400,7 +400,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let tls = reading.tls;
         let mut bytes = &mut reading.buffer[..got];
         if self.state == ConnectionState::Handshaking {
-            bytes = (session.handshake(bytes)).map_err(|fault| explained(tls, &fault))?;
+            bytes = (session.handshake(bytes)).map_err(|fault| explain_session_error(tls, &fault))?;
             if !session.is_handshaking() {
                 self.on_handshake_done(session, reading.alpn, tls, now)?;
             }
@@ -410,7 +410,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             let driver = &mut self.data.driver;
             Ok(driver.receive(plain, now, &mut self.out, reading.events)?)
         };
-        session.open(bytes, &mut take, |fault| explained(tls, &fault))
+        session.open(bytes, &mut take, |fault| explain_session_error(tls, &fault))
     }
 
     /// Returns the failure of a connection after an orderly end of stream.
@@ -424,7 +424,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining => {
                 match self.data.driver.receive_end(now, events) {
                     Err(e) => e.into(),
-                    Ok(()) => ConnectionLoss::closed(),
+                    Ok(()) => ConnectionLoss::closed_by_peer(),
                 }
             }
         }
@@ -462,17 +462,17 @@ impl<D: Driver, S> DriverConnection<D, S> {
             ConnectionState::Greeting => " before the protocol's greeting",
             _ => "",
         };
-        ConnectionLoss::of_error(during, e)
+        ConnectionLoss::from_io_error(during, e)
     }
 
     /// Releases the TLS session's buffers and keys when nothing is in flight.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_idle_memory(&mut self) {
         if self.state == ConnectionState::Open
             && self.data.in_flight == 0
             && self.out.is_empty()
             && let Some(session) = &mut self.tls
         {
-            session.rest();
+            session.enter_rest();
         }
     }
 

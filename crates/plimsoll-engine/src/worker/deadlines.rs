@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::NO_CONNECTION;
+use super::call_table::NO_CONNECTION;
 use super::connection::ConnectionRole;
 use crate::driver::{CallId, CompletedCall, Driver, Protocol};
 use crate::event_loop::WorkerControl;
@@ -25,11 +25,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             if let Some(mut backlog) = self.call_source.take_backlog() {
                 backlog.advance();
-                self.call_source.put_back(backlog);
+                self.call_source.restore_backlog(backlog);
             }
             self.record_expired_unsent(head.number, due, now, head.stage);
         }
-        while let Some((_, slot)) = self.client.wait_deadlines.due(now) {
+        while let Some((_, slot)) = self.client.wait_deadlines.pop_due(now) {
             self.client.slots[slot as usize].has_wait_timer = false;
             self.expire_clients(slot, deadline, now);
         }
@@ -46,13 +46,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             state.idle -= 1;
             self.count_due(self.stage);
             self.record_expired_unsent(number, since, now, self.stage);
-            self.client_free(ConnectionRole::Slot(slot), Outcome::DeadlineExceeded, now);
+            self.release_client(ConnectionRole::Slot(slot), Outcome::DeadlineExceeded, now);
         }
-        self.note_waiting(slot, now);
+        self.record_waiting_clients(slot, now);
     }
 
     fn record_expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
-        self.recorder.stage(stage).expired_unsent += 1;
+        self.recorder.stage_mut(stage).expired_unsent += 1;
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
@@ -79,14 +79,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let index = call.connection;
         if index == NO_CONNECTION {
-            return self.retry_expired(id, now);
+            return self.fail_expired_retry(id, now);
         }
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         let exchanged = connection.data.driver.call_progress(id);
         self.recorder
-            .messages_sent(call.stage, u64::from(exchanged.messages_sent));
+            .count_messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.data.driver.cancel(id, now, &mut connection.out);
         // If cancelling makes the driver close the connection, it was closed by us, so it must not count as unused.
         connection.data.was_used |= connection.data.driver.is_draining();
@@ -100,7 +100,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: exchanged.bytes_received,
         };
         self.on_call_end(&done, role, now);
-        self.after_service(control, index, now);
+        self.update_after_service(control, index, now);
     }
 
     /// Returns the time at which both the oldest call and the whole worker will have waited for an answer for the
@@ -147,10 +147,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 continue;
             }
             let (driver, out) = (&mut connection.data.driver, &mut connection.out);
-            driver.end_with_load(now, out, &mut self.client.events);
+            driver.end_unbounded_calls(now, out, &mut self.client.events);
             let role = connection.data.role;
-            self.take_events(role, now);
-            self.after_service(control, index, now);
+            self.process_events(role, now);
+            self.update_after_service(control, index, now);
         }
     }
 
@@ -163,7 +163,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         now: Time,
     ) {
         let stage = self.client.calls.get(done.call).stage;
-        self.recorder.count(stage, Count::StreamsEndedWithLoad, 1);
+        self.recorder.add_count(stage, Count::StreamsEndedWithLoad, 1);
         self.end_call(done, role, now, u64::MAX);
     }
 }

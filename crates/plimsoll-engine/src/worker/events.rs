@@ -3,7 +3,7 @@
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::InFlightCall;
+use super::call_table::InFlightCall;
 use super::connection::ConnectionRole;
 use crate::driver::{Event, Protocol};
 use crate::network::Network;
@@ -11,48 +11,48 @@ use crate::network::Network;
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Processes the events that a driver has reported.
     #[inline]
-    pub(super) fn take_events(&mut self, role: ConnectionRole, now: Time) {
+    pub(super) fn process_events(&mut self, role: ConnectionRole, now: Time) {
         if self.client.events.is_empty() {
             return;
         }
         let mut events = std::mem::take(&mut self.client.events);
         if self.records_lower_bounds {
-            self.note_arrival(&events);
+            self.determine_arrival_time(&events);
         }
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.on_call_end(&done, role, now),
                 Event::Unprocessed(done) => self.on_unprocessed(&done, role, now),
                 Event::EndedWithLoad(done) => self.on_ended_with_load(&done, role, now),
-                Event::Message(call) => match self.client.calls.message(call, now) {
+                Event::Message(call) => match self.client.calls.record_message(call, now) {
                     (stage, Time::NEVER, sent) => {
-                        self.recorder.first_message(stage, now.since(sent));
+                        self.recorder.record_first_message(stage, now.since(sent));
                     }
-                    (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
+                    (stage, before, _) => self.recorder.record_message_gap(stage, now.since(before)),
                 },
                 Event::Token { call: id, bytes } => {
                     let (call, recorder) = (self.client.calls.get(id), &mut self.recorder);
-                    self.client.tokens.token(id, bytes, (call, now), recorder);
+                    self.client.tokens.record_token_event(id, bytes, (call, now), recorder);
                 }
-                Event::Usage { call, usage } => self.client.tokens.usage(call, usage),
-                Event::EndedWithoutText(call) => self.client.tokens.finished(call, now),
+                Event::Usage { call, usage } => self.client.tokens.set_usage(call, usage),
+                Event::EndedWithoutText(call) => self.client.tokens.set_ended_without_text(call, now),
                 Event::WholeAnswer(call) => self.client.tokens.set_whole(call),
                 Event::Count { call, count, n } => {
                     self.recorder
-                        .count(self.client.calls.get(call).stage, count, n);
+                        .add_count(self.client.calls.get(call).stage, count, n);
                 }
                 Event::MessagesSent { call, messages } => {
                     let stage = self.client.calls.get(call).stage;
-                    self.recorder.messages_sent(stage, u64::from(messages));
+                    self.recorder.count_messages_sent(stage, u64::from(messages));
                 }
                 Event::TextToCount { call, text } => {
-                    self.recorder.text(self.client.calls.get(call).stage, text);
+                    self.recorder.push_text(self.client.calls.get(call).stage, text);
                 }
                 // Only scripts request the text of answers.
                 Event::AnswerText { .. } => {}
-                Event::Unsolicited => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
-                Event::Late => self.recorder.stage(self.stage).late += 1,
-                Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
+                Event::Unsolicited => self.recorder.add_count(self.stage, Count::MessagesUnasked, 1),
+                Event::Late => self.recorder.stage_mut(self.stage).late += 1,
+                Event::Detail { outcome, text } => self.recorder.add_detail(outcome, &text),
             }
         }
         self.client.events = events;
@@ -60,8 +60,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Determines the earliest time at which the answers of `events` can have reached this host.
-    fn note_arrival(&mut self, events: &[Event]) {
-        let mut ends = events.iter().filter_map(Event::ended);
+    fn determine_arrival_time(&mut self, events: &[Event]) {
+        let mut ends = events.iter().filter_map(Event::ended_call);
         // The receive time is that of the last bytes: if one read contained several answers, the earlier ones arrived
         // before it.
         let is_one = ends.next().is_some() && ends.next().is_none();
@@ -73,13 +73,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Records a lower bound of the response time, as if the call had been sent when due and its answer read on
     /// arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
-    pub(super) fn record_response_low(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
+    pub(super) fn record_response_lower_bound(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
         let read_late = now.since(self.client.answers_arrived.max(call.sent));
         if outcome.is_ok() {
             let late = call.late_ns().saturating_add(read_late);
             let added = late.max(self.pauses.added_ns(call.sent));
             let low = now.since(call.arrival).saturating_sub(added);
-            self.recorder.response_low(call.stage, low);
+            self.recorder.record_response_low(call.stage, low);
         }
         let others = u64::from(self.open_connections.max(1));
         self.call_source.add_lateness(read_late / others);

@@ -12,7 +12,7 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{CallSample, ConnectPhases, Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::{InFlightCall, NO_CONNECTION};
+use super::call_table::{InFlightCall, NO_CONNECTION};
 use super::connection::{ConnectionRole, PendingCall};
 use crate::driver::{CallId, CompletedCall, Driver, Protocol};
 use crate::event_loop::WorkerControl;
@@ -20,7 +20,7 @@ use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::EarlyDataState;
 use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::fault;
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{Network, SocketToken};
 
 /// Minimum pause of a closed-loop client whose connection failed, so that an unreachable target does not cause a busy
@@ -31,26 +31,26 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 const MAX_CACHED_CONNECTIONS: usize = 256;
 
 /// Minimum wait, in nanoseconds, that reduces the timeout that is sent with a call.
-const MIN_WAIT_NS: u64 = 1_000_000;
+const MIN_TIMEOUT_REDUCTION_NS: u64 = 1_000_000;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Queues a call that cannot be sent yet.
     #[cold]
-    pub(super) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
+    pub(super) fn enqueue_call(&mut self, arrival: Arrival, late_ns: u64) {
         match self.open_connections {
-            _ if self.is_at_limit() => self.recorder.count(arrival.stage, Count::LimitWaits, 1),
-            0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
-            _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
+            _ if self.is_at_limit() => self.recorder.add_count(arrival.stage, Count::LimitWaits, 1),
+            0 => self.recorder.stage_mut(arrival.stage).waited_for_connection += 1,
+            _ => self.recorder.stage_mut(arrival.stage).waited_for_stream += 1,
         }
         if let CallSource::Open(open) = &mut self.call_source {
-            open.wait(arrival, late_ns);
+            open.enqueue(arrival, late_ns);
         }
     }
 
     /// Closed loop: records since when the slot's idle clients have been waiting for capacity. While the connection is
     /// reading the remainder of an answer, its clients count as reading, so their next calls are not due.
     #[cold]
-    pub(super) fn note_waiting(&mut self, slot: u32, now: Time) {
+    pub(super) fn record_waiting_clients(&mut self, slot: u32, now: Time) {
         if self.phase != LoadPhase::Loading || !self.call_source.has_calls_left() {
             return;
         }
@@ -78,7 +78,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         while !backlog.is_empty() && self.try_start(backlog.head, now, backlog.late_ns()) {
             backlog.advance();
         }
-        self.call_source.put_back(backlog);
+        self.call_source.restore_backlog(backlog);
     }
 
     /// Counts the calls that are still in the backlog at the end of the run.
@@ -95,7 +95,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         while !backlog.is_empty() {
             let due = backlog.due(self.start);
             self.recorder
-                .cut_off(backlog.head.stage, given_up.since(due));
+                .record_cut_off(backlog.head.stage, given_up.since(due));
             backlog.advance();
         }
     }
@@ -109,7 +109,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let due = self.start.plus_nanos(arrival.at);
         if self.share.load.reuse == ConnectionReuse::Never {
-            self.begin_attempt(PendingCall {
+            self.connect_for_call(PendingCall {
                 number: arrival.number,
                 arrival: due,
                 begun: now,
@@ -135,7 +135,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.prefetch_connection(*next);
                 }
                 let call = InFlightCall::new(arrival.number, due, now, index, arrival.stage);
-                self.start_call(index, call.sent_late(late_ns));
+                self.start_call(index, call.with_late_ns(late_ns));
                 return true;
             }
         }
@@ -159,7 +159,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.data.driver, &mut connection.out);
-        if now.since(due) > MIN_WAIT_NS {
+        if now.since(due) > MIN_TIMEOUT_REDUCTION_NS {
             driver.start_delayed(id, number, now.duration_since(due), now, out);
         } else {
             driver.start(id, number, now, out);
@@ -201,7 +201,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     .is_some_and(|c| c.capacity() > 0)
             });
             let Some(index) = room else {
-                return self.note_waiting(slot, now);
+                return self.record_waiting_clients(slot, now);
             };
             let Some(number) = self.take_call() else {
                 return;
@@ -221,14 +221,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn count_due(&mut self, stage: u8) {
         self.calls_due += 1;
-        self.recorder.stage(stage).due += 1;
+        self.recorder.stage_mut(stage).due += 1;
     }
 
     /// Handles a client whose call has ended: makes it idle, or starts its think time.
     // Without forced inlining, the compiler does not inline this, since it has several callers; inlining saves 16
     // instructions per call.
     #[inline(always)]
-    pub(super) fn client_free(&mut self, role: ConnectionRole, outcome: Outcome, now: Time) {
+    pub(super) fn release_client(&mut self, role: ConnectionRole, outcome: Outcome, now: Time) {
         let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else {
             return;
         };
@@ -238,10 +238,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             ConnectionRole::Slot(slot) => self.client.thinking.push(now + think, slot),
             ConnectionRole::SingleCall if outcome.is_ok() => {
-                self.call_source.client_free(think, now)
+                self.call_source.release_client(think, now)
             }
             ConnectionRole::SingleCall => {
-                self.call_source.client_free(think.max(FAILURE_PAUSE), now)
+                self.call_source.release_client(think.max(FAILURE_PAUSE), now)
             }
         }
     }
@@ -268,7 +268,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             && now.since(call.arrival) >= deadline_ns;
         let outcome = if overdue {
             if done.outcome.is_ok() {
-                self.recorder.stage(call.stage).late += 1;
+                self.recorder.stage_mut(call.stage).late += 1;
             }
             Outcome::DeadlineExceeded
         } else {
@@ -285,14 +285,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.data.in_flight -= 1;
             connection.data.was_used |= outcome.is_ok() | (done.first_byte != Time::NEVER);
             connection.data.last_end = now;
-            (self.recorder).call_at(connection.address_index, call.stage, outcome);
+            (self.recorder).count_call_at(connection.address_index, call.stage, outcome);
             match connection.early_data {
                 EarlyDataState::Unused | EarlyDataState::Sent(_) => {}
                 EarlyDataState::Accepted => {
-                    self.recorder.count(call.stage, Count::EarlyAccepted, 1)
+                    self.recorder.add_count(call.stage, Count::EarlyAccepted, 1)
                 }
                 EarlyDataState::Rejected => {
-                    self.recorder.count(call.stage, Count::EarlyRejected, 1)
+                    self.recorder.add_count(call.stage, Count::EarlyRejected, 1)
                 }
             }
         }
@@ -312,28 +312,28 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: done.bytes_received,
         };
         let (tokens, recorder) = (&mut self.client.tokens, &mut self.recorder);
-        let measured = tokens.ended(done.call, outcome, (&call, now), recorder);
+        let measured = tokens.finish_call(done.call, outcome, (&call, now), recorder);
         let carried = Some(carried);
         if self.records_lower_bounds {
-            self.record_response_low(&call, outcome, now);
+            self.record_response_lower_bound(&call, outcome, now);
         }
         match role {
             ConnectionRole::Slot(_) => match measured {
-                None => self.recorder.sent_call(&sample, carried),
+                None => self.recorder.record_sent_call(&sample, carried),
                 Some(measured) => {
                     let (counts, times) = (&measured.counts, &measured.times);
-                    (self.recorder).measured_call(&sample, counts, times, carried);
+                    (self.recorder).record_measured_call(&sample, counts, times, carried);
                 }
             },
             ConnectionRole::SingleCall => {
                 let connection = self.connections[call.connection as usize].as_ref();
                 let phases = connection.map(|c| c.phases).unwrap_or_default();
                 self.client.single_calls -= 1;
-                self.recorder.cold_call(&sample, &phases, carried);
+                self.recorder.record_cold_call(&sample, &phases, carried);
                 self.count_first_connection(call.stage, phases);
             }
         }
-        self.client_free(role, outcome, now);
+        self.release_client(role, outcome, now);
     }
 
     /// Counts the worker's first connection, which cannot resume a session because there is no ticket yet.
@@ -341,7 +341,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.client.ticketless && phases.ready_ns > 0 {
             self.client.ticketless = false;
             if !phases.resumed {
-                self.recorder.stage(stage).connections_first += 1;
+                self.recorder.stage_mut(stage).connections_first += 1;
             }
         }
     }
@@ -356,7 +356,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         outcome: Outcome,
     ) {
         self.recorder
-            .call(&unsent_sample(number, due, now, stage, outcome));
+            .record_call(&unsent_sample(number, due, now, stage, outcome));
     }
 
     /// Closed loop: fails the calls of a slot's idle clients because its connection could not be established.
@@ -373,7 +373,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.count_due(self.stage);
             self.record_unsent(number, due, now, self.stage, outcome);
         }
-        self.note_waiting(slot, now);
+        self.record_waiting_clients(slot, now);
     }
 
     /// Fails a call whose deadline passed while it was waiting for a connection of its own.
@@ -383,7 +383,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         token: SocketToken,
         now: Time,
     ) {
-        let Some(index) = self.find_live(token) else {
+        let Some(index) = self.find_connection(token) else {
             return;
         };
         let waits = self.connections[index as usize].as_ref().and_then(|c| {
@@ -395,7 +395,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         self.recorder
-            .stage(self.client.pending_calls[index as usize].stage)
+            .stage_mut(self.client.pending_calls[index as usize].stage)
             .expired_unsent += 1;
         let what = state.waiting_for();
         let detail = format!("the call's deadline passed while it waited for {what}");
@@ -418,8 +418,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             sent: attempt.begun.plus_nanos(phases.total_ns()),
             ..unsent_sample(attempt.number, attempt.arrival, now, attempt.stage, outcome)
         };
-        self.recorder.cold_call(&sample, &phases, None);
-        self.client_free(ConnectionRole::SingleCall, outcome, now);
+        self.recorder.record_cold_call(&sample, &phases, None);
+        self.release_client(ConnectionRole::SingleCall, outcome, now);
     }
 }
 

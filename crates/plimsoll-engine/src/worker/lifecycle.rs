@@ -8,14 +8,14 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
-use super::calls::InFlightCall;
+use super::call_table::InFlightCall;
 use super::connection::{ConnectionRole, DriverState, PendingCall, ReadProgress, ReadUntil};
 use super::slots::LostConnection;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::WorkerControl;
 use crate::event_loop::client::LoopHandler;
 use crate::event_loop::connection::ConnectionState;
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, SocketReady, SocketToken};
 use crate::tls::Agreement;
 
@@ -30,7 +30,7 @@ const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Starts a connection for one call. Immediate failures are handled in the same iteration.
-    pub(super) fn begin_attempt(&mut self, attempt: PendingCall) {
+    pub(super) fn connect_for_call(&mut self, attempt: PendingCall) {
         self.client.single_calls += 1;
         let now = attempt.begun;
         let index = self.add_driver(ConnectionRole::SingleCall, now);
@@ -38,7 +38,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         attempts.resize(attempts.len().max(index as usize + 1), attempt);
         attempts[index as usize] = attempt;
         if let Some(deadline) = self.share.load.deadline {
-            let (token, deadline) = (self.token_of(index), attempt.arrival + deadline);
+            let (token, deadline) = (self.socket_token(index), attempt.arrival + deadline);
             let queue = &mut self.client.attempt_deadlines;
             // The queue is sorted by deadline. Only the deadline of a retry can be earlier than others in the queue.
             let place = if attempt.is_retry {
@@ -50,17 +50,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         // The name is resolved for each of these connections, since that is part of a new client's cost.
         self.network
-            .resolve(0, self.token_of(index), LookupScope::Own);
+            .resolve(0, self.socket_token(index), LookupScope::Own);
     }
 
     pub(super) fn add_driver(&mut self, role: ConnectionRole, now: Time) -> u32 {
-        let driver = self.client.protocol.driver();
+        let driver = self.client.protocol.new_driver();
         let index = self.add_connection(DriverState::new(role, driver), 0, now);
         if self.share.trace
             && let Some(connection) = self.connections[index as usize].as_mut()
-            && let Some(tracer) = self.client.protocol.tracer()
+            && let Some(tracer) = self.client.protocol.new_tracer()
         {
-            connection.trace(tracer);
+            connection.start_tracing(tracer);
         }
         index
     }
@@ -81,12 +81,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.borrow_outbox(&mut self.client.spare_outboxes);
             let mut reading = self
                 .client
-                .read_context(&mut self.buffer, ReadUntil::of(ready));
+                .read_context(&mut self.buffer, ReadUntil::for_event(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
             self.on_received(control, index, received, now);
         } else {
             let now = self.network.now();
-            self.after_service(control, index, now);
+            self.update_after_service(control, index, now);
         }
     }
 
@@ -101,15 +101,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let role = connection.data.role;
-        self.take_events(role, now);
+        self.process_events(role, now);
         match received {
             Ok(ReadProgress::Drained) => {
                 self.schedule_low_water_check(index, now);
-                self.after_service(control, index, now);
+                self.update_after_service(control, index, now);
             }
             Ok(ReadProgress::More) => {
-                self.unfinished.push(self.token_of(index));
-                self.after_service(control, index, now);
+                self.unfinished.push(self.socket_token(index));
+                self.update_after_service(control, index, now);
             }
             Err(loss) => self.on_disconnect(control, index, &loss, now),
         }
@@ -119,7 +119,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     fn schedule_low_water_check(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut()
-            && connection.needs_watch()
+            && connection.needs_low_water_check()
             && !connection.data.is_watched
         {
             connection.data.is_watched = true;
@@ -138,7 +138,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         token: SocketToken,
         now: Time,
     ) {
-        let Some(index) = self.find_live(token) else {
+        let Some(index) = self.find_connection(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -159,25 +159,25 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Sends the greeting over an established TCP connection, or early data during the TLS handshake.
-    pub(super) fn greet(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
+    pub(super) fn send_greeting(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         if connection.state != ConnectionState::Handshaking {
-            connection.greet(now);
+            connection.send_greeting(now);
         }
         if let (ConnectionRole::SingleCall, ConnectionState::Handshaking) =
             (connection.data.role, connection.state)
-            && connection.begin_early(now)
+            && connection.try_early_data(now)
         {
-            self.start_attempt(index, now);
+            self.start_single_call(index, now);
         }
-        self.after_service(control, index, now);
+        self.update_after_service(control, index, now);
     }
 
     /// Updates a connection that was served: marks it as open, starts calls, schedules a flush, closes or drains it.
     #[inline]
-    pub(super) fn after_service(
+    pub(super) fn update_after_service(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -194,7 +194,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         match connection.data.role {
             ConnectionRole::Slot(slot) if connection.state == ConnectionState::Open => {
-                let spent = connection.is_spent(now);
+                let spent = connection.is_used_up(now);
                 if spent || connection.data.driver.is_draining() {
                     // The connection is closed because its lifetime has ended, so it must not be reported as unused.
                     connection.data.was_used |= spent;
@@ -226,7 +226,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ConnectionRole::SingleCall if connection.state == ConnectionState::Open => {
                 if connection.data.attempt_started {
                     if connection.data.in_flight == 0 {
-                        self.retire(index);
+                        self.close_finished_connection(index);
                         return;
                     }
                 } else if connection.data.driver.is_draining() {
@@ -237,7 +237,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         now,
                     );
                 } else if connection.capacity() > 0 {
-                    self.start_attempt(index, now);
+                    self.start_single_call(index, now);
                 }
             }
             // Clients whose calls end on this connection continue on its replacement.
@@ -250,7 +250,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Starts the call for which the connection was established.
-    fn start_attempt(&mut self, index: u32, now: Time) {
+    fn start_single_call(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.data.attempt_started = true;
         }
@@ -327,12 +327,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         }
         if self.client.is_mostly_idle {
-            connection.rest();
+            connection.release_idle_memory();
         }
         let finished =
             connection.state == ConnectionState::Draining && connection.data.in_flight == 0;
         if finished && !connection.data.driver.is_reading_remainder() {
-            self.retire(index);
+            self.close_finished_connection(index);
         }
     }
 
@@ -361,20 +361,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let agreement = connection.tls.as_ref().map(|session| Agreement {
-            chosen: self.client.protocol.chosen(session.alpn()),
+            chosen: self.client.protocol.alpn_label(session.alpn()),
             ..session.agreement().unwrap_or_default()
         });
         let (phases, role) = (connection.phases, connection.data.role);
         if let Some(tls) = &self.client.tls {
             tls.note_accepted();
         }
-        self.came_up(index, agreement, self.stage_of(index, role));
+        self.record_established(index, agreement, self.connection_stage(index, role));
         let ConnectionRole::Slot(slot) = role else {
             return;
         };
         self.set_lifetime(index, slot);
         tracing::debug!(slot, ?phases, "connection up");
-        self.recorder.connection(self.stage, &phases);
+        self.recorder.record_connection(self.stage, &phases);
         self.open_connections += 1;
         control.add_connections(1);
         let state = &mut self.client.slots[slot as usize];
@@ -389,7 +389,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Removes a connection from the queue of those with capacity.
-    pub(super) fn unqueue(&mut self, index: u32) {
+    pub(super) fn remove_from_available(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && std::mem::take(&mut connection.data.is_queued)
         {
@@ -398,13 +398,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Closes a finished connection in an orderly way: one that carried a single call, or one that was replaced.
-    pub(super) fn retire(&mut self, index: u32) {
-        self.unqueue(index);
-        let Some(mut connection) = self.remove(index) else {
+    pub(super) fn close_finished_connection(&mut self, index: u32) {
+        self.remove_from_available(index);
+        let Some(mut connection) = self.remove_connection(index) else {
             return;
         };
         if let (ConnectionRole::Slot(_), false) = (connection.data.role, connection.data.was_used) {
-            self.recorder.stage(self.stage).connections_unused += 1;
+            self.recorder.stage_mut(self.stage).connections_unused += 1;
         }
         connection.finish_and_close(&mut self.network);
         self.close_socket(connection.socket);
@@ -431,15 +431,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         );
         let was_up = matches!(state, ConnectionState::Open | ConnectionState::Draining);
         if !was_up {
-            let stage = self.stage_of(index, role);
+            let stage = self.connection_stage(index, role);
             self.record_connect_failure(index, loss.outcome, stage, now);
             self.connecting -= 1;
         }
         let idle = self.end_calls(index, loss.outcome, now);
-        self.recorder.detail(loss.outcome, &loss.detail);
-        let served = was_up && self.has_served(index, now);
-        self.unqueue(index);
-        if let Some(mut connection) = self.remove(index) {
+        self.recorder.add_detail(loss.outcome, &loss.detail);
+        let served = was_up && self.record_connection_use(index, now);
+        self.remove_from_available(index);
+        if let Some(mut connection) = self.remove_connection(index) {
             // Sends the GOAWAY or TLS alert that tells the peer why we close.
             connection.flush(&mut self.network);
             self.close_socket(connection.socket);
@@ -454,8 +454,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.client.slots[slot as usize].connection = None;
                 self.open_connections -= 1;
                 control.add_connections(-1);
-                self.recorder.stage(self.stage).connections_lost += 1;
-                self.replace(
+                self.recorder.stage_mut(self.stage).connections_lost += 1;
+                self.replace_connection(
                     slot,
                     LostConnection {
                         was_useful: served,
@@ -479,7 +479,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if connection.data.in_flight > 0 {
             let driver = &mut connection.data.driver;
             driver.abort(outcome, now, &mut self.client.events);
-            self.take_events(role, now);
+            self.process_events(role, now);
             return false;
         }
         if let ConnectionRole::SingleCall = role
@@ -496,7 +496,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         token: SocketToken,
         now: Time,
     ) {
-        let Some(index) = self.find_live(token) else {
+        let Some(index) = self.find_connection(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -508,14 +508,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .driver
             .expire(now, &mut connection.out, &mut self.client.events);
         let role = connection.data.role;
-        self.take_events(role, now);
-        self.after_service(control, index, now);
+        self.process_events(role, now);
+        self.update_after_service(control, index, now);
     }
 
     /// Counts a connection's unfinished calls at the end of the run and closes it in an orderly way.
     pub(super) fn end_connection(&mut self, index: u32, outcome: Outcome, now: Time) {
         self.end_calls(index, outcome, now);
-        if let Some(mut connection) = self.remove(index) {
+        if let Some(mut connection) = self.remove_connection(index) {
             connection.finish_and_close(&mut self.network);
             self.close_socket(connection.socket);
         }

@@ -29,11 +29,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         }
         while let Some((_, token)) = self.client.reading_remainders.front()
-            && self.find_live(*token).is_none()
+            && self.find_connection(*token).is_none()
         {
             self.client.reading_remainders.pop_front();
         }
-        let token = self.token_of(index);
+        let token = self.socket_token(index);
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.data.reads_remainder = true;
             self.client.reading_remainders.push_back((now, token));
@@ -43,7 +43,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Records that a connection has read the remainder and has capacity again.
     #[cold]
     pub(super) fn on_remainder_read(&mut self, index: u32) {
-        let over = self.token_of(index);
+        let over = self.socket_token(index);
         self.client
             .reading_remainders
             .retain(|(_, token)| *token != over);
@@ -52,12 +52,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Returns when the next connection must be set aside; [`Time::NEVER`] if enough connections for all waiting calls
     /// are already being established.
     #[inline]
-    pub(super) fn next_set_aside(&self) -> Time {
+    pub(super) fn next_set_aside_time(&self) -> Time {
         let Some((since, _)) = self.client.reading_remainders.front() else {
             return Time::NEVER;
         };
         let coming = (self.to_connect.len() + self.connecting) as u64;
-        if self.phase == LoadPhase::Loading && self.call_source.waiting() > coming {
+        if self.phase == LoadPhase::Loading && self.call_source.backlog_length() > coming {
             *since + MAX_REMAINDER_WAIT
         } else {
             Time::NEVER
@@ -67,10 +67,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Sets aside as many connections as there are waiting calls.
     #[cold]
     pub(super) fn set_aside_readers(&mut self, control: &mut impl WorkerControl, now: Time) {
-        while self.next_set_aside() <= now
+        while self.next_set_aside_time() <= now
             && let Some((_, token)) = self.client.reading_remainders.pop_front()
         {
-            let Some(index) = self.find_live(token) else {
+            let Some(index) = self.find_connection(token) else {
                 continue;
             };
             let Some(connection) = self.connections[index as usize].as_ref() else {
@@ -81,11 +81,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 (connection.data.role, connection.state, reads_rest)
             {
                 self.recorder
-                    .count(self.stage, Count::ConnectionsSetAside, 1);
+                    .add_count(self.stage, Count::ConnectionsSetAside, 1);
                 self.drain_slot(control, index, slot, now);
                 // The number of connections set aside is limited to the plan's number of connections.
                 if self.connection_count() >= 2 * self.client.slots.len() {
-                    self.retire(index);
+                    self.close_finished_connection(index);
                 }
             }
         }

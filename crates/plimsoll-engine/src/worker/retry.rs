@@ -7,7 +7,7 @@
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::NO_CONNECTION;
+use super::call_table::NO_CONNECTION;
 use super::connection::{ConnectionRole, PendingCall};
 use crate::driver::{CallId, CompletedCall, Protocol};
 use crate::event_loop::issue::CallSource;
@@ -40,12 +40,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.data.in_flight -= 1;
         }
-        self.recorder.count(call.stage, Count::CallsRetried, 1);
+        self.recorder.add_count(call.stage, Count::CallsRetried, 1);
         let ConnectionRole::Slot(slot) = role else {
             // The retry gets a new connection of its own.
             self.client.calls.remove(done.call);
             self.client.single_calls -= 1;
-            return self.begin_attempt(PendingCall {
+            return self.connect_for_call(PendingCall {
                 number: call.number,
                 arrival: call.arrival,
                 begun: now,
@@ -53,7 +53,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 is_retry: true,
             });
         };
-        self.client.calls.put_aside(done.call);
+        self.client.calls.mark_for_retry(done.call);
         self.client.retries.push_back(PendingRetry {
             call: done.call,
             slot,
@@ -80,7 +80,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.abandon_retry(retry, retry.outcome, now);
             return true;
         }
-        let Some(index) = self.connection_for(retry.slot, is_down) else {
+        let Some(index) = self.find_retry_connection(retry.slot, is_down) else {
             return false;
         };
         self.client.calls.assign(retry.call, index);
@@ -90,7 +90,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Returns a connection with capacity: the replacement of the connection that failed, since other old ones may be
     /// about to fail in the same way; while the slot is down, any connection.
-    fn connection_for(&self, slot: u32, is_down: bool) -> Option<u32> {
+    fn find_retry_connection(&self, slot: u32, is_down: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
             connection.is_some_and(|connection| connection.capacity() > 0)
@@ -104,7 +104,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Fails a retry whose deadline passed while it was waiting.
     #[cold]
-    pub(super) fn retry_expired(&mut self, id: CallId, now: Time) {
+    pub(super) fn fail_expired_retry(&mut self, id: CallId, now: Time) {
         let retries = &mut self.client.retries;
         let place = retries.iter().position(|retry| retry.call == id);
         if let Some(retry) = place.and_then(|place| retries.remove(place)) {

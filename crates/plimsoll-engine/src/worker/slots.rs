@@ -12,7 +12,7 @@ use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::connection::ConnectionState;
 use crate::event_loop::{ConnectSummary, WorkerControl};
-use crate::loss::ConnectionLoss;
+use crate::connection_loss::ConnectionLoss;
 use crate::network::Network;
 
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             f64::from(slot + 1) / self.client.slots.len() as f64
         };
         let now = self.network.now();
-        let token = self.token_of(index);
+        let token = self.socket_token(index);
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -72,14 +72,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.state = ConnectionState::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
             // Calls in flight may still succeed, so they count as carried.
-            served = connection.data.in_flight > 0 || self.has_served(index, now);
+            served = connection.data.in_flight > 0 || self.record_connection_use(index, now);
         }
-        self.unqueue(index);
+        self.remove_from_available(index);
         self.client.slots[slot as usize].connection = None;
         self.open_connections -= 1;
         control.add_connections(-1);
         let idle = true;
-        self.replace(
+        self.replace_connection(
             slot,
             LostConnection {
                 was_useful: served,
@@ -92,7 +92,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Returns whether a slot's connection that is about to end was useful: it carried a call, or existed for a while.
     /// Counts a connection that carried no call as unused, and one that had no recent call as closed while idle.
-    pub(super) fn has_served(&mut self, index: u32, now: Time) -> bool {
+    pub(super) fn record_connection_use(&mut self, index: u32, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
         };
@@ -107,7 +107,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let since_call = now.since(connection.data.last_end);
         let rested = Duration::from_nanos(since_call).min(connection.age(now));
         let has_rested = rested >= MIN_IDLE_TIME && connection.data.driver.is_exclusive();
-        let record = self.recorder.stage(self.stage);
+        let record = self.recorder.stage_mut(self.stage);
         record.connections_idle_closed += u64::from(is_to_carry && has_rested);
         if is_to_carry && !carried && !was_idle {
             record.connections_unused += 1;
@@ -116,7 +116,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Replaces a slot's lost connection: at once if the connection was useful, otherwise after a pause.
-    pub(super) fn replace(
+    pub(super) fn replace_connection(
         &mut self,
         slot: u32,
         gone: LostConnection,
@@ -170,7 +170,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         self.schedule_reconnect(slot, loss.outcome, now);
         self.recorder
-            .stage(self.stage)
+            .stage_mut(self.stage)
             .connect_failures
             .add(loss.outcome, 1);
         self.fail_idle_clients(slot, loss.outcome, now);

@@ -8,12 +8,12 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Recorder, Time};
 
-use super::calls::InFlightCall;
+use super::call_table::InFlightCall;
 use crate::driver::{CallId, TokenUsage};
 
 /// Maximum number of gaps between an answer's token events that are stored until the answer has ended; further ones are
 /// dropped.
-const MAX_GAPS: usize = 1 << 16;
+const MAX_TOKEN_GAPS: usize = 1 << 16;
 
 /// The tokens of one answer received so far. Their times are recorded after the call has succeeded.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct ResponseTokens {
 }
 
 impl ResponseTokens {
-    pub(crate) const NONE: ResponseTokens = ResponseTokens {
+    pub(crate) const EMPTY: ResponseTokens = ResponseTokens {
         first: Time::NEVER,
         last: Time::NEVER,
         received: 0,
@@ -57,26 +57,26 @@ impl ResponseTokens {
         gaps.clear();
         *self = ResponseTokens {
             gaps,
-            ..ResponseTokens::NONE
+            ..ResponseTokens::EMPTY
         };
     }
 
     /// Records a stream event with tokens for a call of `stage`; `bytes` is the length of their text.
-    pub(crate) fn token(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
+    pub(crate) fn record_token_event(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
         let before = std::mem::replace(&mut self.last, now);
         self.received += 1;
         self.bytes += u64::from(bytes);
-        recorder.count(stage, Count::TokensReceived, 1);
+        recorder.add_count(stage, Count::TokensReceived, 1);
         if before == Time::NEVER {
             self.first = now;
             self.first_bytes = u64::from(bytes);
-        } else if self.gaps.len() < MAX_GAPS {
+        } else if self.gaps.len() < MAX_TOKEN_GAPS {
             self.gaps.push(now.since(before) as f32);
         }
     }
 
     /// Stores the token counts that the service reported.
-    pub(crate) fn usage(&mut self, usage: TokenUsage) {
+    pub(crate) fn set_usage(&mut self, usage: TokenUsage) {
         if self.received == 1 && self.first_tokens.is_none() {
             self.first_tokens = Some(usage.streamed).filter(|tokens| *tokens > 0);
         }
@@ -84,7 +84,7 @@ impl ResponseTokens {
     }
 
     /// Records that the answer has ended without any text.
-    pub(crate) fn finished(&mut self, now: Time) {
+    pub(crate) fn set_ended_without_text(&mut self, now: Time) {
         self.ended_without_text = self.ended_without_text.min(now);
     }
 
@@ -108,7 +108,7 @@ impl ResponseTokens {
     }
 
     /// Returns the measures of a call that succeeded at `now`; `None` if its answer contained no token.
-    pub(crate) fn measured(
+    pub(crate) fn measures(
         &self,
         (arrival, sent): (Time, Time),
         goodput: &GoodputBounds,
@@ -116,7 +116,7 @@ impl ResponseTokens {
     ) -> Option<TokenMeasures> {
         let usage = self.usage.unwrap_or_default();
         if self.is_whole {
-            return Some(TokenMeasures::of_whole_answer(
+            return Some(TokenMeasures::for_whole_answer(
                 usage,
                 goodput.is_met(Duration::ZERO, Duration::ZERO, now.duration_since(arrival)),
             ));
@@ -158,7 +158,7 @@ impl ResponseTokens {
         let pieces = (Count::PiecesAnswer, self.received);
         for (count, n) in measured.counts[1..].iter().copied().chain([pieces]) {
             if n > 0 {
-                recorder.count(stage, count, n);
+                recorder.add_count(stage, count, n);
             }
         }
         if self.is_whole {
@@ -167,10 +167,10 @@ impl ResponseTokens {
         let [first, from_sent, mean] = measured.times;
         let mean = Some(mean).filter(|(_, ns)| *ns > 0);
         for (measure, ns) in [first, from_sent].into_iter().chain(mean) {
-            recorder.time(stage, measure, ns);
+            recorder.record_time(stage, measure, ns);
         }
         for ns in &self.gaps {
-            recorder.time(stage, TimeMeasure::TokenGap, *ns as u64);
+            recorder.record_time(stage, TimeMeasure::TokenGap, *ns as u64);
         }
     }
 }
@@ -192,7 +192,7 @@ pub(crate) struct TokenMeasures {
 
 impl TokenMeasures {
     /// Creates the measures of an answer whose tokens have no times.
-    fn of_whole_answer(usage: TokenUsage, is_good: bool) -> TokenMeasures {
+    fn for_whole_answer(usage: TokenUsage, is_good: bool) -> TokenMeasures {
         let is_uncounted = usage.prompt == 0 && usage.answer == 0;
         TokenMeasures {
             counts: [
@@ -219,44 +219,44 @@ impl TokenTracker {
         }
     }
 
-    fn answer(&mut self, id: CallId) -> &mut ResponseTokens {
+    fn answer_mut(&mut self, id: CallId) -> &mut ResponseTokens {
         let index = id.0 as usize;
         if index >= self.answers.len() {
-            self.answers.resize(index + 1, ResponseTokens::NONE);
+            self.answers.resize(index + 1, ResponseTokens::EMPTY);
         }
         &mut self.answers[index]
     }
 
     /// Records a token event of the answer to `call`; `bytes` is the length of its tokens' text.
-    pub(super) fn token(
+    pub(super) fn record_token_event(
         &mut self,
         id: CallId,
         bytes: u32,
         (call, now): (&InFlightCall, Time),
         recorder: &mut Recorder,
     ) {
-        self.answer(id).token(call.stage, bytes, now, recorder);
+        self.answer_mut(id).record_token_event(call.stage, bytes, now, recorder);
     }
 
     /// Stores the token counts that the service reported for a call.
-    pub(super) fn usage(&mut self, id: CallId, usage: TokenUsage) {
-        self.answer(id).usage(usage);
+    pub(super) fn set_usage(&mut self, id: CallId, usage: TokenUsage) {
+        self.answer_mut(id).set_usage(usage);
     }
 
     /// Records that the answer to a call arrived in one piece.
     pub(super) fn set_whole(&mut self, id: CallId) {
-        self.answer(id).set_whole();
+        self.answer_mut(id).set_whole();
     }
 
     /// Records that the answer of a call has ended without any text.
-    pub(super) fn finished(&mut self, id: CallId, now: Time) {
-        self.answer(id).finished(now);
+    pub(super) fn set_ended_without_text(&mut self, id: CallId, now: Time) {
+        self.answer_mut(id).set_ended_without_text(now);
     }
 
     /// Ends a call's entry and records its measures if the call succeeded. Returns `None` if it failed, or if its
     /// answer contained no token, as with most protocols.
     #[inline]
-    pub(super) fn ended(
+    pub(super) fn finish_call(
         &mut self,
         id: CallId,
         outcome: Outcome,
@@ -265,7 +265,7 @@ impl TokenTracker {
     ) -> Option<TokenMeasures> {
         let answer = self.answers.get_mut(id.0 as usize)?;
         let measured = if outcome.is_ok() {
-            answer.measured((call.arrival, call.sent), &self.goodput, now)
+            answer.measures((call.arrival, call.sent), &self.goodput, now)
         } else {
             None
         };
@@ -285,12 +285,12 @@ mod tests {
 
     /// Makes an answer of pieces, each with its arrival in milliseconds and its length in bytes.
     fn answer(pieces: &[(u64, u32)], usage: Option<TokenUsage>) -> ResponseTokens {
-        let (mut answer, mut recorder) = (ResponseTokens::NONE, Recorder::new(1));
+        let (mut answer, mut recorder) = (ResponseTokens::EMPTY, Recorder::new(1));
         for (ms, bytes) in pieces {
-            answer.token(0, *bytes, Time(ms * MS), &mut recorder);
+            answer.record_token_event(0, *bytes, Time(ms * MS), &mut recorder);
         }
         if let Some(usage) = usage {
-            answer.usage(usage);
+            answer.set_usage(usage);
         }
         answer
     }
@@ -308,7 +308,7 @@ mod tests {
         let times = (Time::ZERO, Time::ZERO);
         let now = Time(1_000 * MS);
         let measured = answer
-            .measured(times, &GoodputBounds::default(), now)
+            .measures(times, &GoodputBounds::default(), now)
             .unwrap();
         let (measure, ns) = measured.times[2];
         assert_eq!(measure, TimeMeasure::TokenMean);
@@ -337,8 +337,8 @@ mod tests {
         bundled.extend((1..=5).map(|n| (100 + n * 20, 8)));
         assert_eq!(per_token(&answer(&bundled, usage(20, 20))), 10.0);
         let mut counted = answer(&[(100, 10)], usage(15, 15));
-        counted.token(0, 70, Time(200 * MS), &mut Recorder::new(1));
-        counted.usage(usage(20, 20).unwrap());
+        counted.record_token_event(0, 70, Time(200 * MS), &mut Recorder::new(1));
+        counted.set_usage(usage(20, 20).unwrap());
         assert_eq!(per_token(&counted), 20.0);
         assert_eq!(per_token(&answer(&[(100, 40)], usage(10, 10))), 0.0);
     }
@@ -351,15 +351,15 @@ mod tests {
         for outcome in [Outcome::Ok, Outcome::EventError] {
             for ms in [10, 30, 50] {
                 let at = (&call, Time(ms * MS));
-                tokens.token(CallId(0), 4, at, &mut recorder);
+                tokens.record_token_event(CallId(0), 4, at, &mut recorder);
             }
-            let ended = tokens.ended(CallId(0), outcome, (&call, Time(60 * MS)), &mut recorder);
+            let ended = tokens.finish_call(CallId(0), outcome, (&call, Time(60 * MS)), &mut recorder);
             assert_eq!(ended.is_some(), outcome.is_ok());
         }
-        let record = recorder.stage(0);
+        let record = recorder.stage_mut(0);
         let measures = &record.measures;
-        assert_eq!(measures.of(Count::TokensReceived), 6);
-        assert_eq!(measures.of(Count::PiecesAnswer), 3);
+        assert_eq!(measures.counter(Count::TokensReceived), 6);
+        assert_eq!(measures.counter(Count::PiecesAnswer), 3);
         for (measure, n) in [
             (TimeMeasure::TimeToFirstToken, 1),
             (TimeMeasure::FirstToken, 1),
@@ -373,13 +373,13 @@ mod tests {
     #[test]
     fn textless_single_token_arrives_at_end() {
         let mut answer = answer(&[], usage(1, 1));
-        answer.finished(Time(70 * MS));
-        answer.finished(Time(80 * MS));
+        answer.set_ended_without_text(Time(70 * MS));
+        answer.set_ended_without_text(Time(80 * MS));
         let times = (Time::ZERO, Time(10 * MS));
-        let measured = answer.measured(times, &GoodputBounds::default(), Time(90 * MS));
+        let measured = answer.measures(times, &GoodputBounds::default(), Time(90 * MS));
         let [first, from_sent, _] = measured.unwrap().times;
         assert_eq!((first.1, from_sent.1), (70 * MS, 60 * MS));
-        let silent = ResponseTokens::NONE.measured(times, &GoodputBounds::default(), Time(90 * MS));
+        let silent = ResponseTokens::EMPTY.measures(times, &GoodputBounds::default(), Time(90 * MS));
         assert!(silent.is_none());
     }
 
@@ -393,15 +393,15 @@ mod tests {
         let call = InFlightCall::new(0, Time::ZERO, Time::ZERO, 0, 0);
         for ms in [60, 90] {
             tokens.set_whole(CallId(0));
-            tokens.usage(CallId(0), usage(20, 20).unwrap());
+            tokens.set_usage(CallId(0), usage(20, 20).unwrap());
             let at = (&call, Time(ms * MS));
             assert!(
                 tokens
-                    .ended(CallId(0), Outcome::Ok, at, &mut recorder)
+                    .finish_call(CallId(0), Outcome::Ok, at, &mut recorder)
                     .is_some()
             );
         }
-        let measures = &recorder.stage(0).measures;
+        let measures = &recorder.stage_mut(0).measures;
         for (count, n) in [
             (Count::TokensAnswer, 40),
             (Count::TokensPrompt, 2),
@@ -409,7 +409,7 @@ mod tests {
             (Count::TokensReceived, 0),
             (Count::UsageMissing, 0),
         ] {
-            assert_eq!(measures.of(count), n, "{count:?}");
+            assert_eq!(measures.counter(count), n, "{count:?}");
         }
         for measure in TimeMeasure::all() {
             assert!(measures.times(measure).is_empty(), "{measure:?}");
@@ -418,10 +418,10 @@ mod tests {
 
     #[test]
     fn kept_gaps_are_bounded() {
-        let (mut answer, mut recorder) = (ResponseTokens::NONE, Recorder::new(1));
-        for ns in 0..2 * MAX_GAPS as u64 {
-            answer.token(0, 1, Time(ns), &mut recorder);
+        let (mut answer, mut recorder) = (ResponseTokens::EMPTY, Recorder::new(1));
+        for ns in 0..2 * MAX_TOKEN_GAPS as u64 {
+            answer.record_token_event(0, 1, Time(ns), &mut recorder);
         }
-        assert_eq!(answer.gaps.len(), MAX_GAPS);
+        assert_eq!(answer.gaps.len(), MAX_TOKEN_GAPS);
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 fn open_loop_is_exact_without_faults() {
     let record = simulate(
         load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         echo(5),
     );
     assert_all_counted(&record);
@@ -28,7 +28,7 @@ fn driver_wakes_at_requested_time() {
         held_for: Duration::from_millis(3),
         ..Ids::default()
     };
-    let network = SimulatedNetwork::new(echo(2), NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(echo(2), NetworkConditions::faultless(1));
     let (record, _) = run_worker(worker(load, network, 1, protocol), None);
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
@@ -50,7 +50,7 @@ fn stall_shows_only_in_response_time() {
     };
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.deadline = None;
-    let record = simulate(load, NetworkConditions::calm(1), server);
+    let record = simulate(load, NetworkConditions::faultless(1), server);
     assert_all_counted(&record);
     let (response, service) = (micros(&record.response, 0.9), micros(&record.service, 0.9));
     // 2,000 calls: the slowest tenth are 200 of the 400 (and the few after) in the freeze.
@@ -70,7 +70,7 @@ fn stall_shows_only_in_response_time() {
 fn calls_within_tick_are_sent_together() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.tick = Duration::from_millis(7);
-    let record = simulate(load, NetworkConditions::calm(1), echo(1));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(1));
     assert_all_counted(&record);
     assert_eq!((record.ok(), record.errors()), (2000, 0));
     let mut waits = [0_u64; 8];
@@ -100,7 +100,7 @@ fn closed_loop_runs_exactly_requested_calls() {
         4,
     );
     load.calls = Some(500);
-    let record = simulate(load, NetworkConditions::calm(1), echo(2));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(2));
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (500, 500));
 }
@@ -115,7 +115,7 @@ fn closed_loop_numbers_calls_across_workers() {
     load.calls = Some(10);
     let protocol = Ids::default();
     let seen = Arc::clone(&protocol.numbers);
-    let network = SimulatedNetwork::new(echo(1), NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(echo(1), NetworkConditions::faultless(1));
     // The odd numbers belong to the second worker.
     run_worker(worker(load, network, 2, protocol), None);
     assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
@@ -134,7 +134,7 @@ fn call_limit_excludes_warmup() {
     load.stages[0].duration = Some(Duration::from_secs(1));
     load.stages.push(steady);
     load.calls = Some(50);
-    let network = SimulatedNetwork::new(echo(10), NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(echo(10), NetworkConditions::faultless(1));
     let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
@@ -156,7 +156,7 @@ fn think_time_limits_closed_loop_rate() {
         0.0,
         2,
     );
-    let record = simulate(load, NetworkConditions::calm(1), echo(10));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(10));
     assert_all_counted(&record);
     // A cycle takes 10 ms of delay, 10 ms of think time and 0.1 ms of latency: 2 s / 20.1 ms × 10.
     assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
@@ -166,11 +166,11 @@ fn think_time_limits_closed_loop_rate() {
 fn expired_calls_count_late_responses() {
     let record = simulate(
         load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 4),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         echo(700),
     );
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
+    assert_eq!(record.outcomes.get(Outcome::DeadlineExceeded), record.due);
     assert!(record.late > 0 && record.late <= record.due);
 }
 
@@ -179,9 +179,9 @@ fn expired_call_is_cancelled_without_traffic() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1.0, 1);
     load.drain = Some(Duration::from_secs(2));
     let mut server = SilentServer::default();
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 2);
+    assert_eq!(record.outcomes.get(Outcome::DeadlineExceeded), 2);
     // Due at 0 s and at 1 s of the load, which begins at 5 s.
     assert_eq!(server.cancelled.len(), 2, "{:?}", server.cancelled);
     for (due_ms, at) in [5_000, 6_000].into_iter().zip(server.cancelled) {
@@ -201,12 +201,12 @@ fn overloaded(deadline_ms: u64) -> LoadPlan {
 
 #[test]
 fn deadline_counts_from_due_time() {
-    let record = simulate(overloaded(200), NetworkConditions::calm(1), echo(100));
+    let record = simulate(overloaded(200), NetworkConditions::faultless(1), echo(100));
     assert_all_counted(&record);
     assert_eq!(record.due, 400);
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 201 * MS, "ok after {slowest} ns");
-    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    let expired = record.outcomes.get(Outcome::DeadlineExceeded);
     assert_eq!(record.ok() + expired, 400, "{record:?}");
     assert!(record.waited_for_stream > 150, "{record:?}");
     assert_eq!(record.waited_for_connection, 0);
@@ -223,7 +223,7 @@ fn delayed_call_receives_wait_time() {
     for (delay_ms, waits) in [(100, true), (1, false)] {
         let protocol = Ids::default();
         let seen = Arc::clone(&protocol.waited);
-        let network = SimulatedNetwork::new(echo(delay_ms), NetworkConditions::calm(1));
+        let network = SimulatedNetwork::new(echo(delay_ms), NetworkConditions::faultless(1));
         let (record, _) = run_worker(worker(load.clone(), network, 1, protocol), None);
         assert_eq!(record.ok(), 400);
         let lag = record.lag.histogram().unwrap();
@@ -241,7 +241,7 @@ fn delayed_call_receives_wait_time() {
 fn intervals_report_queued_and_active_calls() {
     let mut load = overloaded(200);
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
-    let network = SimulatedNetwork::new(echo(100), NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(echo(100), NetworkConditions::faultless(1));
     let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
@@ -267,12 +267,12 @@ fn closed_loop_deadline_includes_stream_wait() {
     };
     let mut load = load(clients, 0.0, 1);
     load.deadline = Some(Duration::from_millis(250));
-    let record = simulate(load, NetworkConditions::calm(1), echo(100));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(100));
     assert_all_counted(&record);
     // Eight at a time: a client of the third group waits for 200 ms and is answered after 300.
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 251 * MS, "ok after {slowest} ns");
-    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    let expired = record.outcomes.get(Outcome::DeadlineExceeded);
     assert!(expired > 20 && record.ok() >= 16, "{record:?}");
     // Waiting calls fail at the deadline, not when they could be sent.
     let latest = record.failed.histogram().unwrap().max();
@@ -297,7 +297,7 @@ fn run_fifty_calls(answers: usize) -> (StageRecord, Duration) {
         held: Vec::new(),
         busy_until: Time::ZERO,
     };
-    simulate_until(load, NetworkConditions::calm(1), server, Vec::new(), None)
+    simulate_until(load, NetworkConditions::faultless(1), server, Vec::new(), None)
 }
 
 #[test]
@@ -314,24 +314,24 @@ fn fixed_call_count_fails_without_responses() {
     let (record, lasted) = run_fifty_calls(20);
     assert_all_counted(&record);
     assert_eq!(record.ok(), 20, "{record:?}");
-    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 30);
+    assert_eq!(record.outcomes.get(Outcome::DeadlineExceeded), 30);
     let bound = Duration::from_millis(2_600);
     assert!(lasted < bound, "{lasted:?}");
 }
 
 #[test]
 fn late_connection_sends_no_expired_call() {
-    let mut weather = NetworkConditions::calm(1);
+    let mut weather = NetworkConditions::faultless(1);
     weather.ignore_ppm = 500_000;
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.reuse = ConnectionReuse::Never;
     load.deadline = Some(Duration::from_millis(300));
     let record = simulate(load, weather, echo(1));
     assert_all_counted(&record);
-    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    let expired = record.outcomes.get(Outcome::DeadlineExceeded);
     assert!(expired > 50 && record.ok() > 50, "{record:?}");
     assert_eq!(record.expired_unsent, expired);
-    assert_eq!(record.outcomes.of(Outcome::ConnectTimeout), 0);
+    assert_eq!(record.outcomes.get(Outcome::ConnectTimeout), 0);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn generator_delay_fails_no_calls() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1_000.0, 4);
     load.deadline = Some(Duration::from_millis(200));
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
-    let record = simulate_paused(load, NetworkConditions::calm(1), echo(5), vec![pause]);
+    let record = simulate_paused(load, NetworkConditions::faultless(1), echo(5), vec![pause]);
     assert_all_counted(&record);
     // Calls that were due in the last 200 ms of the pause found eight streams per connection.
     assert!(
@@ -362,7 +362,7 @@ fn interrupt_lets_calls_in_flight_finish() {
     let stopped = |server| {
         simulate_until(
             load.clone(),
-            NetworkConditions::calm(1),
+            NetworkConditions::faultless(1),
             server,
             Vec::new(),
             Some(1),
@@ -371,15 +371,15 @@ fn interrupt_lets_calls_in_flight_finish() {
     // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
     let (record, lasted) = stopped(SlowServer(echo(1_500)));
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::Interrupted), 0, "{record:?}");
+    assert_eq!(record.outcomes.get(Outcome::Interrupted), 0, "{record:?}");
     assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
     assert_eq!(record.cut_off.len(), record.not_started);
     assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
     // Calls that take longer are cut off after the grace period.
     let (record, lasted) = stopped(SlowServer(echo(10_000)));
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
-    assert_eq!(record.given_up(), record.due);
+    assert_eq!(record.outcomes.get(Outcome::Interrupted), 8, "{record:?}");
+    assert_eq!(record.abandoned_calls(), record.due);
     assert!((3_990..4_300).contains(&lasted.as_millis()), "{lasted:?}");
 }
 
@@ -390,7 +390,7 @@ fn run_ends_with_last_call() {
     load.drain = Some(Duration::from_secs(30));
     let (record, lasted) = simulate_until(
         load.clone(),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         echo(20),
         Vec::new(),
         None,
@@ -402,13 +402,13 @@ fn run_ends_with_last_call() {
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
     let (record, lasted) = simulate_until(
         load,
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         SlowServer(echo(60_000)),
         Vec::new(),
         None,
     );
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");
+    assert_eq!(record.outcomes.get(Outcome::CutOff), 8, "{record:?}");
     assert_eq!(record.cut_off.len(), 200);
     assert!((4_990..5_200).contains(&lasted.as_millis()), "{lasted:?}");
 }
@@ -422,11 +422,11 @@ fn nothing_is_counted_before_load_starts() {
     // The failed connections and their replacement precede the load's start at 5 s.
     let record = simulate(
         load(clients, 0.0, 1),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         resetting(3),
     );
     assert_all_counted(&record);
-    assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
+    assert_eq!(record.connect_failures.get(Outcome::Reset), 3);
     // 10.1 ms a call.
     assert_eq!((record.ok(), record.errors()), (199, 0), "{record:?}");
 }
@@ -448,7 +448,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> ObjectiveVerdict {
         },
         ..ObjectiveInputs::default()
     };
-    judge(&[objective], &measured, RunValidity::Sound)[0].verdict
+    judge_objectives(&[objective], &measured, RunValidity::Sound)[0].verdict
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn generator_pause_differs_from_target_stall() {
     );
     for (load, name) in [(open, "open"), (closed, "closed")] {
         let run = |server, pauses| {
-            simulate_paused(load.clone(), NetworkConditions::calm(1), server, pauses)
+            simulate_paused(load.clone(), NetworkConditions::faultless(1), server, pauses)
         };
         let calm = run(echo(7), Vec::new());
         assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);

@@ -10,7 +10,7 @@ fn three_addresses() -> [SocketAddr; 3] {
 fn with_three_addresses(seed: u64) -> NetworkConditions {
     NetworkConditions {
         addresses: three_addresses().to_vec(),
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     }
 }
 
@@ -132,7 +132,7 @@ fn connections_end_staggered_after_call_limit() {
     load.calls = Some(1_000);
     load.stages[0].duration = None;
     let mut server = counting();
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
     assert_eq!(record.ok(), 1_000);
     let (first, rest) = server.calls.split_at(3);
@@ -151,7 +151,7 @@ fn connections_end_staggered_after_time_limit() {
     load.stages[0].duration = Some(Duration::from_secs(4));
     load.connection_lifetime = Some(Duration::from_secs(1));
     let mut server = counting();
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
     assert_eq!(record.errors(), 0, "{record:?}");
     // Four a second from the load's start at 5 s, never two at the same time.
@@ -186,7 +186,7 @@ fn unresolvable_name_keeps_its_addresses() {
     load.connection_lifetime = None;
     let record = simulate_with_addresses(load, weather());
     assert_all_counted(&record);
-    let unresolved = record.outcomes.of(Outcome::ResolveFailed);
+    let unresolved = record.outcomes.get(Outcome::ResolveFailed);
     assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
 }
 
@@ -198,7 +198,7 @@ fn connect_to_silent_addresses_times_out() {
     assert_eq!(record.ok(), 0);
     assert_eq!(
         record.connect_failures.total(),
-        record.connect_failures.of(Outcome::ConnectTimeout)
+        record.connect_failures.get(Outcome::ConnectTimeout)
     );
     for address in 0..3 {
         assert!(counts(&record, address).connect_failures > 0, "{address}");
@@ -209,7 +209,7 @@ fn connect_to_silent_addresses_times_out() {
 fn connection_per_call_records_phases() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.reuse = ConnectionReuse::Never;
-    let record = simulate(load, NetworkConditions::calm(1), echo(1));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(1));
     assert_all_counted(&record);
     assert_eq!(record.ok(), 200);
     let phase = |measure| micros(record.measures.times(measure), 0.5);
@@ -221,7 +221,7 @@ fn connection_per_call_records_phases() {
 
 #[test]
 fn refused_connections_fail_calls_and_retry() {
-    let mut weather = NetworkConditions::calm(1);
+    let mut weather = NetworkConditions::faultless(1);
     weather.refuse_ppm = 1_000_000;
     let record = simulate(
         load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 2),
@@ -229,8 +229,8 @@ fn refused_connections_fail_calls_and_retry() {
         echo(1),
     );
     assert_all_counted(&record);
-    assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 2000);
-    assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
+    assert_eq!(record.outcomes.get(Outcome::ConnectRefused), 2000);
+    assert!(record.connect_failures.get(Outcome::ConnectRefused) > 4);
 }
 
 /// Every outage fails calls at once: none of them waits for the next connection.
@@ -238,12 +238,12 @@ fn refused_connections_fail_calls_and_retry() {
 fn repeated_refusals_fail_calls_immediately() {
     let mut refused = 0;
     for seed in 1..=10 {
-        let mut weather = NetworkConditions::calm(seed);
+        let mut weather = NetworkConditions::faultless(seed);
         (weather.reset_ppm, weather.refuse_ppm) = (5_000, 600_000);
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
         let record = simulate(load, weather, echo(1));
         assert_all_counted(&record);
-        refused += record.outcomes.of(Outcome::ConnectRefused);
+        refused += record.outcomes.get(Outcome::ConnectRefused);
         let slowest = record.response.histogram().unwrap().max();
         assert!(
             slowest < 10 * MS,
@@ -269,11 +269,11 @@ fn closing_connection_is_replaced_once() {
             first: None,
             then: echo(1),
         };
-        let record = simulate(load, NetworkConditions::calm(1), &mut server);
+        let record = simulate(load, NetworkConditions::faultless(1), &mut server);
         assert_all_counted(&record);
         assert_eq!(server.opened, 2, "{record:?}");
         // Only the call that the first connection had accepted is reset.
-        assert_eq!(record.outcomes.of(Outcome::Reset), 1, "{record:?}");
+        assert_eq!(record.outcomes.get(Outcome::Reset), 1, "{record:?}");
         assert_eq!(record.ok(), record.due - 1);
         assert_eq!(record.connect_failures.total(), 0);
         assert_eq!(record.connections_lost, 0);
@@ -289,16 +289,16 @@ fn clients_without_reconnection_record_failed_calls() {
     let load = load(clients, 0.0, 2);
     let record = simulate_paused(
         load,
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         DyingServer(echo(10)),
         Vec::new(),
     );
     assert_all_counted(&record);
     // Calls in flight fail, and again one per client for each failed connection: for a second, with pauses
     // that grow from 10 ms to a second, some eight times per client.
-    let failed = record.outcomes.of(Outcome::Reset);
+    let failed = record.outcomes.get(Outcome::Reset);
     assert!((6 * 5..6 * 16).contains(&failed), "{record:?}");
-    assert!(record.connect_failures.of(Outcome::Reset) >= 10);
+    assert!(record.connect_failures.get(Outcome::Reset) >= 10);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn connections_follow_connect_rate() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 5);
     load.connect_rate = Some(20.0);
     let mut server = resetting(0);
-    let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
     // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
         .establish(&mut new_control(None))
@@ -318,7 +318,7 @@ fn connections_follow_connect_rate() {
         assert_eq!(apart, Duration::from_millis(100));
     }
     let mut server = resetting(3);
-    let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
     let established = worker(load, network, 2, Ids::default())
         .establish(&mut new_control(None))
         .unwrap();
@@ -331,7 +331,7 @@ fn failed_connections_retry_with_backoff() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(10));
     let mut server = resetting(usize::MAX);
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
     let pauses: Vec<f64> = server
         .opened
@@ -360,7 +360,7 @@ fn failed_call_counts_as_connection_use() {
     };
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 0);
     load.reuse = ConnectionReuse::Never;
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
     assert_eq!(record.connections_unused, 0);
@@ -384,7 +384,7 @@ fn reads_pause_while_replies_are_unread() {
         load.drain = Some(Duration::from_secs(20));
         let weather = NetworkConditions {
             send_buffer,
-            ..NetworkConditions::calm(1)
+            ..NetworkConditions::faultless(1)
         };
         let record = simulate(load, weather, &mut server);
         assert_all_counted(&record);
@@ -423,7 +423,7 @@ fn unused_connections_reconnect_with_backoff() {
             let mut server = ClosingServer { how, opened: 0 };
             let mut load = load(arrivals, 10.0, 1);
             load.stages[0].duration = Some(Duration::from_secs(10));
-            let record = simulate(load, NetworkConditions::calm(1), &mut server);
+            let record = simulate(load, NetworkConditions::faultless(1), &mut server);
             assert_all_counted(&record);
             let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
             // Pauses of 20 to 640 ms and then of one second: 6 and about 12 connections, in addition to those
@@ -446,7 +446,7 @@ fn used_connection_is_replaced_immediately() {
         opened: 0,
     };
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
-    let record = simulate(load, NetworkConditions::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::faultless(1), &mut server);
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert_eq!(record.connections_unused, 0);
@@ -473,7 +473,7 @@ fn call_without_connection_waits_for_one() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 1);
     let far = NetworkConditions {
         latency_us: 15_000..=15_000,
-        ..NetworkConditions::calm(1)
+        ..NetworkConditions::faultless(1)
     };
     let record = simulate(load, far, server);
     assert_all_counted(&record);

@@ -19,8 +19,8 @@ struct RandomServer {
 }
 
 impl SimulatedServer for RandomServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
-    fn receive(
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -50,7 +50,7 @@ impl SimulatedServer for RandomServer {
             self.answers.push(word.to_vec());
         }
     }
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         tag: u64,
@@ -120,7 +120,7 @@ impl RandomLoad {
         };
         let record = simulate_paused(
             self.load.clone(),
-            NetworkConditions::calm(self.seed),
+            NetworkConditions::faultless(self.seed),
             server,
             pauses,
         );
@@ -173,7 +173,7 @@ fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> ObjectiveResult {
         stages: Vec::new(),
         circumstances: RunCircumstances::default(),
     };
-    judge(&[objective], &measured, RunValidity::Sound).remove(0)
+    judge_objectives(&[objective], &measured, RunValidity::Sound).remove(0)
 }
 
 /// Tolerance for the loop's own processing time, which recorded times include. Nanoseconds.
@@ -211,8 +211,8 @@ impl Tally {
         (truth, late): (&StageRecord, &StageRecord),
         random: &mut Random,
     ) {
-        let lateness = LatenessBounds::of(late);
-        let low_ends = LowerBounds::of_responses(late, &lateness);
+        let lateness = LatenessBounds::from_record(late);
+        let low_ends = LowerBounds::from_response_times(late, &lateness);
         for (i, p) in [0.5, 0.9, 0.99].into_iter().enumerate() {
             let (own, low, high) = (quantile(truth, p), low_ends.quantile(p), quantile(late, p));
             let range = low.saturating_sub(low / 500 + LOOP_TOLERANCE_NS)
@@ -290,7 +290,7 @@ fn intervals_and_verdicts_match_true_times() {
 #[test]
 fn start_pause_counts_as_delay() {
     let delayed = |unknown_for: u32| {
-        let network = SimulatedNetwork::new(echo(20), NetworkConditions::calm(1));
+        let network = SimulatedNetwork::new(echo(20), NetworkConditions::faultless(1));
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 1);
         let mut worker = worker(load, network, 1, Ids::default());
         let mut control = new_control(None);
@@ -300,7 +300,7 @@ fn start_pause_counts_as_delay() {
         assert!(worker.await_start(&mut control).unwrap());
         worker.run(START, &mut control).unwrap();
         let record = control.total.stage_mut(0).clone();
-        (record.pacing.longer_than(100 * MS), record.delayed.len())
+        (record.pacing.count_longer_than(100 * MS), record.delayed.len())
     };
     assert_eq!(delayed(1), (0, 0));
     let (late, delayed) = delayed(90);

@@ -46,12 +46,12 @@ struct RecordingServer {
 }
 
 impl SimulatedServer for RecordingServer {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.digest.all([1, peer.0, now.0]);
-        self.then.opened(peer, now, actions);
+        self.then.on_open(peer, now, actions);
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -62,19 +62,19 @@ impl SimulatedServer for RecordingServer {
         self.bytes += bytes.len();
         self.digest.all([2, peer.0, now.0]);
         self.digest.add(bytes);
-        self.then.receive(peer, bytes, now, actions);
+        self.then.on_receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.then.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.then.on_timer(peer, tag, now, actions);
     }
-    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
         self.digest.all([3, peer.0, bytes as u64]);
-        self.then.taken(peer, bytes);
+        self.then.on_client_read(peer, bytes);
     }
-    fn closed(&mut self, peer: SimulatedPeer, now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, now: Time) {
         self.closed += 1;
         self.digest.all([4, peer.0, now.0]);
-        self.then.closed(peer, now);
+        self.then.on_close(peer, now);
     }
 }
 
@@ -92,7 +92,7 @@ impl WorkerControl for RecordingControl {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         self.start
     }
     fn add_connections(&self, change: i64) {
@@ -100,7 +100,7 @@ impl WorkerControl for RecordingControl {
     }
     fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
-        let ended: u64 = interval.recorded.recorded().map(|(_, s)| s.ended()).sum();
+        let ended: u64 = interval.recorded.recorded_stages().map(|(_, s)| s.ended()).sum();
         write!(
             self.intervals,
             " {}@{}:{ended}+{}+{}/{}",
@@ -247,7 +247,7 @@ fn written(run: LedgerRun) -> String {
     )
     .unwrap();
     writeln!(page, "  seconds:{}", book.intervals).unwrap();
-    for (index, record) in book.total.recorded() {
+    for (index, record) in book.total.recorded_stages() {
         write_stage(&mut page, index, record);
     }
     for detail in &book.total.details {

@@ -20,7 +20,7 @@ fn load_with_limit(when_full: WhenFull) -> LoadPlan {
 }
 
 fn time_at_limit_ms(record: &StageRecord) -> f64 {
-    record.measures.of(Count::LimitReached) as f64 / 1e6
+    record.measures.counter(Count::LimitReached) as f64 / 1e6
 }
 
 /// Calls 0 to 3 are sent, and 4 and 5 find four in flight. The first ends at 5.1 ms, so this repeats every
@@ -29,19 +29,19 @@ fn time_at_limit_ms(record: &StageRecord) -> f64 {
 fn calls_beyond_limit_are_shed() {
     let record = simulate(
         load_with_limit(WhenFull::Shed),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         echo(5),
     );
     assert_all_counted(&record);
     assert_eq!(record.due, 2_000);
     assert_eq!(
-        (record.ok(), record.outcomes.of(Outcome::NotSent)),
+        (record.ok(), record.outcomes.get(Outcome::NotSent)),
         (1_334, 666)
     );
     let reached = time_at_limit_ms(&record);
     assert!((795.0..820.0).contains(&reached), "{reached} ms");
     assert!(micros(&record.response, 1.0) < 5_200.0);
-    assert_eq!(record.measures.of(Count::LimitWaits), 0);
+    assert_eq!(record.measures.counter(Count::LimitWaits), 0);
 }
 
 /// Four calls per 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others in groups of four.
@@ -49,12 +49,12 @@ fn calls_beyond_limit_are_shed() {
 fn calls_beyond_limit_wait_in_order() {
     let record = simulate(
         load_with_limit(WhenFull::Wait),
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         echo(5),
     );
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
-    assert_eq!(record.measures.of(Count::LimitWaits), 1_996);
+    assert_eq!(record.measures.counter(Count::LimitWaits), 1_996);
     assert_eq!(
         (record.waited_for_stream, record.waited_for_connection),
         (0, 0)
@@ -76,9 +76,9 @@ fn limit_counts_connections_made_for_calls() {
         reuse: ConnectionReuse::Never,
         ..load_with_limit(WhenFull::Shed)
     };
-    let record = simulate(load, NetworkConditions::calm(1), echo(5));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(5));
     assert_all_counted(&record);
-    let shed = record.outcomes.of(Outcome::NotSent);
+    let shed = record.outcomes.get(Outcome::NotSent);
     assert_eq!(record.ok() + shed, 2_000);
     // Making a connection prolongs each call.
     assert!(record.ok() > 0 && shed > 666, "{shed}");
@@ -91,7 +91,7 @@ fn unreached_limit_has_no_effect() {
         calls: 7,
         when_full: WhenFull::Shed,
     });
-    let record = simulate(high, NetworkConditions::calm(1), echo(5));
+    let record = simulate(high, NetworkConditions::faultless(1), echo(5));
     assert_eq!((record.ok(), record.due), (2_000, 2_000));
     assert_eq!(time_at_limit_ms(&record), 0.0);
 }
@@ -112,13 +112,13 @@ fn recorded_calls_leave_at_their_times() {
     };
     let recording = Recording::read(&request, Box::new(times.as_bytes())).unwrap();
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Recorded), 0.0, 4);
-    load.stages = vec![LoadStage::measured(
+    load.stages = vec![LoadStage::constant_rate(
         "replay",
-        Duration::from_nanos(2 * recording.end()),
+        Duration::from_nanos(2 * recording.end_ns()),
         0.0,
     )];
     (load.recording, load.repeats) = (Some(recording), true);
-    let record = simulate(load, NetworkConditions::calm(1), echo(5));
+    let record = simulate(load, NetworkConditions::faultless(1), echo(5));
     assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert!(micros(&record.lag, 1.0) < 1.0);

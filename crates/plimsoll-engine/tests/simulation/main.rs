@@ -17,7 +17,7 @@ use plimsoll_engine::network::simulated::{
 use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_engine::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::objective::{
-    MeasuredCalls, ObjectiveInputs, ObjectiveVerdict, RunValidity, judge,
+    MeasuredCalls, ObjectiveInputs, ObjectiveVerdict, RunValidity, judge_objectives,
 };
 use plimsoll_model::plan::{
     ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage, Metric, Objective, Shard,
@@ -60,7 +60,7 @@ impl WorkerControl for SoleWorkerControl {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         match self.unknown_for.get() {
             0 => self.start,
             n => {
@@ -90,7 +90,7 @@ impl WorkerControl for SoleWorkerControl {
 fn load(arrivals: ArrivalModel, rate: f64, connections: u32) -> LoadPlan {
     LoadPlan {
         arrivals,
-        stages: vec![LoadStage::measured("steady", Duration::from_secs(2), rate)],
+        stages: vec![LoadStage::constant_rate("steady", Duration::from_secs(2), rate)],
         connections,
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
@@ -171,7 +171,7 @@ fn worker_with<S: SimulatedServer>(
 ) -> Worker<Ids, SimulatedNetwork<S>> {
     let mut share = WorkerShare {
         of,
-        ..WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), 1)
+        ..WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), 1)
     };
     change(&mut share);
     Worker::new(share, network, Arc::new(protocol), None)
@@ -243,7 +243,7 @@ proptest! {
             refuse_ppm: refuse,
             ignore_ppm: ignore,
             send_buffer,
-            ..NetworkConditions::calm(seed)
+            ..NetworkConditions::faultless(seed)
         };
         let first = simulate(load.clone(), weather.clone(), echo(delay));
         assert_all_counted(&first);

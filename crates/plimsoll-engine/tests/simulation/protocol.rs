@@ -50,7 +50,7 @@ impl Protocol for Ids {
     fn alpn(&self) -> Option<&'static [u8]> {
         None
     }
-    fn driver(&self) -> IdsDriver {
+    fn new_driver(&self) -> IdsDriver {
         IdsDriver {
             waited: Arc::clone(&self.waited),
             numbers: Arc::clone(&self.numbers),

@@ -25,10 +25,10 @@ fn rejecting_after(limit: u64) -> RejectingServer {
 }
 
 impl SimulatedServer for RejectingServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -45,12 +45,12 @@ impl SimulatedServer for RejectingServer {
                 actions.push(ServerAction::Send(UNPROCESSED.to_vec()))
             } else {
                 *taken += 1;
-                self.then.receive(peer, word, now, actions);
+                self.then.on_receive(peer, word, now, actions);
             }
         }
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.then.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.then.on_timer(peer, tag, now, actions);
     }
 }
 
@@ -74,11 +74,11 @@ fn unprocessed_calls_are_retried_once() {
         let mut server = rejecting_after(20);
         let record = simulate(
             load(arrivals, 600.0, 3),
-            NetworkConditions::calm(1),
+            NetworkConditions::faultless(1),
             &mut server,
         );
         assert_all_counted(&record);
-        let retried = record.measures.of(Count::CallsRetried);
+        let retried = record.measures.counter(Count::CallsRetried);
         assert!(retried > 20, "{arrivals:?}: {retried}");
         assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
@@ -86,9 +86,9 @@ fn unprocessed_calls_are_retried_once() {
         let mut once = load(arrivals, 600.0, 3);
         once.retry = false;
         let mut server = rejecting_after(20);
-        let record = simulate(once, NetworkConditions::calm(1), &mut server);
+        let record = simulate(once, NetworkConditions::faultless(1), &mut server);
         assert_all_counted(&record);
-        assert_eq!(record.measures.of(Count::CallsRetried), 0);
+        assert_eq!(record.measures.counter(Count::CallsRetried), 0);
         assert!(record.errors() > 20, "{arrivals:?}: {record:?}");
         assert_eq!(server.received, record.due, "{arrivals:?}");
     }
@@ -100,11 +100,11 @@ fn call_is_sent_at_most_twice() {
         let mut server = rejecting_after(0);
         let record = simulate(
             load(arrivals, 100.0, 2),
-            NetworkConditions::calm(1),
+            NetworkConditions::faultless(1),
             &mut server,
         );
         assert_all_counted(&record);
-        let retried = record.measures.of(Count::CallsRetried);
+        let retried = record.measures.counter(Count::CallsRetried);
         assert_eq!(record.ok(), 0, "{arrivals:?}");
         assert!(
             record.errors() > 0 && retried > 0,
@@ -123,11 +123,11 @@ struct ThirdConnectionRejecter {
 }
 
 impl SimulatedServer for ThirdConnectionRejecter {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(peer);
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -143,12 +143,12 @@ impl SimulatedServer for ThirdConnectionRejecter {
             if nth.is_some_and(|nth| nth % 3 == 2) {
                 actions.push(ServerAction::Send(UNPROCESSED.to_vec()))
             } else {
-                self.then.receive(peer, word, now, actions)
+                self.then.on_receive(peer, word, now, actions)
             }
         }
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.then.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.then.on_timer(peer, tag, now, actions);
     }
 }
 
@@ -170,9 +170,9 @@ fn unprocessed_cold_calls_get_new_connection() {
             received: 0,
             then: echo(5),
         };
-        let record = simulate(load, NetworkConditions::calm(1), &mut server);
+        let record = simulate(load, NetworkConditions::faultless(1), &mut server);
         assert_all_counted(&record);
-        let retried = record.measures.of(Count::CallsRetried);
+        let retried = record.measures.counter(Count::CallsRetried);
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
         if retry {
             assert!(retried > 5, "{arrivals:?}: {retried}");
@@ -193,7 +193,7 @@ fn exclusive_connections_are_reused_lifo() {
             exclusive,
             ..Ids::default()
         };
-        let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
+        let network = SimulatedNetwork::new(&mut server, NetworkConditions::faultless(1));
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 5);
         let (record, _) = run_worker(worker(load, network, 1, protocol), None);
         assert_all_counted(&record);
@@ -220,7 +220,7 @@ proptest! {
             stall_ppm: stall,
             stall_ms: 1..=800,
             refuse_ppm: refuse,
-            ..NetworkConditions::calm(seed)
+            ..NetworkConditions::faultless(seed)
         };
         let mut load = load(arrival_models()[mode], 300.0, connections);
         if is_cold {
@@ -228,6 +228,6 @@ proptest! {
         }
         let (record, _) = simulate_until(load, weather, rejecting_after(limit), Vec::new(), stop.then_some(0));
         assert_all_counted(&record);
-        prop_assert!(record.measures.of(Count::CallsRetried) <= record.due);
+        prop_assert!(record.measures.counter(Count::CallsRetried) <= record.due);
     }
 }

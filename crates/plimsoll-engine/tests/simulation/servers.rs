@@ -10,8 +10,8 @@ pub(crate) struct EchoServer {
 }
 
 impl SimulatedServer for EchoServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
-    fn receive(
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -31,7 +31,7 @@ impl SimulatedServer for EchoServer {
         });
         self.held.push(bytes.to_vec());
     }
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         tag: u64,
@@ -53,8 +53,8 @@ pub(crate) struct QueueServer {
 }
 
 impl SimulatedServer for QueueServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
-    fn receive(
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -77,7 +77,7 @@ impl SimulatedServer for QueueServer {
             self.held.push(call.to_vec());
         }
     }
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         tag: u64,
@@ -103,7 +103,7 @@ pub(crate) struct PingFlood {
 }
 
 impl SimulatedServer for PingFlood {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         let mut bytes = GREETING.to_vec();
         bytes.extend(PING.repeat(self.pings));
         actions.push(ServerAction::StopReading);
@@ -112,7 +112,7 @@ impl SimulatedServer for PingFlood {
             actions.push(ServerAction::Timer { after, tag: 0 });
         }
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -131,7 +131,7 @@ impl SimulatedServer for PingFlood {
             }
         }
     }
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         _tag: u64,
@@ -141,7 +141,7 @@ impl SimulatedServer for PingFlood {
         self.reads = true;
         actions.push(ServerAction::Read);
     }
-    fn taken(&mut self, _peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, _peer: SimulatedPeer, bytes: usize) {
         self.taken += bytes;
         if !self.reads {
             self.taken_unread = self.taken;
@@ -167,7 +167,7 @@ pub(crate) struct ClosingServer {
 }
 
 impl SimulatedServer for ClosingServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         actions.push(ServerAction::Send(GREETING.to_vec()));
         match self.how {
@@ -181,7 +181,7 @@ impl SimulatedServer for ClosingServer {
             ConnectionEnd::OnFirstCall | ConnectionEnd::AfterFirstAnswer => {}
         }
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -203,7 +203,7 @@ impl SimulatedServer for ClosingServer {
             | ConnectionEnd::AfterInvalidAnswer => {}
         }
     }
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         _tag: u64,
@@ -238,11 +238,11 @@ pub(crate) fn counting() -> CallCounter {
 }
 
 impl SimulatedServer for CallCounter {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened.push((peer, now));
         self.calls.push(0);
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -252,10 +252,10 @@ impl SimulatedServer for CallCounter {
         let at = self.opened.iter().position(|(known, _)| *known == peer);
         let words = bytes.as_chunks::<4>().0;
         self.calls[at.unwrap()] += words.iter().filter(|word| **word != GREETING).count() as u64;
-        self.then.receive(peer, bytes, now, actions);
+        self.then.on_receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.then.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.then.on_timer(peer, tag, now, actions);
     }
 }
 
@@ -266,10 +266,10 @@ pub(crate) struct SilentServer {
 }
 
 impl SimulatedServer for SilentServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         _peer: SimulatedPeer,
         bytes: &[u8],
@@ -290,11 +290,11 @@ pub(crate) struct GoingAwayServer {
 }
 
 impl SimulatedServer for GoingAwayServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.first.get_or_insert(peer);
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -302,7 +302,7 @@ impl SimulatedServer for GoingAwayServer {
         actions: &mut Vec<ServerAction>,
     ) {
         if self.first != Some(peer) {
-            return self.then.receive(peer, bytes, now, actions);
+            return self.then.on_receive(peer, bytes, now, actions);
         }
         if bytes.starts_with(&GREETING) {
             actions.push(ServerAction::Send(GREETING.to_vec()));
@@ -313,10 +313,10 @@ impl SimulatedServer for GoingAwayServer {
             actions.push(ServerAction::Timer { after, tag });
         }
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         match tag {
             u64::MAX => actions.push(ServerAction::Reset),
-            tag => self.then.timer(peer, tag, now, actions),
+            tag => self.then.on_timer(peer, tag, now, actions),
         }
     }
 }
@@ -325,8 +325,8 @@ impl SimulatedServer for GoingAwayServer {
 pub(crate) struct SlowServer(pub(crate) EchoServer);
 
 impl SimulatedServer for SlowServer {
-    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
-    fn receive(
+    fn on_open(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -336,11 +336,11 @@ impl SimulatedServer for SlowServer {
         if bytes == GREETING {
             actions.push(ServerAction::Send(bytes.to_vec()))
         } else {
-            self.0.receive(peer, bytes, now, actions)
+            self.0.on_receive(peer, bytes, now, actions)
         }
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.0.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.0.on_timer(peer, tag, now, actions);
     }
 }
 
@@ -348,28 +348,28 @@ impl SimulatedServer for SlowServer {
 pub(crate) struct DyingServer(pub(crate) EchoServer);
 
 impl SimulatedServer for DyingServer {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         if now >= Time(6_000_000_000) {
             return actions.push(ServerAction::Reset);
         }
         let after = Time(6_000_000_000).duration_since(now);
         let tag = u64::MAX;
         actions.push(ServerAction::Timer { after, tag });
-        self.0.opened(peer, now, actions);
+        self.0.on_open(peer, now, actions);
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
-        self.0.receive(peer, bytes, now, actions);
+        self.0.on_receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         match tag {
             u64::MAX => actions.push(ServerAction::Reset),
-            tag => self.0.timer(peer, tag, now, actions),
+            tag => self.0.on_timer(peer, tag, now, actions),
         }
     }
 }
@@ -390,22 +390,22 @@ pub(crate) fn resetting(resets: usize) -> ResettingServer {
 }
 
 impl SimulatedServer for ResettingServer {
-    fn opened(&mut self, _peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, _peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(now);
         if self.opened.len() <= self.resets {
             actions.push(ServerAction::Reset);
         }
     }
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
         now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
-        self.then.receive(peer, bytes, now, actions);
+        self.then.on_receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
-        self.then.timer(peer, tag, now, actions);
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+        self.then.on_timer(peer, tag, now, actions);
     }
 }

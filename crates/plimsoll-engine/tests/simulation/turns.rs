@@ -2,7 +2,7 @@
 
 use plimsoll_engine::resources::BatchMeter;
 use plimsoll_model::plan::{BatchSchedule, batch_start_window};
-use plimsoll_model::schedule::turns::order;
+use plimsoll_model::schedule::batches::shuffle_batches;
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn run_batches(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterv
     {
         let weather = NetworkConditions {
             pauses,
-            ..NetworkConditions::calm(1)
+            ..NetworkConditions::faultless(1)
         };
         let network = SimulatedNetwork::new(&mut server, weather);
         let mut worker = worker_with(load, network, 1, Ids::default(), |share| {
@@ -67,7 +67,7 @@ fn closed_loop_calls_stay_within_batches() {
             let done: Vec<_> = total.turns.iter().map(|turn| turn.done.unwrap()).collect();
             let mut calls = 0;
             for (round, two) in (0..).zip(done.windows(2)) {
-                let place = order(2, round, 3).iter().position(|turn| *turn == index);
+                let place = shuffle_batches(2, round, 3).iter().position(|turn| *turn == index);
                 let begun = START + SLOT * (2 * round as u32 + place.unwrap() as u32);
                 assert!(two[0].began_ns - begun.0 < MS, "round {round}: {two:?}");
                 assert!(two[1].ended_ns < (begun + SLOT).0, "round {round}: {two:?}");
@@ -87,7 +87,7 @@ fn closed_loop_calls_stay_within_batches() {
                 assert!(ok > 150, "round {round}: {ok}");
                 calls += ok;
             }
-            let recorded: u64 = total.recorded().map(|(_, stage)| stage.ok()).sum();
+            let recorded: u64 = total.recorded_stages().map(|(_, stage)| stage.ok()).sum();
             assert_eq!((calls, recorded), (seen, seen));
             let warm = total.stages[0].as_ref().unwrap().ok();
             assert_eq!(warm, done[1].ok, "the warm-up is one turn");

@@ -65,7 +65,7 @@ pub enum RunError {
 
 impl RunError {
     /// Creates the error of a line of the file at `path`.
-    pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(String) -> RunError {
+    pub(crate) fn invalid_line(path: &Path, line: u64) -> impl FnOnce(String) -> RunError {
         let path = path.to_owned();
         move |problem| RunError::Line {
             path,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::named;
+use crate::named_enum::named;
 
 named! {
     /// A statistic of a rung.
@@ -120,7 +120,7 @@ impl LadderMetric {
     }
 
     /// Returns the additional measurement that the metric comes from; `None`: the metric is measured in the batches.
-    pub fn part(self) -> Option<ExtraMeasurement> {
+    pub fn source_measurement(self) -> Option<ExtraMeasurement> {
         ExtraMeasurement::ALL
             .into_iter()
             .find(|part| part.metrics().contains(&self))

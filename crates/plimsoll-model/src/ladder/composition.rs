@@ -7,7 +7,7 @@
 //! to its interval.
 
 use super::{AddedCost, LadderMetric, LadderRecord, Rung};
-use crate::statistics::paired::{PairedDifference, paired};
+use crate::statistics::paired::{PairedDifference, paired_difference};
 
 /// Share of the sum of its layers by which a chain's measured cost may differ from that sum. `bench/tax.py --closure`
 /// measures it.
@@ -22,7 +22,7 @@ const ADDITIVE_METRICS: [LadderMetric; 4] = [
 ];
 
 /// Probability that the confidence interval of a price misses the true value.
-const ALPHA: f64 = 0.05;
+const PRICE_ALPHA: f64 = 0.05;
 
 /// A ladder, read as the prices of single layers.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +72,12 @@ pub enum PriceError {
 
 impl<'a> PriceList<'a> {
     /// Reads a ladder as a price list.
-    pub fn of(record: &'a LadderRecord) -> PriceList<'a> {
+    pub fn new(record: &'a LadderRecord) -> PriceList<'a> {
         PriceList { record }
     }
 
     /// Returns the name of the link to which layers are added.
-    pub fn base(&self) -> &'a str {
+    pub fn base_name(&self) -> &'a str {
         self.record.rungs.first().map_or("", |rung| &rung.name)
     }
 
@@ -88,7 +88,7 @@ impl<'a> PriceList<'a> {
         };
         let layer = |(nth, rung): (usize, &Rung)| PricedLayer {
             rung: nth + 1,
-            names: names(base, rung),
+            names: layer_names(base, rung),
         };
         rungs.iter().enumerate().map(layer).collect()
     }
@@ -121,8 +121,8 @@ impl<'a> PriceList<'a> {
                 rungs.iter().any(is_measured)
             })
             .filter_map(|metric| {
-                let prices = rungs.iter().map(|rung| self.price(*rung, metric));
-                Some(compose(metric, prices.collect::<Option<_>>()?))
+                let prices = rungs.iter().map(|rung| self.layer_price(*rung, metric));
+                Some(sum_prices(metric, prices.collect::<Option<_>>()?))
             })
             .collect();
         match predicted.as_slice() {
@@ -132,7 +132,7 @@ impl<'a> PriceList<'a> {
     }
 
     /// Returns the cost of a rung compared with the first rung.
-    fn price(&self, rung: usize, metric: LadderMetric) -> Option<PairedDifference> {
+    fn layer_price(&self, rung: usize, metric: LadderMetric) -> Option<PairedDifference> {
         if metric == LadderMetric::SidecarCpu {
             // The first rung has no proxy, so the rung's own values are the difference.
             let slices = &self.record.rungs.get(rung)?.slices;
@@ -144,10 +144,10 @@ impl<'a> PriceList<'a> {
                     high: 0.0,
                 })
             } else {
-                paired(&used, ALPHA)
+                paired_difference(&used, PRICE_ALPHA)
             };
         }
-        match self.record.added(rung, 0, metric) {
+        match self.record.added_cost(rung, 0, metric) {
             AddedCost::Significant(cost) | AddedCost::NotSignificant(cost) => Some(cost),
             AddedCost::Exact(_) | AddedCost::TooFewRounds => None,
         }
@@ -156,7 +156,7 @@ impl<'a> PriceList<'a> {
 
 /// Adds up prices. Their errors are independent, so the squares of the errors add up. For chains of several layers, the
 /// interval is widened by [`COMPOSITION_SHARE`] of the sum.
-fn compose(metric: LadderMetric, layers: Vec<PairedDifference>) -> PredictedCost {
+fn sum_prices(metric: LadderMetric, layers: Vec<PairedDifference>) -> PredictedCost {
     let estimate: f64 = layers.iter().map(|cost| cost.shift).sum();
     let share = if layers.len() > 1 {
         COMPOSITION_SHARE
@@ -183,7 +183,7 @@ fn compose(metric: LadderMetric, layers: Vec<PairedDifference>) -> PredictedCost
 
 /// Returns the names of the layer that `rung` adds: the one setting in which it differs from the first rung, and the
 /// rung's own name.
-fn names(base: &Rung, rung: &Rung) -> Vec<String> {
+fn layer_names(base: &Rung, rung: &Rung) -> Vec<String> {
     let settings = rung.settings.iter();
     let own: Vec<(&String, &String)> = settings
         .filter(|(axis, value)| base.settings.get(*axis) != Some(value))
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn layers_are_named_by_what_they_add() {
         let record = list();
-        let found = PriceList::of(&record).layers();
+        let found = PriceList::new(&record).layers();
         let names: Vec<Vec<&str>> = found
             .iter()
             .map(|layer| layer.names.iter().map(String::as_str).collect())
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn layers_add_up() {
         let record = list();
-        let list = PriceList::of(&record);
+        let list = PriceList::new(&record);
         let found = list
             .predict(&chain(&["tls", "envoy", "mtls", "envoy"]))
             .unwrap();
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn unknown_layers_and_short_ladders_are_refused() {
         let mut record = list();
-        let unknown = PriceList::of(&record).predict(&chain(&["envoi"]));
+        let unknown = PriceList::new(&record).predict(&chain(&["envoi"]));
         let text = unknown.unwrap_err().to_string();
         assert_eq!(
             text,
@@ -333,7 +333,7 @@ mod tests {
             .rungs
             .iter_mut()
             .for_each(|rung| rung.slices.truncate(2));
-        let short = PriceList::of(&record).predict(&chain(&["tls"]));
+        let short = PriceList::new(&record).predict(&chain(&["tls"]));
         assert_eq!(short.unwrap_err(), PriceError::TooFewRounds);
     }
 }

@@ -78,12 +78,12 @@ fn check_slice(slice: &SliceResult, sum: &mut CountSum) -> Result<(), String> {
         }
     }
     match &slice.volume {
-        Some(volume) => check_volume(volume, sum),
+        Some(volume) => check_throughput(volume, sum),
         None => Ok(()),
     }
 }
 
-fn check_volume(volume: &SliceThroughput, sum: &mut CountSum) -> Result<(), String> {
+fn check_throughput(volume: &SliceThroughput, sum: &mut CountSum) -> Result<(), String> {
     let counts = [
         ("ok", volume.ok),
         ("bytes_received", volume.bytes_received),
@@ -120,7 +120,7 @@ fn check_volume(volume: &SliceThroughput, sum: &mut CountSum) -> Result<(), Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::turns::BatchesRecord;
+    use super::super::batches::BatchesRecord;
     use super::*;
 
     fn piece(ok: u64) -> ThroughputSample {
@@ -181,7 +181,7 @@ mod tests {
     fn impossible_error_probabilities_are_refused() {
         for alpha in [0.0, 0.6, 100.0, f64::NAN] {
             let mut record = ladder(|_, _| {});
-            let mut batches = BatchesRecord::of(&[], ALPHA, 0, 1);
+            let mut batches = BatchesRecord::from_measurements(&[], ALPHA, 0, 1);
             batches.alpha = alpha;
             record.batches = Some(batches);
             let problem = check(&record).unwrap_err();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::turns::BatchesRecord;
+use super::batches::BatchesRecord;
 use super::{AddedCost, LadderRecord, Rung};
 use crate::gate::{Gate, LadderMetric};
 
@@ -51,7 +51,7 @@ pub struct GateResult {
 
 impl LadderRecord {
     /// Evaluates every gate for every rung but the first.
-    pub fn gated(&self) -> Vec<GateResult> {
+    pub fn evaluate_gates(&self) -> Vec<GateResult> {
         let rungs = 1..self.rungs.len();
         rungs
             .flat_map(|rung| {
@@ -64,14 +64,14 @@ impl LadderRecord {
 
     /// Returns whether the failure rates of two rungs differ so much that their figures can't be compared. Returns
     /// `false` for records of older versions, which lack the counts.
-    pub fn fail_differently(&self, of: usize, to: usize) -> bool {
+    pub fn failure_rates_differ(&self, of: usize, to: usize) -> bool {
         let share = |rung: usize| self.rungs.get(rung).and_then(Rung::failed_share);
         let both = share(of).zip(share(to));
         both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
     }
 
     /// Returns whether failure rates also differ in most replicates, so that measuring longer will hardly change that.
-    pub fn fail_differently_for_good(&self, of: usize, to: usize) -> bool {
+    pub fn failure_rates_differ_in_most_replicates(&self, of: usize, to: usize) -> bool {
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
             return false;
         };
@@ -80,14 +80,14 @@ impl LadderRecord {
             let both = upper.failed_share().zip(lower.failed_share());
             both.is_some_and(|(of, to)| (of - to).abs() > MAX_FAILURE_DIFFERENCE)
         });
-        self.fail_differently(of, to) && 3 * differ.count() >= 2 * upper.slices.len()
+        self.failure_rates_differ(of, to) && 3 * differ.count() >= 2 * upper.slices.len()
     }
 
     fn gate_obstacle(&self, gate: Gate, rung: usize) -> Option<GateObstacle> {
         let is_unseen = |rung: usize| self.rungs[rung].median(gate.metric).is_none();
         let is_replicated =
             |batches: &BatchesRecord| batches.replicates >= batches.required_replicates;
-        if self.fail_differently(rung, 0) {
+        if self.failure_rates_differ(rung, 0) {
             Some(GateObstacle::FailsDifferently)
         } else if !self.batches.as_ref().is_none_or(is_replicated) {
             Some(GateObstacle::TooFewReplicates)
@@ -99,8 +99,8 @@ impl LadderRecord {
     }
 
     fn evaluate_gate(&self, gate: Gate, rung: usize) -> GateResult {
-        let allowed = gate.allowed(self.rungs[0].median(gate.metric));
-        let (low, high) = match self.added(rung, 0, gate.metric) {
+        let allowed = gate.allowed_difference(self.rungs[0].median(gate.metric));
+        let (low, high) = match self.added_cost(rung, 0, gate.metric) {
             AddedCost::Significant(d) | AddedCost::NotSignificant(d) => (d.low, d.high),
             AddedCost::Exact(more) => (more, more),
             AddedCost::TooFewRounds => (f64::NEG_INFINITY, f64::INFINITY),

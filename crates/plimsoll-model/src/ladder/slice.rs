@@ -76,13 +76,13 @@ pub struct TcpTraffic {
 
 impl TcpTraffic {
     /// Returns the traffic of `run`; `None`: it was not counted.
-    fn of(run: &Run) -> Option<TcpTraffic> {
-        let record = run.measured();
+    fn from_run(run: &Run) -> Option<TcpTraffic> {
+        let record = run.measured_record();
         let measures = &record.measures;
         let check = &run.summary.count_check;
-        let connections = measures.of(Count::LinkConnections);
+        let connections = measures.counter(Count::LinkConnections);
         (connections > 0).then(|| TcpTraffic {
-            bytes: measures.of(Count::LinkBytesSent) + measures.of(Count::LinkBytesReceived),
+            bytes: measures.counter(Count::LinkBytesSent) + measures.counter(Count::LinkBytesReceived),
             calls: check.ok + check.errors + check.cut_off,
             connections,
         })
@@ -111,7 +111,7 @@ impl SliceResult {
     }
 
     /// Summarises `run`, which is stored in `directory`.
-    pub fn of(run: &Run, directory: String) -> SliceResult {
+    pub fn from_run(run: &Run, directory: String) -> SliceResult {
         let total = &run.summary.total;
         let objectives = objective::judge_run(run);
         SliceResult {
@@ -128,13 +128,13 @@ impl SliceResult {
                 .summary
                 .phases()
                 .and_then(|phases| phases.connection?.p50_us),
-            carried: TcpTraffic::of(run),
+            carried: TcpTraffic::from_run(run),
             ok: Some(total.ok),
             errors: total.errors,
             // Where times are known only as intervals, a difference between rungs may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),
-            not_resumed: objective::only_not_resumed(run),
-            conclusion: RunVerdict::of(&objectives),
+            not_resumed: objective::is_only_problem_full_handshakes(run),
+            conclusion: RunVerdict::from_results(&objectives),
             objectives,
             run: directory,
             volume: None,
@@ -149,7 +149,7 @@ impl SliceResult {
     pub(super) fn value(&self, metric: LadderMetric) -> Option<f64> {
         match metric {
             // If the server did not resume sessions, the values are those of new connections.
-            _ if self.not_resumed && metric.part() == Some(ExtraMeasurement::Resumed) => None,
+            _ if self.not_resumed && metric.source_measurement() == Some(ExtraMeasurement::Resumed) => None,
             LadderMetric::P50 => self.p50_us,
             LadderMetric::P99 => self.p99_us,
             LadderMetric::ClientCpu

@@ -15,7 +15,7 @@ fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
         })
         .collect();
     let mut elapsed = 0.0_f64;
-    for round in order(adds.len(), rounds, seed) {
+    for round in slice_order(adds.len(), rounds, seed) {
         let mut slices = vec![None; adds.len()];
         for rung in round {
             elapsed += 1.0;
@@ -55,7 +55,7 @@ fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
 fn claims(ladder: &LadderRecord) -> usize {
     (1..ladder.rungs.len())
         .flat_map(|of| [(of, of - 1), (of, 0)])
-        .flat_map(|(of, to)| LadderMetric::ALL.map(|m| ladder.added(of, to, m)))
+        .flat_map(|(of, to)| LadderMetric::ALL.map(|m| ladder.added_cost(of, to, m)))
         .filter(|a| matches!(a, AddedCost::Significant(_)))
         .count()
 }
@@ -63,7 +63,7 @@ fn claims(ladder: &LadderRecord) -> usize {
 #[test]
 fn equal_rungs_match_in_95_percent() {
     let equal = (0..200)
-        .filter(|seed| claims(&simulated(&[0.0; 3], fewest_rounds(3), *seed)) == 0)
+        .filter(|seed| claims(&simulated(&[0.0; 3], min_rounds(3), *seed)) == 0)
         .count();
     assert!(equal >= 190, "{equal} of 200");
 }
@@ -74,7 +74,7 @@ fn added_cost_is_found_within_interval() {
     let mut held = 0;
     for seed in 0..100 {
         let ladder = simulated(&[0.0, 40.0, 60.0], 20, seed);
-        match ladder.added(1, 0, LadderMetric::P50) {
+        match ladder.added_cost(1, 0, LadderMetric::P50) {
             AddedCost::Significant(d) => {
                 found += 1;
                 // Drift scales the added costs by up to a quarter.
@@ -92,16 +92,16 @@ fn added_cost_is_found_within_interval() {
 fn too_few_rounds_claim_nothing() {
     let ladder = simulated(&[0.0, 500.0], 3, 1);
     assert_eq!(
-        ladder.added(1, 0, LadderMetric::P50),
+        ladder.added_cost(1, 0, LadderMetric::P50),
         AddedCost::TooFewRounds
     );
-    assert_eq!(fewest_rounds(2), 9);
-    assert_eq!(fewest_rounds(3), 11);
+    assert_eq!(min_rounds(2), 9);
+    assert_eq!(min_rounds(3), 11);
 }
 
 #[test]
 fn each_round_shuffles_all_rungs() {
-    let rounds = order(4, 50, 7);
+    let rounds = slice_order(4, 50, 7);
     for round in &rounds {
         let mut sorted = round.clone();
         sorted.sort_unstable();
@@ -109,7 +109,7 @@ fn each_round_shuffles_all_rungs() {
     }
     let first = |rung| rounds.iter().filter(|r| r[0] == rung).count();
     assert!((0..4).all(|rung| first(rung) >= 4));
-    assert_eq!(order(4, 50, 7), rounds);
+    assert_eq!(slice_order(4, 50, 7), rounds);
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn ladder_record_round_trips() {
     ladder.write(dir.path()).unwrap();
     let read = LadderRecord::load(dir.path()).unwrap();
     assert_eq!(read.rungs.len(), 2);
-    assert!(LadderRecord::is_in(dir.path()));
+    assert!(LadderRecord::exists_in(dir.path()));
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, SliceThroughput};
-use crate::statistics::paired::{fewest_pairs, paired};
+use crate::statistics::paired::{min_pairs, paired_difference};
 
 /// Rounds in addition to the minimum for an interval; with just the minimum, the interval's bounds would be the extreme
 /// values.
 pub const EXTRA_ROUNDS: usize = 4;
 
 /// Figures of a configuration that have an interval: throughput, and cryptography's share of CPU at both ends.
-const FIGURES_PER_LINK: usize = 3;
+const FIGURES_PER_CONFIGURATION: usize = 3;
 
 /// Minimum length of a part.
 const MIN_PART_LENGTH: Duration = Duration::from_millis(100);
@@ -25,25 +25,25 @@ const MIN_FILES_PER_PART: f64 = 20.0;
 const ASSUMED_BYTES_PER_S: f64 = 1e9;
 
 /// Assumed CPU time of a new connection's handshake at both ends.
-const HANDSHAKE_TIME: Duration = Duration::from_micros(250);
+const ASSUMED_HANDSHAKE_TIME: Duration = Duration::from_micros(250);
 
 /// Returns the length of the shortest part in which the bytes and handshakes in flight at its start and end are
 /// negligible.
 fn min_part_length(in_flight: u64, handshakes: u32) -> Duration {
     let files = MIN_FILES_PER_PART
         * (in_flight as f64 / ASSUMED_BYTES_PER_S
-            + f64::from(handshakes) * HANDSHAKE_TIME.as_secs_f64());
+            + f64::from(handshakes) * ASSUMED_HANDSHAKE_TIME.as_secs_f64());
     MIN_PART_LENGTH.max(Duration::from_millis((files * 1e3) as u64))
 }
 
 fn min_rounds(links: usize) -> usize {
-    fewest_pairs(alpha(links)) + EXTRA_ROUNDS
+    min_pairs(interval_alpha(links)) + EXTRA_ROUNDS
 }
 
 /// Plans the batches of `links` configurations that run at the same time, for `length` in all, with at most `in_flight`
 /// bytes and `handshakes` handshakes in flight. Returns the time between the starts of two batches, and the number of
 /// batches of each configuration. `None`: there would be too few batches for intervals.
-pub fn turns(
+pub fn plan_batches(
     length: Duration,
     links: usize,
     in_flight: u64,
@@ -57,7 +57,7 @@ pub fn turns(
 /// Returns the number of parts into which each of the `rounds` slices of a configuration is divided, so that the
 /// figures of all `links` configurations have intervals. `in_flight`: bytes of the files that one configuration fetches
 /// at the same time.
-pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
+pub fn parts_per_slice(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
     let most = slice.as_millis() / min_part_length(in_flight, 0).as_millis();
     let wanted = min_rounds(links).div_ceil(rounds.max(1));
     wanted.min(most as usize).max(1)
@@ -65,7 +65,7 @@ pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> u
 
 /// Returns whether a configuration that is measured in `own` of `rounds` rounds is measured in `round` (from 0). Its
 /// rounds are spread evenly.
-pub fn is_measured_in(round: usize, own: usize, rounds: usize) -> bool {
+pub fn is_round_measured(round: usize, own: usize, rounds: usize) -> bool {
     (round + 1) * own / rounds > round * own / rounds
 }
 
@@ -101,7 +101,7 @@ impl SliceThroughput {
     }
 
     /// Returns the batches, or the whole slice as a single sample if there are none.
-    pub fn pieces(&self) -> Vec<ThroughputSample> {
+    pub fn samples(&self) -> Vec<ThroughputSample> {
         match self.turns.as_slice() {
             [] => vec![ThroughputSample {
                 elapsed_s: self.elapsed_s,
@@ -129,12 +129,12 @@ pub struct IntervalEstimate {
 impl IntervalEstimate {
     /// Estimates the value. `total`: the value over all parts, used where there are too few parts. `links`: number of
     /// configurations in the sweep.
-    pub fn of(
+    pub fn from_parts(
         total: Option<f64>,
         pieces: impl Iterator<Item = f64>,
         links: usize,
     ) -> Option<IntervalEstimate> {
-        match paired(&pieces.collect::<Vec<f64>>(), alpha(links)) {
+        match paired_difference(&pieces.collect::<Vec<f64>>(), interval_alpha(links)) {
             Some(found) => Some(IntervalEstimate {
                 value: found.shift,
                 interval: Some([found.low, found.high]),
@@ -147,21 +147,21 @@ impl IntervalEstimate {
     }
 
     /// Returns the larger of the two bounds' distances from the value, relative to the value.
-    pub fn spread(&self) -> Option<f64> {
+    pub fn relative_half_width(&self) -> Option<f64> {
         let [low, high] = self.interval.filter(|_| self.value > 0.0)?;
         Some((high - self.value).max(self.value - low) / self.value)
     }
 }
 
 /// Returns the error probability of a single interval if those of `links` configurations are simultaneous.
-fn alpha(links: usize) -> f64 {
-    ALPHA / (FIGURES_PER_LINK * links.max(1)) as f64
+fn interval_alpha(links: usize) -> f64 {
+    ALPHA / (FIGURES_PER_CONFIGURATION * links.max(1)) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::turns::RungMeasurement;
+    use crate::ladder::batches::RungMeasurement;
     use crate::plan::BatchSchedule;
     use crate::record::{BatchStart, BatchTotals};
     use crate::run::IntervalRecord;
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn only_small_file_slices_are_split() {
         let of = |slice_ms, rounds, in_flight| {
-            pieces(Duration::from_millis(slice_ms), rounds, 42, in_flight)
+            parts_per_slice(Duration::from_millis(slice_ms), rounds, 42, in_flight)
         };
         assert_eq!(of(2000, 1, 16 << 10), 18);
         assert_eq!(of(2000, 3, 16 << 10), 6);
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn batch_count_must_fit_duration() {
         let of = |length_s, links, in_flight, handshakes| {
-            turns(Duration::from_secs(length_s), links, in_flight, handshakes)
+            plan_batches(Duration::from_secs(length_s), links, in_flight, handshakes)
         };
         let slot = Duration::from_millis(110);
         assert_eq!(of(32, 16, 16 << 10, 16), Some((slot, 18)));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn rounds_are_spread_without_loss() {
         for own in 1..=18 {
-            let taken: Vec<usize> = (0..18).filter(|r| is_measured_in(*r, own, 18)).collect();
+            let taken: Vec<usize> = (0..18).filter(|r| is_round_measured(*r, own, 18)).collect();
             assert_eq!(taken.len(), own);
             let widest = taken.windows(2).map(|two| two[1] - two[0]).max();
             assert!(widest.is_none_or(|rounds| rounds <= 18_usize.div_ceil(own)));
@@ -245,12 +245,12 @@ mod tests {
         };
         let mut all = vec![RungMeasurement::new(turns, 0, vec![true, false])];
         for readings in [first, second] {
-            all[0].interval(&IntervalRecord {
+            all[0].add_interval(&IntervalRecord {
                 batches: readings.to_vec(),
                 ..IntervalRecord::default()
             });
         }
-        RungMeasurement::end(&mut all, &[&[7]]);
+        RungMeasurement::end_batch_group(&mut all, &[&[7]]);
         let piece = |elapsed_s, ok, client_us, server_us, overran| ThroughputSample {
             elapsed_s,
             ok,
@@ -260,7 +260,7 @@ mod tests {
             overran,
         };
         assert_eq!(
-            all[0].carried(1, Duration::from_millis(110)),
+            all[0].closed_loop_batches(1, Duration::from_millis(110)),
             [
                 piece(0.102, 30, 50.0, 40.0, false),
                 piece(0.13, 2, 50.0, 80.0, true),

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, checked_nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -17,10 +17,10 @@ impl LawSettings for BimodalSettings {
     const NAME: &'static str = "bimodal";
     const KEYS: &'static [&'static str] = &["fast", "slow", "slow_share"];
 
-    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+    fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         Ok(Box::new(BimodalLaw {
-            fast: nanos("fast", self.fast)?,
-            slow: nanos("slow", self.slow)?,
+            fast: checked_nanos("fast", self.fast)?,
+            slow: checked_nanos("slow", self.slow)?,
             slow_share: checked_number("slow_share", self.slow_share, 0.0, 1.0)?,
         }))
     }
@@ -35,7 +35,7 @@ struct BimodalLaw {
 }
 
 impl DelayLaw for BimodalLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let is_slow = draws.fraction() < self.slow_share;
         request.after(if is_slow { self.slow } else { self.fast })
     }

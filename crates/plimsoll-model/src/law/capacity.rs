@@ -6,11 +6,11 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::RequestRng;
+use super::request_rng::RequestRng;
 use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings};
 
 /// Maximum concurrency.
-const MAX_PLACES: u32 = 100_000;
+const MAX_CONCURRENCY: u32 = 100_000;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CapacitySettings {
@@ -22,17 +22,17 @@ impl LawSettings for CapacitySettings {
     const NAME: &'static str = "capacity";
     const KEYS: &'static [&'static str] = &["places", "service"];
 
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        if !(1..=MAX_PLACES).contains(&self.places) {
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        if !(1..=MAX_CONCURRENCY).contains(&self.places) {
             let problem = format!(
-                "places: {} is out of range: use 1 to {MAX_PLACES}",
+                "places: {} is out of range: use 1 to {MAX_CONCURRENCY}",
                 self.places
             );
             return Err(LawError::new(problem));
         }
         Ok(Box::new(CapacityLaw {
             places: self.places as usize,
-            service: within.law("service", self.service)?,
+            service: within.build_nested("service", self.service)?,
             free: BinaryHeap::new(),
         }))
     }
@@ -47,14 +47,14 @@ struct CapacityLaw {
 }
 
 impl DelayLaw for CapacityLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let mut begins = request.at;
         if self.free.len() == self.places
             && let Some(Reverse(free)) = self.free.pop()
         {
             begins = begins.max(free);
         }
-        let leaves = self.service.leaves(LawRequest { at: begins }, draws);
+        let leaves = self.service.answer_time(LawRequest { at: begins }, draws);
         self.free.push(Reverse(leaves));
         leaves
     }

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::RequestRng;
+use super::request_rng::RequestRng;
 use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number};
 
 #[derive(Debug, Deserialize)]
@@ -20,9 +20,9 @@ impl LawSettings for CollapseSettings {
     const NAME: &'static str = "collapse";
     const KEYS: &'static [&'static str] = &["of", "limit", "factor"];
 
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         Ok(Box::new(CollapseLaw {
-            of: within.law("of", self.of)?,
+            of: within.build_nested("of", self.of)?,
             limit: self.limit as usize,
             factor: checked_number("factor", self.factor, 1.0, 1000.0)?,
             in_progress: BinaryHeap::new(),
@@ -41,13 +41,13 @@ struct CollapseLaw {
 }
 
 impl DelayLaw for CollapseLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         while let Some(Reverse(leaves)) = self.in_progress.peek()
             && *leaves <= request.at
         {
             self.in_progress.pop();
         }
-        let time = self.of.leaves(request, draws).saturating_sub(request.at);
+        let time = self.of.answer_time(request, draws).saturating_sub(request.at);
         let is_over = self.in_progress.len() >= self.limit;
         let factor = if is_over { self.factor } else { 1.0 };
         let leaves = request.after(time as f64 * factor);

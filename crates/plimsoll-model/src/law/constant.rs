@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -15,8 +15,8 @@ impl LawSettings for ConstantSettings {
     const NAME: &'static str = "constant";
     const KEYS: &'static [&'static str] = &["delay"];
 
-    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        let delay = nanos("delay", self.delay)?;
+    fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        let delay = checked_nanos("delay", self.delay)?;
         Ok(Box::new(ConstantLaw(delay)))
     }
 }
@@ -26,7 +26,7 @@ impl LawSettings for ConstantSettings {
 struct ConstantLaw(f64);
 
 impl DelayLaw for ConstantLaw {
-    fn leaves(&mut self, request: LawRequest, _: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, _: &mut RequestRng) -> u64 {
         request.after(self.0)
     }
 }

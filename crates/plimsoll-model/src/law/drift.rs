@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::RequestRng;
+use super::request_rng::RequestRng;
 use super::{
     DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_number,
 };
@@ -20,12 +20,12 @@ impl LawSettings for DriftSettings {
     const NAME: &'static str = "drift";
     const KEYS: &'static [&'static str] = &["of", "to", "over"];
 
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         if self.over.0.is_zero() {
             return Err(LawError::new("over: must be above zero"));
         }
         Ok(Box::new(DriftLaw {
-            of: within.law("of", self.of)?,
+            of: within.build_nested("of", self.of)?,
             to: checked_number("to", self.to, 0.001, 1000.0)?,
             over: self.over.0.as_nanos() as f64,
         }))
@@ -42,8 +42,8 @@ struct DriftLaw {
 }
 
 impl DelayLaw for DriftLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
-        let time = self.of.leaves(request, draws).saturating_sub(request.at);
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+        let time = self.of.answer_time(request, draws).saturating_sub(request.at);
         let since_first = request.at.saturating_sub(FIRST_ARRIVAL_NS);
         let progress = (since_first as f64 / self.over).min(1.0);
         request.after(time as f64 * (1.0 + (self.to - 1.0) * progress))

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -15,8 +15,8 @@ impl LawSettings for ExponentialSettings {
     const NAME: &'static str = "exponential";
     const KEYS: &'static [&'static str] = &["mean"];
 
-    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        let mean = nanos("mean", self.mean)?;
+    fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        let mean = checked_nanos("mean", self.mean)?;
         Ok(Box::new(ExponentialLaw(mean)))
     }
 }
@@ -26,7 +26,7 @@ impl LawSettings for ExponentialSettings {
 struct ExponentialLaw(f64);
 
 impl DelayLaw for ExponentialLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         request.after(self.0 * draws.exponential())
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, checked_nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -16,9 +16,9 @@ impl LawSettings for LognormalSettings {
     const NAME: &'static str = "lognormal";
     const KEYS: &'static [&'static str] = &["median", "sigma"];
 
-    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+    fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         Ok(Box::new(LognormalLaw {
-            median: nanos("median", self.median)?,
+            median: checked_nanos("median", self.median)?,
             sigma: checked_number("sigma", self.sigma, 0.0, 5.0)?,
         }))
     }
@@ -32,7 +32,7 @@ struct LognormalLaw {
 }
 
 impl DelayLaw for LognormalLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         request.after(self.median * (self.sigma * draws.normal()).exp())
     }
 }

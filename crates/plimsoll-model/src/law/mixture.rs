@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::RequestRng;
+use super::request_rng::RequestRng;
 use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number};
 
 /// Maximum number of laws in a mixture.
-const MAX_PARTS: usize = 100;
+const MAX_COMPONENTS: usize = 100;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct MixtureSettings {
@@ -25,10 +25,10 @@ impl LawSettings for MixtureSettings {
     const NAME: &'static str = "mixture";
     const KEYS: &'static [&'static str] = &["parts"];
 
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        if !(1..=MAX_PARTS).contains(&self.parts.len()) {
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        if !(1..=MAX_COMPONENTS).contains(&self.parts.len()) {
             let problem = format!(
-                "parts: {} laws, expected 1 to {MAX_PARTS}",
+                "parts: {} laws, expected 1 to {MAX_COMPONENTS}",
                 self.parts.len()
             );
             return Err(LawError::new(problem));
@@ -38,7 +38,7 @@ impl LawSettings for MixtureSettings {
         for (i, part) in self.parts.into_iter().enumerate() {
             let key = format!("parts[{i}]");
             sum += checked_number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
-            let law = within.law("of", part.of).map_err(|e| e.within(&key))?;
+            let law = within.build_nested("of", part.of).map_err(|e| e.within(&key))?;
             parts.push((sum, law));
         }
         if (sum - 1.0).abs() > 1e-9 {
@@ -55,10 +55,10 @@ impl LawSettings for MixtureSettings {
 struct MixtureLaw(Vec<(f64, Box<dyn DelayLaw>)>);
 
 impl DelayLaw for MixtureLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let drawn = draws.fraction();
         let last = self.0.len() - 1;
         let place = self.0.partition_point(|(sum, _)| *sum <= drawn).min(last);
-        self.0[place].1.leaves(request, draws)
+        self.0[place].1.answer_time(request, draws)
     }
 }

@@ -11,7 +11,7 @@ mod bimodal;
 mod capacity;
 mod collapse;
 mod constant;
-mod draws;
+mod request_rng;
 mod drift;
 mod exponential;
 mod lognormal;
@@ -30,7 +30,7 @@ use toml::Table;
 use crate::suggest::suggest;
 use crate::units::Period;
 
-use draws::RequestRng;
+use request_rng::RequestRng;
 
 /// Maximum of the times in a law's settings and of the delays, which is the range of the histograms.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -44,16 +44,16 @@ const MAX_DEPTH: u32 = 8;
 
 /// All laws, in the order in which messages list them.
 static LAWS: [LawEntry; 10] = [
-    LawEntry::of::<constant::ConstantSettings>(),
-    LawEntry::of::<exponential::ExponentialSettings>(),
-    LawEntry::of::<bimodal::BimodalSettings>(),
-    LawEntry::of::<lognormal::LognormalSettings>(),
-    LawEntry::of::<pareto::ParetoSettings>(),
-    LawEntry::of::<stalls::StallsSettings>(),
-    LawEntry::of::<capacity::CapacitySettings>(),
-    LawEntry::of::<drift::DriftSettings>(),
-    LawEntry::of::<collapse::CollapseSettings>(),
-    LawEntry::of::<mixture::MixtureSettings>(),
+    LawEntry::new::<constant::ConstantSettings>(),
+    LawEntry::new::<exponential::ExponentialSettings>(),
+    LawEntry::new::<bimodal::BimodalSettings>(),
+    LawEntry::new::<lognormal::LognormalSettings>(),
+    LawEntry::new::<pareto::ParetoSettings>(),
+    LawEntry::new::<stalls::StallsSettings>(),
+    LawEntry::new::<capacity::CapacitySettings>(),
+    LawEntry::new::<drift::DriftSettings>(),
+    LawEntry::new::<collapse::CollapseSettings>(),
+    LawEntry::new::<mixture::MixtureSettings>(),
 ];
 
 /// Why a law's text is invalid.
@@ -93,7 +93,7 @@ impl LawRequest {
 trait DelayLaw: Debug + Send {
     /// Returns when the answer to `request` leaves, on the same clock as [`LawRequest::at`]. Requests come in the order
     /// in which they were read.
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64;
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64;
 }
 
 /// The settings of a law.
@@ -107,7 +107,7 @@ trait LawSettings: DeserializeOwned {
     ///
     /// # Errors
     /// Returns the key whose value is invalid, and what a valid value would be.
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 }
 
 /// The context in which a law is created.
@@ -119,7 +119,7 @@ struct LawContext {
 
 impl LawContext {
     /// Creates the law that is nested in another one, under its key `key`.
-    fn law(&self, key: &str, table: Table) -> Result<Box<dyn DelayLaw>, LawError> {
+    fn build_nested(&self, key: &str, table: Table) -> Result<Box<dyn DelayLaw>, LawError> {
         let within = LawContext {
             depth: self.depth + 1,
             ..*self
@@ -128,7 +128,7 @@ impl LawContext {
             let problem = format!("laws nested more than {MAX_DEPTH} deep");
             return Err(LawError::new(problem));
         }
-        read(table, &within).map_err(|e| e.within(key))
+        parse_table(table, &within).map_err(|e| e.within(key))
     }
 }
 
@@ -142,7 +142,7 @@ struct LawEntry {
 }
 
 impl LawEntry {
-    const fn of<S: LawSettings>() -> LawEntry {
+    const fn new<S: LawSettings>() -> LawEntry {
         LawEntry {
             name: S::NAME,
             parse: |table, within| {
@@ -156,13 +156,13 @@ impl LawEntry {
                 let settings: S = table.try_into().map_err(|e: toml::de::Error| {
                     LawError::new(format!("{}: {}", S::NAME, e.to_string().trim_end()))
                 })?;
-                settings.law(within)
+                settings.build(within)
             },
         }
     }
 }
 
-fn read(mut table: Table, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+fn parse_table(mut table: Table, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
     let names = || LAWS.iter().map(|law| law.name).collect::<Vec<_>>();
     let name = match table.remove("law") {
         Some(toml::Value::String(name)) => name,
@@ -214,7 +214,7 @@ impl ServerDelays {
         let table: Table = text
             .parse()
             .map_err(|e: toml::de::Error| LawError::new(e.to_string().trim_end()))?;
-        let law = read(table, &LawContext { seed, depth: 0 })?;
+        let law = parse_table(table, &LawContext { seed, depth: 0 })?;
         Ok(ServerDelays {
             law,
             seed,
@@ -227,7 +227,7 @@ impl ServerDelays {
     /// request's arrival. If delays are computed again for other arrivals, the same start gives stalls at the same
     /// times.
     #[must_use]
-    pub fn counting_from(self, first: u64) -> ServerDelays {
+    pub fn with_start(self, first: u64) -> ServerDelays {
         ServerDelays {
             first: Some(first),
             ..self
@@ -238,24 +238,24 @@ impl ServerDelays {
     /// clock. A request that arrived before the first one counts as if it had arrived together with it.
     pub fn next(&mut self, arrived: u64) -> u64 {
         let first = *self.first.get_or_insert(arrived);
-        let mut draws = RequestRng::of_request(self.seed, self.count);
+        let mut draws = RequestRng::for_request(self.seed, self.count);
         self.count += 1;
         let at = FIRST_ARRIVAL_NS
             .saturating_add(arrived)
             .saturating_sub(first);
-        let leaves = self.law.leaves(LawRequest { at }, &mut draws).max(at);
+        let leaves = self.law.answer_time(LawRequest { at }, &mut draws).max(at);
         let longest = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
         arrived.saturating_add((leaves - at).min(longest))
     }
 
     /// Returns the number of requests so far.
-    pub fn count(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.count
     }
 }
 
 /// Validates the time at key `key` and converts it to nanoseconds.
-fn nanos(key: &str, period: Period) -> Result<f64, LawError> {
+fn checked_nanos(key: &str, period: Period) -> Result<f64, LawError> {
     if period.0 > MAX_DELAY {
         return Err(LawError::new(format!(
             "{key}: {period} is too long: at most {}",

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, checked_nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -17,8 +17,8 @@ impl LawSettings for ParetoSettings {
     const NAME: &'static str = "pareto";
     const KEYS: &'static [&'static str] = &["min", "alpha", "max"];
 
-    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        let (min, max) = (nanos("min", self.min)?, nanos("max", self.max)?);
+    fn build(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        let (min, max) = (checked_nanos("min", self.min)?, checked_nanos("max", self.max)?);
         if min > max {
             let problem = format!("min: {} is above max, which is {}", self.min, self.max);
             return Err(LawError::new(problem));
@@ -37,7 +37,7 @@ struct ParetoLaw {
 }
 
 impl DelayLaw for ParetoLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.min * (draws.exponential() / self.alpha).exp();
         request.after(time.min(self.max))
     }

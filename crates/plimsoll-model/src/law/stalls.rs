@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::RequestRng;
-use super::{DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, nanos};
+use super::request_rng::RequestRng;
+use super::{DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_nanos};
 use crate::units::Period;
 
 /// Minimum mean time between two stalls, in nanoseconds. It limits memory, which holds all stalls.
-const MIN_EVERY_NS: f64 = 1e6;
+const MIN_STALL_GAP_NS: f64 = 1e6;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct StallsSettings {
@@ -21,17 +21,17 @@ impl LawSettings for StallsSettings {
     const NAME: &'static str = "stalls";
     const KEYS: &'static [&'static str] = &["of", "every", "length"];
 
-    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
-        let every = nanos("every", self.every)?;
-        if every < MIN_EVERY_NS {
+    fn build(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        let every = checked_nanos("every", self.every)?;
+        if every < MIN_STALL_GAP_NS {
             let problem = format!("every: {} is too short: at least 1ms", self.every);
             return Err(LawError::new(problem));
         }
         Ok(Box::new(StallsLaw {
-            of: within.law("of", self.of)?,
+            of: within.build_nested("of", self.of)?,
             every,
-            length: nanos("length", self.length)?,
-            draws: RequestRng::of_server(within.seed),
+            length: checked_nanos("length", self.length)?,
+            draws: RequestRng::for_server(within.seed),
             stalls: Vec::new(),
         }))
     }
@@ -66,8 +66,8 @@ impl StallsLaw {
 }
 
 impl DelayLaw for StallsLaw {
-    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
-        let due = self.of.leaves(request, draws);
+    fn answer_time(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
+        let due = self.of.answer_time(request, draws);
         self.draw_until(due);
         let before = self.stalls.partition_point(|(begins, _)| *begins <= due);
         match before.checked_sub(1).map(|last| self.stalls[last]) {

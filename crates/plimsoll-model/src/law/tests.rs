@@ -135,7 +135,7 @@ fn stalls_stay_where_first_arrival_put_them() {
         arrivals.map(|at| delays.next(at)).collect::<Vec<_>>()
     };
     let as_came = leave(ServerDelays::new(law, SEED).unwrap(), &mut came.into_iter());
-    let delays = ServerDelays::new(law, SEED).unwrap().counting_from(ms(508));
+    let delays = ServerDelays::new(law, SEED).unwrap().with_start(ms(508));
     let on_time = leave(delays, &mut due.into_iter());
     assert_eq!(as_came[2..], on_time[2..]);
     assert_eq!(on_time[..2], [ms(501), ms(505)]);
@@ -149,7 +149,7 @@ fn answers_never_leave_before_their_requests() {
     assert_eq!(delays.next(5_000_000), 6_000_000);
     // A request that arrived earlier may be read later.
     assert_eq!(delays.next(4_000_000), 5_000_000);
-    assert_eq!(delays.count(), 2);
+    assert_eq!(delays.request_count(), 2);
 }
 
 #[test]

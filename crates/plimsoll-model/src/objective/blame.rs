@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::instrument::{LatenessBounds, TailCounts, UNRECORDED_NS, beyond, known_lower_bounds};
+use crate::instrument::{LatenessBounds, TailCounts, MAX_UNRECORDED_DELAY_NS, count_beyond, known_lower_bounds};
 use crate::measure::TimeMeasure;
 use crate::plan::TimeMetric;
 use crate::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
@@ -41,11 +41,11 @@ pub(super) struct FailureCounts {
 }
 
 impl FailureCounts {
-    pub(super) fn of(record: &StageRecord) -> FailureCounts {
+    pub(super) fn from_record(record: &StageRecord) -> FailureCounts {
         use crate::outcome::FailureSource;
         let mut failed = FailureCounts::default();
         for (outcome, n) in record.outcomes.iter() {
-            match outcome.blame() {
+            match outcome.failure_source() {
                 None => {}
                 _ if outcome.is_abandoned() => {}
                 Some(FailureSource::Client) => failed.local += n,
@@ -58,12 +58,12 @@ impl FailureCounts {
         failed
     }
 
-    pub(super) fn all(self) -> u64 {
+    pub(super) fn total(self) -> u64 {
         self.certain + self.timeouts + self.local
     }
 
     /// Returns the number of failures that can't have been caused by a late generator or by this process itself.
-    pub(super) fn certain_count(
+    pub(super) fn count_certain(
         self,
         record: &StageRecord,
         circumstances: &RunCircumstances,
@@ -75,7 +75,7 @@ impl FailureCounts {
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
         self.certain
             + self.timeouts.saturating_sub(
-                LatenessBounds::of(record).longer_than(deadline_tolerance_ns(deadline)),
+                LatenessBounds::from_record(record).count_longer_than(deadline_tolerance_ns(deadline)),
             )
     }
 }
@@ -83,17 +83,17 @@ impl FailureCounts {
 /// The deadline that is assumed where it is not known: the default of plans.
 const FALLBACK_DEADLINE: Duration = Duration::from_secs(10);
 
-fn nanos(time: Duration) -> u64 {
+fn to_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the tolerance within which a time counts as having reached the deadline: a hundredth of it.
 fn deadline_tolerance_ns(deadline: Duration) -> u64 {
-    nanos(deadline / 100)
+    to_nanos(deadline / 100)
 }
 
 /// Returns the recorded times that an objective limits; `None` where there are none.
-pub(super) fn times(timed: TimeMetric, record: &StageRecord) -> Option<&TimeHistogram> {
+pub(super) fn limited_times(timed: TimeMetric, record: &StageRecord) -> Option<&TimeHistogram> {
     let of = |measure| record.measures.times(measure);
     Some(match timed {
         TimeMetric::Response => &record.response,
@@ -132,7 +132,7 @@ pub(super) struct TimeEvidence<'a> {
 }
 
 impl<'a> TimeEvidence<'a> {
-    pub(super) fn of(
+    pub(super) fn new(
         timed: TimeMetric,
         record: &'a StageRecord,
         circumstances: &RunCircumstances,
@@ -141,7 +141,7 @@ impl<'a> TimeEvidence<'a> {
         let is_queued = circumstances.too_few_connections && timed == TimeMetric::Response;
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
             // It is not known how long these failed calls waited for a connection.
-            let failed = FailureCounts::of(record);
+            let failed = FailureCounts::from_record(record);
             let ours = failed.local + failed.timeouts;
             (
                 FailureCounts {
@@ -152,7 +152,7 @@ impl<'a> TimeEvidence<'a> {
                 TailCounts::default(),
             )
         } else if counts_failures {
-            (FailureCounts::of(record), TailCounts::of(&record.cut_off))
+            (FailureCounts::from_record(record), TailCounts::new(&record.cut_off))
         } else {
             (FailureCounts::default(), TailCounts::default())
         };
@@ -168,8 +168,8 @@ impl<'a> TimeEvidence<'a> {
         };
         TimeEvidence {
             record,
-            times: times(own, record).map(TailCounts::of).unwrap_or_default(),
-            least: least.map(TailCounts::of),
+            times: limited_times(own, record).map(TailCounts::new).unwrap_or_default(),
+            least: least.map(TailCounts::new),
             least_mean_ns: least
                 .and_then(TimeHistogram::histogram)
                 .map_or(0.0, |h| h.mean()),
@@ -177,75 +177,75 @@ impl<'a> TimeEvidence<'a> {
             cut_off,
             failed,
             lateness: match timed {
-                TimeMetric::Measure(TimeMeasure::Journey) => LatenessBounds::of_journeys(record),
-                _ => LatenessBounds::of(record),
+                TimeMetric::Measure(TimeMeasure::Journey) => LatenessBounds::from_journeys(record),
+                _ => LatenessBounds::from_record(record),
             },
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
-            may_be_client_caused: is_of_client(timed, record, circumstances),
+            may_be_client_caused: may_be_client_caused(timed, record, circumstances),
         }
     }
 
     /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late. Failed
     /// calls are included if this kind of time counts failures.
-    pub(super) fn certainly_over(&self, limit: u64) -> u64 {
+    pub(super) fn count_certainly_over(&self, limit: u64) -> u64 {
         if self.may_be_client_caused {
             return self.failed.certain;
         }
         // A call that hit its deadline took at least that long, but it is not known how much longer.
-        let reach = nanos(self.deadline)
+        let reach = to_nanos(self.deadline)
             .saturating_sub(limit)
             .max(deadline_tolerance_ns(self.deadline));
         // For each `a`: the calls that took more than `limit + a`, minus those that may have been lengthened by more
         // than `a`.
         let unrecorded = if self.least.is_some() {
-            UNRECORDED_NS
+            MAX_UNRECORDED_DELAY_NS
         } else {
             0
         };
         let over = |times: Option<&TailCounts>| {
             self.lateness
-                .steps()
+                .lateness_steps()
                 .map(|(length, lengthened)| {
                     let beyond = limit.saturating_add(length);
                     let ended = times.map_or(0, |times| {
-                        times.longer_than(beyond.saturating_add(unrecorded))
+                        times.count_longer_than(beyond.saturating_add(unrecorded))
                     });
                     let timeouts = if length <= reach {
                         self.failed.timeouts
                     } else {
                         0
                     };
-                    (ended + self.cut_off.longer_than(beyond) + timeouts).saturating_sub(lengthened)
+                    (ended + self.cut_off.count_longer_than(beyond) + timeouts).saturating_sub(lengthened)
                 })
                 .max()
                 .unwrap_or(0)
         };
         let of_all = over(Some(&self.times));
         let least = self.least.as_ref();
-        let of_each = least.map_or(0, |least| least.longer_than(limit) + over(None));
+        let of_each = least.map_or(0, |least| least.count_longer_than(limit) + over(None));
         // Failures that lateness can't have caused count in any case.
         self.failed.certain + of_all.max(of_each)
     }
 
     /// Returns the number of calls from which the statistic is computed. Abandoned calls are included only if they are
     /// known to have taken longer than `limit`.
-    fn population(&self, limit: u64) -> u64 {
+    fn population_size(&self, limit: u64) -> u64 {
         let failed = if self.counts_failures {
-            FailureCounts::of(self.record).all()
+            FailureCounts::from_record(self.record).total()
         } else {
             0
         };
-        self.times.len() + failed + self.cut_off.longer_than(limit)
+        self.times.len() + failed + self.cut_off.count_longer_than(limit)
     }
 
     /// Returns whether more calls than a percentile (0–100) leaves out certainly took longer than `limit` ns.
     pub(super) fn certainly_exceeds(&self, percentile: f64, limit: u64) -> bool {
-        self.certainly_over(limit) > beyond(percentile / 100.0, self.population(limit))
+        self.count_certainly_over(limit) > count_beyond(percentile / 100.0, self.population_size(limit))
     }
 
     /// Returns the lower end of a percentile's instrument interval, in nanoseconds; infinite where failures decide.
-    pub(super) fn low_end(&self, percentile: f64) -> f64 {
+    pub(super) fn lower_bound(&self, percentile: f64) -> f64 {
         if self.certainly_exceeds(percentile, MAX_TIME_NS) {
             return f64::INFINITY;
         }
@@ -262,8 +262,8 @@ impl<'a> TimeEvidence<'a> {
     }
 
     /// Returns the lower end of the instrument interval of a mean that was measured as `mean_ns`.
-    pub(super) fn low_mean(&self, mean_ns: f64, circumstances: &RunCircumstances) -> f64 {
-        if self.counts_failures && self.failed.certain_count(self.record, circumstances) > 0 {
+    pub(super) fn lower_bound_of_mean(&self, mean_ns: f64, circumstances: &RunCircumstances) -> f64 {
+        if self.counts_failures && self.failed.count_certain(self.record, circumstances) > 0 {
             return f64::INFINITY;
         }
         if circumstances.is_short_of_resources || circumstances.not_resumed || !mean_ns.is_finite()
@@ -276,7 +276,7 @@ impl<'a> TimeEvidence<'a> {
             let of_each = self.lateness.sum_ns() / self.times.len().max(1) as f64;
             let mean_ns = self.own_mean_ns.unwrap_or(mean_ns);
             let unrecorded = if self.least.is_some() {
-                UNRECORDED_NS
+                MAX_UNRECORDED_DELAY_NS
             } else {
                 0
             };
@@ -289,7 +289,7 @@ impl<'a> TimeEvidence<'a> {
 
 /// Returns whether these times may be long because of the client's machine, or are not the times that the plan asks
 /// for.
-fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCircumstances) -> bool {
+fn may_be_client_caused(timed: TimeMetric, record: &StageRecord, circumstances: &RunCircumstances) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
         TimeMetric::Response | TimeMetric::Lag => true,
@@ -305,13 +305,13 @@ fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCirc
 /// Returns the largest share of all calls by which pauses of the generator may have lowered a rate.
 pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
     /// Pauses up to this length are ignored, because the generator makes up for them.
-    const SHORT_NS: u64 = 1_000_000;
-    LatenessBounds::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
+    const MIN_RECORDED_PAUSE_NS: u64 = 1_000_000;
+    LatenessBounds::from_record(record).count_longer_than(MIN_RECORDED_PAUSE_NS) as f64 / record.ended().max(1) as f64
 }
 
 /// Returns an upper bound of the time that the generator may have added to a mean, in nanoseconds.
 pub(super) fn max_mean_error_ns(record: &StageRecord) -> f64 {
-    LatenessBounds::of(record).sum_ns() / record.ok().max(1) as f64
+    LatenessBounds::from_record(record).sum_ns() / record.ok().max(1) as f64
 }
 
 #[cfg(test)]
@@ -326,7 +326,7 @@ mod tests {
             deadline: Some(Duration::from_secs(1)),
             ..RunCircumstances::default()
         };
-        TimeEvidence::of(TimeMetric::Response, record, &circumstances).certainly_over(limit_ms * MS)
+        TimeEvidence::new(TimeMetric::Response, record, &circumstances).count_certainly_over(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {
@@ -400,8 +400,8 @@ mod tests {
         paused.delayed.record_n(2_000 * MS, 10);
         let circumstances = RunCircumstances::default();
         let timed = TimeMetric::Measure(TimeMeasure::InterMessage);
-        let evidence = TimeEvidence::of(timed, &paused, &circumstances);
-        let low = evidence.low_mean(600.0 * MS as f64, &circumstances);
+        let evidence = TimeEvidence::new(timed, &paused, &circumstances);
+        let low = evidence.lower_bound_of_mean(600.0 * MS as f64, &circumstances);
         assert!((499.0..500.5).contains(&(low / MS as f64)), "{low}");
     }
 
@@ -417,10 +417,10 @@ mod tests {
                 too_few_connections,
                 ..RunCircumstances::default()
             };
-            let evidence = TimeEvidence::of(timed, &queued, &circumstances);
+            let evidence = TimeEvidence::new(timed, &queued, &circumstances);
             (
-                evidence.certainly_over(20 * MS),
-                evidence.certainly_over(3 * MS),
+                evidence.count_certainly_over(20 * MS),
+                evidence.count_certainly_over(3 * MS),
             )
         };
         assert_eq!(evidence(false, TimeMetric::Response), (1_040, 1_040));

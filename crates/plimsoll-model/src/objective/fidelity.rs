@@ -1,18 +1,18 @@
 //! Evaluates the fidelity of a load as an objective. It says nothing about the target.
 
-use super::{Evaluation, LimitCheck};
+use super::{ObjectiveEvaluation, LimitCheck};
 use crate::plan::Objective;
 use crate::run::DeliverySummary;
 
 /// Evaluates the fidelity of a load, which is known as an interval.
-pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluation {
+pub(super) fn evaluate(objective: &Objective, delivery: &DeliverySummary) -> ObjectiveEvaluation {
     let [low, high] = delivery.fidelity();
     let (is_met, is_missed) = if objective.is_upper {
         (high <= objective.limit, low > objective.limit)
     } else {
         (low >= objective.limit, high < objective.limit)
     };
-    let text = text(delivery);
+    let text = format_fidelity(delivery);
     let (found, text) = if is_met {
         (LimitCheck::Met, text)
     } else if is_missed {
@@ -21,7 +21,7 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
         let why = "the send times are not known precisely enough";
         (LimitCheck::Within, format!("{text}; {why}"))
     };
-    Evaluation {
+    ObjectiveEvaluation {
         check: found,
         text,
         interval: None,
@@ -29,7 +29,7 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
 }
 
 /// Formats the fidelity of a load with two decimals of a per cent, rounded outward.
-pub(super) fn text(delivery: &DeliverySummary) -> String {
+pub(super) fn format_fidelity(delivery: &DeliverySummary) -> String {
     let [low, high] = delivery.fidelity();
     // The small constant keeps floating-point errors from rounding a hundredth away.
     let low = format!("{:.2}%", (low * 1e4 + 1e-6).floor() / 1e2);

@@ -23,7 +23,7 @@ pub struct MeasuredCalls {
 
 impl MeasuredCalls {
     /// Returns the calls of the step with this name, with the lateness of all calls; `None`: there is no such step.
-    fn of_step(&self, name: &str) -> Option<MeasuredCalls> {
+    fn for_step(&self, name: &str) -> Option<MeasuredCalls> {
         let step = self.record.steps.iter().find(|step| step.name == name)?;
         let record = StageRecord {
             due: step.due,
@@ -54,7 +54,7 @@ pub struct ObjectiveInputs {
 
 impl ObjectiveInputs {
     /// Collects the inputs from `run`. `deadline`: the plan's deadline of a call.
-    pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> ObjectiveInputs {
+    pub fn from_run(run: &Run, deadline: Option<std::time::Duration>) -> ObjectiveInputs {
         let part = |record: StageRecord, summary: &StageSummary| MeasuredCalls {
             record,
             achieved_per_s: summary.achieved_per_s,
@@ -62,7 +62,7 @@ impl ObjectiveInputs {
             delivery: summary.delivery,
         };
         ObjectiveInputs {
-            all: part(run.measured(), &run.summary.total),
+            all: part(run.measured_record(), &run.summary.total),
             stages: run
                 .stages()
                 .filter(|(stage, _)| !stage.warmup)
@@ -93,16 +93,16 @@ impl ObjectiveInputs {
     }
 
     /// Returns the calls by which `objective` is judged; `None`: nothing was measured of its stage or step.
-    pub(super) fn of_objective(&self, objective: &Objective) -> Option<Cow<'_, MeasuredCalls>> {
-        let part = self.of_stage(objective.stage.as_deref())?;
+    pub(super) fn for_objective(&self, objective: &Objective) -> Option<Cow<'_, MeasuredCalls>> {
+        let part = self.for_stage(objective.stage.as_deref())?;
         Some(match &objective.step {
             None => Cow::Borrowed(part),
-            Some(step) => Cow::Owned(part.of_step(step)?),
+            Some(step) => Cow::Owned(part.for_step(step)?),
         })
     }
 
     /// Returns the calls of `stage`; `None`: nothing was measured of it.
-    pub(super) fn of_stage(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
+    pub(super) fn for_stage(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
         match stage {
             None => Some(&self.all),
             Some(name) => self

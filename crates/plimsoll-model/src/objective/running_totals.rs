@@ -1,6 +1,6 @@
 //! Running totals, from which objectives are judged during a run, and the current value of one objective.
 
-use super::{MeasuredCalls, ObjectiveInputs, RunCircumstances, measure};
+use super::{MeasuredCalls, ObjectiveInputs, RunCircumstances, measured_value};
 use crate::plan::{LoadStage, Metric, Objective, Plan};
 use crate::run::IntervalRecord;
 
@@ -15,7 +15,7 @@ pub struct LiveObjectiveInputs {
 
 impl LiveObjectiveInputs {
     /// Creates the totals before the first interval of a run of `plan`.
-    pub fn of_plan(plan: &Plan) -> LiveObjectiveInputs {
+    pub fn new(plan: &Plan) -> LiveObjectiveInputs {
         let name = |s: &LoadStage| (!s.warmup).then(|| s.name.clone());
         let stages: Vec<Option<String>> = plan.load.stages.iter().map(name).collect();
         LiveObjectiveInputs {
@@ -52,9 +52,9 @@ impl LiveObjectiveInputs {
 
 /// Returns the value that `objective` limits, as far as it was measured: times in ns, infinite where failed calls
 /// decide; shares from 0 to 1.
-pub fn value(objective: &Objective, measured: &ObjectiveInputs) -> Option<f64> {
-    let part = measured.of_objective(objective)?;
-    measure(objective, &part).0
+pub fn objective_value(objective: &Objective, measured: &ObjectiveInputs) -> Option<f64> {
+    let part = measured.for_objective(objective)?;
+    measured_value(objective, &part).0
 }
 
 /// Returns the objective that a chart over rates shows: the first upper limit on a time.

@@ -51,7 +51,7 @@ pub(super) fn judged_delivery(
 ) -> ObjectiveResult {
     let mut measured = measured(record(900, 0, 0));
     measured.all.delivery = delivery;
-    judge(objectives, &measured, validity).remove(0)
+    judge_objectives(objectives, &measured, validity).remove(0)
 }
 
 /// 992 calls had succeeded when the run was stopped because of their times; 110 had not started.
@@ -66,7 +66,7 @@ fn abandoned_calls_are_not_errors() {
     let typed = [("errors", "< 1%"), ("p50", "< 10ms"), ("p99", "< 10ms")];
     use ObjectiveVerdict::{Met, Missed};
     assert_eq!(verdicts(&typed, r.clone()), [Met, Met, Missed]);
-    let errors = judge(&objectives(&typed[..1]), &measured(r), RunValidity::Lost);
+    let errors = judge_objectives(&objectives(&typed[..1]), &measured(r), RunValidity::Lost);
     assert_eq!(errors[0].measured, "0.0000%");
 }
 
@@ -87,7 +87,7 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
     use ObjectiveVerdict::{CannotBeJudged, Met, Missed};
     assert_eq!(verdicts(&typed, paused(0)), [Met, CannotBeJudged]);
     assert_eq!(verdicts(&typed, paused(200)), [Met, Missed]);
-    let judged = judge(
+    let judged = judge_objectives(
         &objectives(&typed),
         &measured(paused(0)),
         RunValidity::Sound,
@@ -99,7 +99,7 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
     // The pause does not end a run early, either.
     let lost = |r| {
         let objectives = objectives(&typed);
-        lost(&objectives, &measured(r), &|_| Some(5_040)).is_some()
+        find_lost_objective(&objectives, &measured(r), &|_| Some(5_040)).is_some()
     };
     assert!(!lost(paused(0)) && lost(paused(200)));
 }
@@ -112,14 +112,14 @@ fn errors_count_even_under_wrong_load() {
     for _ in 0..1_000 {
         r.pacing.record(30_000_000);
     }
-    let judged = judge(&usual(), &measured(r), RunValidity::OtherLoad);
+    let judged = judge_objectives(&usual(), &measured(r), RunValidity::OtherLoad);
     let verdicts: Vec<ObjectiveVerdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(
         verdicts,
         [ObjectiveVerdict::Missed, ObjectiveVerdict::Missed]
     );
     // An objective that is met under the wrong load proves nothing.
-    let judged = judge(
+    let judged = judge_objectives(
         &usual(),
         &measured(record(900, 0, 0)),
         RunValidity::OtherLoad,
@@ -143,7 +143,7 @@ fn local_failures_make_objectives_inconclusive() {
         circumstances,
         ..measured(r)
     };
-    let judged = judge(&usual(), &measured, RunValidity::Sound);
+    let judged = judge_objectives(&usual(), &measured, RunValidity::Sound);
     assert!(
         judged
             .iter()
@@ -152,7 +152,7 @@ fn local_failures_make_objectives_inconclusive() {
 }
 
 fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<ObjectiveVerdict> {
-    let judged = judge(&objectives(typed), &measured(record), RunValidity::Sound);
+    let judged = judge_objectives(&objectives(typed), &measured(record), RunValidity::Sound);
     judged.into_iter().map(|j| j.verdict).collect()
 }
 
@@ -161,7 +161,7 @@ fn objective_is_lost_when_unrecoverable() {
     let objectives = usual();
     let lost = |fast, slow, failed| {
         let measured = measured(record(fast, slow, failed));
-        lost(&objectives, &measured, &|_| Some(1_000)).map(|o| o.text.as_str())
+        find_lost_objective(&objectives, &measured, &|_| Some(1_000)).map(|o| o.text.as_str())
     };
     assert_eq!(lost(100, 10, 0), None);
     assert_eq!(lost(100, 11, 0), Some("p99 < 10ms"));
@@ -174,7 +174,7 @@ fn mean_and_stage_objectives_become_lost() {
     let lost = |typed, fast, slow, expected: Option<u64>| {
         let objectives = objectives(&[typed]);
         let measured = measured(record(fast, slow, 0));
-        lost(&objectives, &measured, &|_| expected).is_some()
+        find_lost_objective(&objectives, &measured, &|_| expected).is_some()
     };
     // 20 × 50 ms are 1 ms for each of 1,000 calls.
     assert!(lost(("mean", "< 900us"), 0, 20, Some(1_000)));
@@ -195,7 +195,7 @@ fn measured_times_are_readable() {
 
 #[test]
 fn lost_objective_counts_as_missed() {
-    let judged = judge(&usual(), &measured(record(600, 11, 0)), RunValidity::Lost);
+    let judged = judge_objectives(&usual(), &measured(record(600, 11, 0)), RunValidity::Lost);
     let verdicts: Vec<ObjectiveVerdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(verdicts, [ObjectiveVerdict::Met, ObjectiveVerdict::Missed]);
 }
@@ -206,7 +206,7 @@ fn resumed_share_requires_handshakes() {
         let mut r = record(10, 0, 0);
         (r.connections_full, r.connections_resumed) = (full, resumed);
         let objectives = objectives(&[("resumed", ">= 99%")]);
-        let judged = judge(&objectives, &measured(r), RunValidity::OtherLoad);
+        let judged = judge_objectives(&objectives, &measured(r), RunValidity::OtherLoad);
         (judged[0].verdict, judged[0].measured.clone())
     };
     let expected = |verdict, text: &str| (verdict, text.to_owned());
@@ -272,13 +272,13 @@ fn step_objectives_judge_only_their_step() {
     spec.call.sections.insert("http", section);
     let names = ["log in", "PUT /order", "leave"].map(str::to_owned);
     let mut whole = record(1_000, 1_000, 0);
-    whole.steps = StepRecord::all(&names);
+    whole.steps = StepRecord::empty_records(&names);
     let fast = record(1_000, 0, 0);
     (whole.steps[0].response, whole.steps[0].outcomes) = (fast.response, fast.outcomes);
     let slow = record(0, 1_000, 0);
     (whole.steps[1].service, whole.steps[1].outcomes) = (slow.response, slow.outcomes);
     let objectives = spec.objectives();
-    let judged = judge(&objectives, &measured(whole.clone()), RunValidity::Sound);
+    let judged = judge_objectives(&objectives, &measured(whole.clone()), RunValidity::Sound);
     let found: Vec<(&str, ObjectiveVerdict)> = judged
         .iter()
         .map(|result| (result.objective.as_str(), result.verdict))
@@ -294,9 +294,9 @@ fn step_objectives_judge_only_their_step() {
     );
     // Failures of one step are not held against another.
     whole.steps[1].outcomes.add(Outcome::Reset, 500);
-    let judged = judge(&objectives, &measured(whole), RunValidity::Sound);
+    let judged = judge_objectives(&objectives, &measured(whole), RunValidity::Sound);
     assert_eq!(judged[0].verdict, Met);
-    let judged = judge(&objectives, &measured(record(10, 0, 0)), RunValidity::Sound);
+    let judged = judge_objectives(&objectives, &measured(record(10, 0, 0)), RunValidity::Sound);
     assert!(judged.iter().all(|result| result.verdict == NotSupported));
 }
 
@@ -307,7 +307,7 @@ fn failed_users_are_judged_by_certain_failures() {
         r.outcomes.add(Outcome::NoPorts, local);
         r.measures.add(Count::UsersOk, 100 - failed_users);
         r.measures.add(Count::UsersFailed, failed_users);
-        let judged = judge(
+        let judged = judge_objectives(
             &objectives(&[("users_failed", "< 5%")]),
             &measured(r),
             RunValidity::Sound,

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::named::named;
+use crate::named_enum::named;
 
 /// The arrival model: calls are started by the schedule (open loop), or by the end of a client's previous call (closed
 /// loop).
@@ -46,7 +46,7 @@ pub enum ArrivalSpacing {
 
 impl ArrivalSpacing {
     /// The smallest and the largest accepted shape of a gamma distribution.
-    pub const GAMMA_SHAPES: RangeInclusive<f64> = 0.01..=100.0;
+    pub const GAMMA_SHAPE_RANGE: RangeInclusive<f64> = 0.01..=100.0;
 
     /// Returns the name in plans and reports.
     pub const fn name(self) -> &'static str {

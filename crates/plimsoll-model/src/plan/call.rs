@@ -17,8 +17,8 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     /// Returns the name of a run where the plan gives none.
     fn short_name(&self) -> Cow<'_, str> {
         match self.names().1 {
-            Cow::Borrowed(name) => last_part(name).into(),
-            Cow::Owned(name) => last_part(&name).to_owned().into(),
+            Cow::Borrowed(name) => last_segment(name).into(),
+            Cow::Owned(name) => last_segment(&name).to_owned().into(),
         }
     }
 
@@ -28,27 +28,27 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     }
 
     /// Returns the protocol's version that is spoken over `tls`, where there are several.
-    fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
+    fn protocol_version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
         let _ = tls;
         None
     }
 
     /// Returns the maximum number of calls that a connection over `tls` carries at once; `None`: as many as the peer
     /// allows.
-    fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
+    fn max_concurrent_calls(&self, tls: Option<&TlsPlan>) -> Option<u32> {
         let _ = tls;
         None
     }
 
     /// Returns the maximum number of calls of a journey; the actual number depends on the answers. `None`: users make
     /// no journeys.
-    fn most_calls_of_journey(&self) -> Option<u32> {
+    fn max_calls_per_journey(&self) -> Option<u32> {
         None
     }
 
     /// Returns how many calls each arriving user makes, one after the other over the user's own connection; `None`:
     /// calls arrive independently of each other.
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         None
     }
 
@@ -69,7 +69,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     }
 
     /// Returns the same call with these trace ids in its requests; `None`: the protocol's requests carry none.
-    fn traced(&self, ids: TraceIds) -> Option<Self>
+    fn with_trace_ids(&self, ids: TraceIds) -> Option<Self>
     where
         Self: Sized,
     {
@@ -78,7 +78,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
     }
 
     /// Returns why `metric` can't be measured for these calls; `None`: it can.
-    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+    fn missing_metric_reason(&self, metric: Metric) -> Option<&'static str> {
         metric
             .is_about_tokens()
             .then_some("calls of this protocol bring no tokens: leave it out")
@@ -101,7 +101,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
 }
 
 /// Returns `GetScore` for `score.ScoreService/GetScore`.
-fn last_part(name: &str) -> &str {
+fn last_segment(name: &str) -> &str {
     let mut parts = name.rsplit('/');
     parts.find(|part| !part.is_empty()).unwrap_or(name)
 }
@@ -132,7 +132,7 @@ impl CallPlan {
     pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
         let (_, varying) = self.fields();
         let sources = varying.iter();
-        let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
+        let sources = sources.filter_map(|field| Some(&field.template.sole_field()?.source));
         let live = sources.filter_map(|source| match source {
             FieldSource::Live(value) => Some(Arc::clone(value)),
             _ => None,
@@ -146,7 +146,7 @@ impl CallPlan {
     }
 
     /// Returns the call as type `C`, if it is of that protocol.
-    pub fn of_type<C: Call>(&self) -> Option<&C> {
+    pub fn downcast_ref<C: Call>(&self) -> Option<&C> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
     }

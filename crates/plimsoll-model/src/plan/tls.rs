@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Target;
 use crate::fingerprint::Fingerprint;
-use crate::named::named;
+use crate::named_enum::named;
 
 /// The TLS settings of a plan. Files are given by their paths; their contents are not included.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct TlsPlan {
 impl TlsPlan {
     /// Returns whether no name is known to check the certificate of this target against: a Unix socket has no host
     /// name.
-    pub fn lacks_name(&self, target: &Target) -> bool {
+    pub fn lacks_server_name(&self, target: &Target) -> bool {
         let is_checked = matches!(self.trust, ServerTrust::System | ServerTrust::Ca(_));
         is_checked && target.socket.is_some() && self.server_name.is_none()
     }
@@ -169,7 +169,7 @@ named! {
 impl KeyExchangeGroup {
     /// The groups that are offered by default, like browsers, OpenSSL 3.5 and Go 1.24: the hybrid first, and a
     /// separate key share of its classical part.
-    pub const DEFAULT_OFFER: [KeyExchangeGroup; 4] = [
+    pub const DEFAULT_GROUPS: [KeyExchangeGroup; 4] = [
         KeyExchangeGroup::X25519Mlkem768,
         KeyExchangeGroup::X25519,
         KeyExchangeGroup::Secp256r1,
@@ -185,7 +185,7 @@ impl KeyExchangeGroup {
     }
 
     /// Returns the group's number in the IANA registry.
-    pub const fn code(self) -> u16 {
+    pub const fn iana_code(self) -> u16 {
         match self {
             KeyExchangeGroup::X25519Mlkem768 => 0x11ec,
             KeyExchangeGroup::Secp256r1Mlkem768 => 0x11eb,

@@ -18,7 +18,7 @@ fn profile(of: FoldedStacks) -> RunProfile {
         unwinding: StackUnwinding::FramePointers,
         proxy_pids: Vec::new(),
     };
-    let mut record = ProfileRecord::of(&plan, "cpu-clock");
+    let mut record = ProfileRecord::new(&plan, "cpu-clock");
     let end = EndRecord {
         pids: vec![7],
         samples: of.samples(),
@@ -58,10 +58,10 @@ fn rare_stacks_beyond_limit_are_summed() {
     for n in 0..2 * MAX_STACKS {
         all.add(&format!("t;f{n}"), 1);
     }
-    all.keep_most_frequent(MAX_STACKS);
+    all.fold_rare_stacks(MAX_STACKS);
     assert_eq!(all.samples(), 1000 + 2 * MAX_STACKS as u64);
     assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), all.samples());
-    assert!(all.iter().count() <= MAX_STACKS && all.samples_of_other_stacks() > 0);
+    assert!(all.iter().count() <= MAX_STACKS && all.other_stack_samples() > 0);
     assert_eq!(all.functions()[0].name, OTHER_STACKS);
     assert!(all.iter().any(|stack| stack == ("t;hot", 1000)));
 }
@@ -126,7 +126,7 @@ fn long_stacks_keep_their_innermost_frames() {
     let functions = all.functions();
     let hot = functions.iter().find(|f| f.name == "hot").unwrap();
     assert_eq!(hot.self_samples, 12);
-    assert_eq!(all.samples_of_other_stacks(), 1);
+    assert_eq!(all.other_stack_samples(), 1);
     assert!(
         all.iter()
             .all(|(stack, _)| stack.starts_with('t') || stack == OTHER_STACKS)
@@ -167,11 +167,11 @@ fn difference_names_added_function() {
         (all[0].name.as_str(), all[0].first, all[0].second),
         ("hash", 0.0, 10.0)
     );
-    assert!(!all[0].may_be_chance() && all[0].low > 9.0 && all[0].high < 11.0);
+    assert!(!all[0].is_insignificant() && all[0].low > 9.0 && all[0].high < 11.0);
     // Half of the samples of twice the time is as much as before.
     assert!(
         all[1..]
             .iter()
-            .all(|d| d.added() == 0.0 && d.may_be_chance())
+            .all(|d| d.increase() == 0.0 && d.is_insignificant())
     );
 }

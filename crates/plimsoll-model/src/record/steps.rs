@@ -34,7 +34,7 @@ pub(crate) const STEP_TIMES_BY_KEY: [(&str, StepTimes, StepTimesMut); 2] = [
 
 impl StepRecord {
     /// Creates the empty records of a journey's steps.
-    pub(crate) fn all(names: &[String]) -> Vec<StepRecord> {
+    pub(crate) fn empty_records(names: &[String]) -> Vec<StepRecord> {
         let named = |name: &String| StepRecord {
             name: name.clone(),
             ..StepRecord::default()
@@ -42,7 +42,7 @@ impl StepRecord {
         names.iter().map(named).collect()
     }
 
-    pub(crate) fn call(&mut self, sample: &CallSample) {
+    pub(crate) fn add_call(&mut self, sample: &CallSample) {
         self.outcomes.add(sample.outcome, 1);
         if sample.outcome.is_ok() {
             self.response.record(sample.response_ns());
@@ -52,7 +52,7 @@ impl StepRecord {
 
     /// Returns the number of calls that ended ok.
     pub fn ok(&self) -> u64 {
-        self.outcomes.of(Outcome::Ok)
+        self.outcomes.get(Outcome::Ok)
     }
 
     /// Returns the number of calls that were sent, and abandoned because the run ended.

@@ -33,8 +33,8 @@ mod tests {
         }
         for _ in 0..2 {
             interval.count_tokens(&counter);
-            let of = |stage: u8, count| match interval.recorded().find(|(s, _)| *s == stage) {
-                Some((_, record)) => record.measures.of(count),
+            let of = |stage: u8, count| match interval.recorded_stages().find(|(s, _)| *s == stage) {
+                Some((_, record)) => record.measures.counter(count),
                 None => 0,
             };
             assert_eq!([0, 1].map(|s| of(s, Count::TokensCounted)), [2, 4]);

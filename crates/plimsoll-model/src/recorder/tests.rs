@@ -18,26 +18,26 @@ fn sample(number: u64, outcome: Outcome) -> CallSample {
 #[test]
 fn protocol_counts_and_messages_are_recorded() {
     let mut recorder = Recorder::new(1);
-    recorder.messages_sent(0, 0);
-    assert_eq!(recorder.take(None).recorded().count(), 0);
-    recorder.count(0, Count::keyed("sessions_ok"), 2);
-    recorder.count(0, Count::keyed("sessions_ok"), 3);
-    recorder.messages_sent(0, 4);
-    let interval = recorder.take(None);
-    let (_, record) = interval.recorded().next().unwrap();
-    assert_eq!(record.measures.of(Count::keyed("sessions_ok")), 5);
+    recorder.count_messages_sent(0, 0);
+    assert_eq!(recorder.take_interval(None).recorded_stages().count(), 0);
+    recorder.add_count(0, Count::keyed("sessions_ok"), 2);
+    recorder.add_count(0, Count::keyed("sessions_ok"), 3);
+    recorder.count_messages_sent(0, 4);
+    let interval = recorder.take_interval(None);
+    let (_, record) = interval.recorded_stages().next().unwrap();
+    assert_eq!(record.measures.counter(Count::keyed("sessions_ok")), 5);
     assert_eq!(record.messages.unwrap().sent, 4);
 }
 
 #[test]
 fn response_times_exclude_failed_calls() {
     let mut recorder = Recorder::new(2).with_request_log(true);
-    recorder.stage(1).due += 3;
-    recorder.call(&sample(0, Outcome::Ok));
-    recorder.call(&sample(1, Outcome::Reset));
-    recorder.stage(1).not_started += 1;
-    let interval = recorder.take(None);
-    let (stage, record) = interval.recorded().next().unwrap();
+    recorder.stage_mut(1).due += 3;
+    recorder.record_call(&sample(0, Outcome::Ok));
+    recorder.record_call(&sample(1, Outcome::Reset));
+    recorder.stage_mut(1).not_started += 1;
+    let interval = recorder.take_interval(None);
+    let (stage, record) = interval.recorded_stages().next().unwrap();
     assert_eq!(stage, 1);
     assert_eq!((record.response.len(), record.failed.len()), (1, 1));
     assert_eq!(record.lag.len(), 2);
@@ -48,7 +48,7 @@ fn response_times_exclude_failed_calls() {
     assert_eq!(record.first_byte.histogram().unwrap().max(), 5_003);
     assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
     assert_eq!(interval.requests.len(), 2);
-    assert!(recorder.take(Some(RecordedInterval::default())).is_empty());
+    assert!(recorder.take_interval(Some(RecordedInterval::default())).is_empty());
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn single_time_call_is_recorded_normally() {
             ..at_once
         },
     ];
-    assert!(at_once.has_one_time() && others.iter().all(|other| !other.has_one_time()));
+    assert!(at_once.has_equal_times() && others.iter().all(|other| !other.has_equal_times()));
     let mut recorder = Recorder::new(2).with_request_log(true);
     let mut expected = RecordedInterval::default();
     for call in [at_once, at_once].iter().chain(&others) {
-        recorder.call(call);
-        expected.stage_mut(1).call(call);
+        recorder.record_call(call);
+        expected.stage_mut(1).add_call(call);
     }
-    let mut recorded = recorder.take(None);
+    let mut recorded = recorder.take_interval(None);
     assert_eq!(recorded.requests.len(), 5);
     let mut merged = RecordedInterval::default();
     merged.merge(&recorded);
@@ -90,12 +90,12 @@ fn single_time_call_is_recorded_normally() {
 #[test]
 fn stream_messages_merge_and_clear() {
     let mut recorder = Recorder::new(1);
-    recorder.first_message(0, 5_000);
-    recorder.inter_message(0, 700);
-    recorder.inter_message(0, 900);
-    recorder.messages_sent(0, 0);
-    recorder.messages_sent(0, 4);
-    let mut interval = recorder.take(None);
+    recorder.record_first_message(0, 5_000);
+    recorder.record_message_gap(0, 700);
+    recorder.record_message_gap(0, 900);
+    recorder.count_messages_sent(0, 0);
+    recorder.count_messages_sent(0, 4);
+    let mut interval = recorder.take_interval(None);
     let mut total = RecordedInterval::default();
     total.merge(&interval);
     total.merge(&interval);
@@ -118,20 +118,20 @@ fn counters_and_times_reach_their_stage() {
     // Each count differs.
     for n in 0..16 {
         let calls: [(u64, RecordOnce); 14] = [
-            (2, |r| r.stage(1).connections_first += 1),
-            (3, |r| r.stage(1).connections_lost += 1),
-            (4, |r| r.stage(1).connections_unused += 1),
-            (5, |r| r.stage(1).connect_failures.add(Outcome::Reset, 1)),
-            (6, |r| r.stage(1).due += 10),
-            (7, |r| r.stage(1).not_started += 10),
-            (8, |r| r.cut_off(1, 5)),
-            (9, |r| r.stage(1).expired_unsent += 1),
-            (10, |r| r.stage(1).waited_for_stream += 1),
-            (11, |r| r.stage(1).waited_for_connection += 1),
-            (12, |r| r.stage(1).late += 1),
-            (13, |r| r.stage(1).pacing.record(5)),
-            (14, |r| r.delayed(1, 5, 2)),
-            (15, |r| r.stage(1).connections_idle_closed += 1),
+            (2, |r| r.stage_mut(1).connections_first += 1),
+            (3, |r| r.stage_mut(1).connections_lost += 1),
+            (4, |r| r.stage_mut(1).connections_unused += 1),
+            (5, |r| r.stage_mut(1).connect_failures.add(Outcome::Reset, 1)),
+            (6, |r| r.stage_mut(1).due += 10),
+            (7, |r| r.stage_mut(1).not_started += 10),
+            (8, |r| r.record_cut_off(1, 5)),
+            (9, |r| r.stage_mut(1).expired_unsent += 1),
+            (10, |r| r.stage_mut(1).waited_for_stream += 1),
+            (11, |r| r.stage_mut(1).waited_for_connection += 1),
+            (12, |r| r.stage_mut(1).late += 1),
+            (13, |r| r.stage_mut(1).pacing.record(5)),
+            (14, |r| r.record_pause(1, 5, 2)),
+            (15, |r| r.stage_mut(1).connections_idle_closed += 1),
         ];
         for (most, count) in calls {
             if n < most {
@@ -140,7 +140,7 @@ fn counters_and_times_reach_their_stage() {
         }
     }
     let mut total = RecordedInterval::default();
-    let mut taken = recorder.take(None);
+    let mut taken = recorder.take_interval(None);
     total.merge(&taken);
     total.merge(&taken);
     assert!(total.stages[0].is_none());
@@ -149,7 +149,7 @@ fn counters_and_times_reach_their_stage() {
     assert_eq!(record.connections_lost, 2 * 3);
     assert_eq!(record.connections_unused, 2 * 4);
     assert_eq!(record.connections_idle_closed, 2 * 15);
-    assert_eq!(record.connect_failures.of(Outcome::Reset), 2 * 5);
+    assert_eq!(record.connect_failures.get(Outcome::Reset), 2 * 5);
     assert_eq!(record.due, 2 * 60);
     assert_eq!(record.not_started, 2 * (70 + 8));
     assert_eq!(record.cut_off.len(), 2 * 8);
@@ -175,13 +175,13 @@ fn connection_setup_is_excluded_from_lag() {
         replaced: true,
     };
     let mut recorder = Recorder::new(1);
-    recorder.cold_call(&sample(0, Outcome::Ok), &phases, None);
-    recorder.cold_call(
+    recorder.record_cold_call(&sample(0, Outcome::Ok), &phases, None);
+    recorder.record_cold_call(
         &sample(1, Outcome::ConnectRefused),
         &ConnectPhases::default(),
         None,
     );
-    let interval = recorder.take(None);
+    let interval = recorder.take_interval(None);
     let record = interval.stages[1].as_deref().unwrap();
     assert_eq!(record.lag.histogram().unwrap().min(), 200);
     assert_eq!(
@@ -199,20 +199,20 @@ fn connection_setup_is_excluded_from_lag() {
 #[test]
 fn calls_and_connections_counted_per_address() {
     let mut recorder = Recorder::new(2);
-    let (first, second) = (recorder.address("a"), recorder.address("b"));
-    assert_eq!(recorder.address("a"), first);
-    recorder.connection_at(second, 0);
-    recorder.connect_failure_at(first, 0);
-    recorder.call_at(second, 1, Outcome::Ok);
-    recorder.call_at(second, 1, Outcome::CutOff);
-    recorder.call_at(second, 1, Outcome::Reset);
-    recorder.call_at(u32::MAX, 1, Outcome::Ok);
+    let (first, second) = (recorder.address_number("a"), recorder.address_number("b"));
+    assert_eq!(recorder.address_number("a"), first);
+    recorder.count_connection_at(second, 0);
+    recorder.count_connect_failure_at(first, 0);
+    recorder.count_call_at(second, 1, Outcome::Ok);
+    recorder.count_call_at(second, 1, Outcome::CutOff);
+    recorder.count_call_at(second, 1, Outcome::Reset);
+    recorder.count_call_at(u32::MAX, 1, Outcome::Ok);
     let mut other = Recorder::new(2);
-    let same = other.address("b");
-    other.call_at(same, 1, Outcome::Ok);
+    let same = other.address_number("b");
+    other.count_call_at(same, 1, Outcome::Ok);
     let mut total = RecordedInterval::default();
-    let mut taken = recorder.take(None);
-    for interval in [&taken, &other.take(None)] {
+    let mut taken = recorder.take_interval(None);
+    for interval in [&taken, &other.take_interval(None)] {
         total.merge(interval);
     }
     let counts = |stage: usize, address| total.stages[stage].as_deref().unwrap().addresses[address];
@@ -224,33 +224,33 @@ fn calls_and_connections_counted_per_address() {
     // Address numbers stay valid for the whole run, even if an interval's memory is reused.
     taken.clear();
     assert!(taken.is_empty());
-    let third = recorder.address("c");
-    recorder.take(Some(taken));
-    recorder.call_at(third, 1, Outcome::Ok);
+    let third = recorder.address_number("c");
+    recorder.take_interval(Some(taken));
+    recorder.count_call_at(third, 1, Outcome::Ok);
     let mut total = RecordedInterval::default();
-    total.merge(&recorder.take(None));
+    total.merge(&recorder.take_interval(None));
     assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);
 }
 
 #[test]
 fn a_cleared_interval_is_reused() {
     let mut recorder = Recorder::new(2).with_request_log(true);
-    recorder.call(&sample(0, Outcome::Ok));
-    recorder.detail(Outcome::Reset, "peer");
-    let mut first = recorder.take(None);
+    recorder.record_call(&sample(0, Outcome::Ok));
+    recorder.add_detail(Outcome::Reset, "peer");
+    let mut first = recorder.take_interval(None);
     let mut total = RecordedInterval::default();
     total.merge(&first);
     first.clear();
     assert!(first.is_empty());
-    recorder.call(&sample(1, Outcome::Ok));
-    let second = recorder.take(Some(first));
-    recorder.detail(Outcome::Reset, "peer");
+    recorder.record_call(&sample(1, Outcome::Ok));
+    let second = recorder.take_interval(Some(first));
+    recorder.add_detail(Outcome::Reset, "peer");
     total.merge(&second);
     assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
     let (code, text) = (Outcome::Reset, "peer".to_owned());
     assert_eq!(total.details, [FailureDetail { code, text }]);
-    recorder.call(&sample(2, Outcome::Ok));
-    let third = recorder.take(None);
+    recorder.record_call(&sample(2, Outcome::Ok));
+    let third = recorder.take_interval(None);
     assert!(third.details.is_empty(), "each text leaves the worker once");
     assert_eq!(third.stages[1].as_ref().unwrap().response.len(), 1);
 }
@@ -280,18 +280,18 @@ fn slowest_sent_calls_keep_trace_ids() {
                 19 => Outcome::DeadlineExceeded,
                 _ => Outcome::Ok,
             };
-            recorder.sent_call(&call(number, outcome), carried(number));
+            recorder.record_sent_call(&call(number, outcome), carried(number));
         }
-        recorder.call(&call(1_000_000, Outcome::DeadlineExceeded));
-        recorder.measured_call(&call(500, Outcome::Ok), &[], &[], carried(500));
+        recorder.record_call(&call(1_000_000, Outcome::DeadlineExceeded));
+        recorder.record_measured_call(&call(500, Outcome::Ok), &[], &[], carried(500));
         let phases = ConnectPhases::default();
-        recorder.cold_call(&call(600, Outcome::Ok), &phases, carried(600));
-        recorder.cold_call(&call(700, Outcome::ConnectRefused), &phases, None);
-        recorder.take(None)
+        recorder.record_cold_call(&call(600, Outcome::Ok), &phases, carried(600));
+        recorder.record_cold_call(&call(700, Outcome::ConnectRefused), &phases, None);
+        recorder.take_interval(None)
     };
     let kept = |interval: &RecordedInterval| interval.stages[1].as_ref().unwrap().slowest.clone();
     assert!(kept(&record(&mut recorder)).calls().is_empty());
-    recorder.keep_traced(CallTracing {
+    recorder.enable_tracing(CallTracing {
         ids,
         worker: 4,
         start,
@@ -312,11 +312,11 @@ fn slowest_sent_calls_keep_trace_ids() {
         },
         worker: 4,
         connection: Some(3),
-        trace_id: ids.trace(number / 100 * 100),
+        trace_id: ids.trace_id(number / 100 * 100),
         span: Some(SpanFacts {
             number,
-            span_id: ids.span(number / 100 * 100).child(number),
-            parent_span_id: Some(ids.span(number / 100 * 100)),
+            span_id: ids.span_id(number / 100 * 100).child_id(number),
+            parent_span_id: Some(ids.span_id(number / 100 * 100)),
             due_unix_ns: 5_001_100,
             first_byte_ns: sample(number, Outcome::Ok)
                 .first_byte

@@ -8,8 +8,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::access::{RowResult, UNSENDABLE_PATH, is_path, split_url};
-use super::stamps::date;
+use super::access_log::{RowResult, UNSENDABLE_PATH, is_valid_path, split_url};
+use super::timestamps::parse_rfc3339;
 
 /// The columns of archives.
 pub(super) const HAR_COLUMNS: [&str; 7] = [
@@ -69,7 +69,7 @@ pub(super) struct HarEntries<'a> {
 
 impl<'a> HarEntries<'a> {
     /// Returns whether a file with this beginning is an archive.
-    pub(super) fn is_in(head: &str) -> bool {
+    pub(super) fn has_format(head: &str) -> bool {
         let inside = head.trim_start().strip_prefix('{').map(str::trim_start);
         inside.is_some_and(|inside| inside.starts_with("\"log\""))
     }
@@ -95,10 +95,10 @@ impl<'a> HarEntries<'a> {
     pub(super) fn next(&mut self) -> Result<Option<(u64, RowResult)>, String> {
         let number = self.entry + 1;
         let bad = |problem: String| format!("entry {number}: {problem}: save the file again");
-        let mut next = self.peek().map_err(bad)?;
+        let mut next = self.peek_token().map_err(bad)?;
         if next == Some(b',') && self.entry > 0 {
             self.from.consume(1);
-            next = self.peek().map_err(bad)?;
+            next = self.peek_token().map_err(bad)?;
         }
         match next {
             Some(b']') => return Ok(None),
@@ -123,22 +123,22 @@ impl<'a> HarEntries<'a> {
     /// opening bracket.
     fn open_member(&mut self, wanted: &str, opening: u8) -> Result<(), String> {
         if wanted == "log" {
-            self.expect(b'{')?;
+            self.expect_byte(b'{')?;
         }
         loop {
-            match self.peek()? {
+            match self.peek_token()? {
                 Some(b'"') => {}
                 Some(b'}') | None => return Err(format!("it has no `{wanted}`")),
                 Some(_) => return Err(format!("a key is missing before `{wanted}`")),
             }
             let mut json = serde_json::Deserializer::from_reader(&mut self.from);
             let name = String::deserialize(&mut json).map_err(|e| e.to_string())?;
-            self.expect(b':')?;
+            self.expect_byte(b':')?;
             if name == wanted {
-                return self.expect(opening);
+                return self.expect_byte(opening);
             }
             self.skip_value()?;
-            if self.peek()? == Some(b',') {
+            if self.peek_token()? == Some(b',') {
                 self.from.consume(1);
             }
         }
@@ -146,7 +146,7 @@ impl<'a> HarEntries<'a> {
 
     fn skip_value(&mut self) -> Result<(), String> {
         let is_number = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
-        if self.peek()?.is_some_and(is_number) {
+        if self.peek_token()?.is_some_and(is_number) {
             // Numbers are skipped here, because the parser would also consume the byte after the number.
             while self.peek_byte()?.is_some_and(is_number) {
                 self.from.consume(1);
@@ -158,8 +158,8 @@ impl<'a> HarEntries<'a> {
         Ok(())
     }
 
-    fn expect(&mut self, wanted: u8) -> Result<(), String> {
-        match self.peek()? {
+    fn expect_byte(&mut self, wanted: u8) -> Result<(), String> {
+        match self.peek_token()? {
             Some(byte) if byte == wanted => {
                 self.from.consume(1);
                 Ok(())
@@ -169,7 +169,7 @@ impl<'a> HarEntries<'a> {
     }
 
     /// Skips white space, and returns the byte after it.
-    fn peek(&mut self) -> Result<Option<u8>, String> {
+    fn peek_token(&mut self) -> Result<Option<u8>, String> {
         while self.peek_byte()?.is_some_and(|b| b.is_ascii_whitespace()) {
             self.from.consume(1);
         }
@@ -186,7 +186,7 @@ impl<'a> HarEntries<'a> {
 fn parse_entry(text: &str) -> RowResult {
     let entry: HarRow =
         serde_json::from_str(text).map_err(|_| "it lacks a time, or a request's method or URL")?;
-    let stamp = date(&entry.started_date_time).ok_or("its time (startedDateTime) is invalid")?;
+    let stamp = parse_rfc3339(&entry.started_date_time).ok_or("its time (startedDateTime) is invalid")?;
     let request = entry.request;
     // WebSockets, data URLs and internal pages of browsers have other schemes.
     let scheme = request.url.split("://").next().unwrap_or_default();
@@ -201,7 +201,7 @@ fn parse_entry(text: &str) -> RowResult {
         Some((host, query)) => (host, format!("/?{query}")),
         None => (host, path.to_owned()),
     };
-    if !is_path(&path) {
+    if !is_valid_path(&path) {
         return Err(UNSENDABLE_PATH);
     }
     let mut headers = Map::new();

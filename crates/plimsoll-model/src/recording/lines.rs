@@ -3,15 +3,15 @@
 use std::io::{self, BufRead, Read};
 
 use super::RecordingFormat;
-use super::access::{self, RowResult, UNSENDABLE_PATH, parse_line, request_line, split_url};
+use super::access_log::{self, RowResult, UNSENDABLE_PATH, parse_line, split_request_line, split_url};
 use super::har::{HAR_COLUMNS, HarEntries};
-use super::stamps::stamp;
+use super::timestamps::parse_timestamp;
 use super::w3c::FieldLayout;
 use crate::input::{LineEnd, read_line};
 use crate::json_line::json_entries;
 
 /// Maximum length of a line, in bytes.
-const MAX_LINE: usize = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -33,7 +33,7 @@ const TIME_COLUMNS: [&str; 10] = [
 const END_COLUMNS: [&str; 4] = ["msec", "time_iso8601", "time_local", "time"];
 
 /// Columns that are added to JSON lines, each with the keys that loggers use for it.
-const SYNONYMS: [(&str, &[&str]); 6] = [
+const COLUMN_SYNONYMS: [(&str, &[&str]); 6] = [
     (
         "client",
         &[
@@ -116,7 +116,7 @@ impl<'a> RecordingLines<'a> {
                 lines.source = LineSource::Csv(reader, csv::StringRecord::new(), place);
             }
             RecordingFormat::Access | RecordingFormat::W3c => {
-                lines.names = access::COLUMNS.map(str::to_owned).to_vec();
+                lines.names = access_log::ACCESS_LOG_COLUMNS.map(str::to_owned).to_vec();
                 lines.source = LineSource::Text(from, format);
             }
             RecordingFormat::Har => {
@@ -144,7 +144,7 @@ impl<'a> RecordingLines<'a> {
     }
 
     /// Returns the first line without each column, by the column's position.
-    pub(super) fn lacking(&self) -> &[Option<u64>] {
+    pub(super) fn first_lines_lacking(&self) -> &[Option<u64>] {
         &self.lacking
     }
 
@@ -172,14 +172,14 @@ impl<'a> RecordingLines<'a> {
                     )));
                 }
                 let time = record.get(*place).unwrap_or_default();
-                let row = stamp(time, SECOND_NS).ok_or("its time is invalid");
+                let row = parse_timestamp(time, SECOND_NS).ok_or("its time is invalid");
                 let values = || record.iter().map(str::to_owned).collect();
                 Ok(Some((line, row.map(|stamp| (stamp, values())))))
             }
             LineSource::Text(from, format) => {
                 let format = *format;
                 loop {
-                    let end = read_line(from, &mut self.buffer, MAX_LINE)
+                    let end = read_line(from, &mut self.buffer, MAX_LINE_BYTES)
                         .map_err(|e| format!("line {}: {e}", self.line + 1))?;
                     if end == LineEnd::EndOfInput && self.buffer.is_empty() {
                         return Ok(None);
@@ -214,7 +214,7 @@ impl<'a> RecordingLines<'a> {
                 None => Err("no line `#Fields:` is before it"),
             },
             RecordingFormat::Times | RecordingFormat::Csv | RecordingFormat::Har => {
-                let stamp = stamp(text, SECOND_NS).ok_or("it is not a time")?;
+                let stamp = parse_timestamp(text, SECOND_NS).ok_or("it is not a time")?;
                 Ok((stamp, Vec::new()))
             }
             RecordingFormat::Access => parse_line(text),
@@ -255,7 +255,7 @@ impl<'a> RecordingLines<'a> {
             entry.map(|(_, value)| value)
         };
         if of_request("method").is_some()
-            && of_request("path").is_some_and(|path| !access::is_path(path))
+            && of_request("path").is_some_and(|path| !access_log::is_valid_path(path))
         {
             return Err(UNSENDABLE_PATH);
         }
@@ -279,12 +279,12 @@ impl<'a> RecordingLines<'a> {
         } else {
             SECOND_NS
         };
-        let mut stamp = stamp(time, unit).ok_or("its time is invalid")?;
+        let mut stamp = parse_timestamp(time, unit).ok_or("its time is invalid")?;
         // Subtracting the answer's duration from times in whole seconds would be meaningless.
         if END_COLUMNS.contains(&time_name.as_str())
             && !stamp.is_whole_second
             && let Some(took) =
-                value_of("request_time").and_then(|took| self::stamp(took, SECOND_NS))
+                value_of("request_time").and_then(|took| self::parse_timestamp(took, SECOND_NS))
         {
             stamp.ns = stamp.ns.checked_sub(took.ns).ok_or("its time is invalid")?;
         }
@@ -342,10 +342,10 @@ impl<R: Read> Read for FillingReader<R> {
 /// Detects the format from the first lines.
 fn detect_format(head: &[u8]) -> Result<RecordingFormat, String> {
     let head = String::from_utf8_lossy(head);
-    if FieldLayout::is_in(&head) {
+    if FieldLayout::has_format(&head) {
         return Ok(RecordingFormat::W3c);
     }
-    if HarEntries::is_in(&head) {
+    if HarEntries::has_format(&head) {
         return Ok(RecordingFormat::Har);
     }
     let lines = head
@@ -359,7 +359,7 @@ fn detect_format(head: &[u8]) -> Result<RecordingFormat, String> {
         if parse_line(line).is_ok() {
             return Ok(RecordingFormat::Access);
         }
-        if stamp(line, SECOND_NS).is_some() {
+        if parse_timestamp(line, SECOND_NS).is_some() {
             return Ok(RecordingFormat::Times);
         }
         let mut names = line
@@ -383,7 +383,7 @@ fn add_request_parts(entries: &mut Vec<(String, String)>) {
         let seen: &[(String, String)] = entries;
         let request = seen.iter().find(|(name, _)| name == "request");
         let (method, target) = request
-            .and_then(|(_, value)| request_line(value))
+            .and_then(|(_, value)| split_request_line(value))
             .unwrap_or_default();
         let (host, path) = split_url(target);
         let found = [("method", method), ("path", path), ("host", host)];
@@ -394,7 +394,7 @@ fn add_request_parts(entries: &mut Vec<(String, String)>) {
             .collect()
     };
     entries.extend(found);
-    for (name, synonyms) in SYNONYMS {
+    for (name, synonyms) in COLUMN_SYNONYMS {
         if has(entries, name) {
             continue;
         }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use jiff::civil::Time;
 
-use super::stamps::date;
+use super::timestamps::parse_rfc3339;
 use crate::units::Period;
 
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -41,7 +41,7 @@ impl FromStr for TimeWindow {
         let (from, to) = text.split_once("..").ok_or_else(bad)?;
         let end = |text: &str| match text.trim() {
             "" => Ok(None),
-            text => end(text).map(Some).ok_or_else(bad),
+            text => parse_bound(text).map(Some).ok_or_else(bad),
         };
         let (from, to) = (end(from)?, end(to)?);
         if from.is_none() && to.is_none() {
@@ -55,13 +55,13 @@ impl FromStr for TimeWindow {
     }
 }
 
-fn end(text: &str) -> Option<WindowBound> {
+fn parse_bound(text: &str) -> Option<WindowBound> {
     if let Ok(period) = text.parse::<Period>() {
         return i64::try_from(period.0.as_nanos())
             .ok()
             .map(WindowBound::SinceStart);
     }
-    if let Some(stamp) = date(text) {
+    if let Some(stamp) = parse_rfc3339(text) {
         return Some(WindowBound::Absolute(stamp.ns));
     }
     // jiff requires two digits for the hour.
@@ -89,7 +89,7 @@ impl TimeWindow {
     ///
     /// # Errors
     /// Returns why the window is not in the file.
-    pub(super) fn bounds(
+    pub(super) fn resolve_bounds(
         &self,
         first: i64,
         ahead_s: Option<i32>,
@@ -170,13 +170,13 @@ impl FromStr for ColumnFilter {
 
 impl ColumnFilter {
     /// Returns whether a line with this value is replayed.
-    pub(super) fn takes(&self, value: &str) -> bool {
-        matches(&self.pattern, value) == self.keeps_matches
+    pub(super) fn accepts(&self, value: &str) -> bool {
+        matches_pattern(&self.pattern, value) == self.keeps_matches
     }
 }
 
 /// Returns whether `text` matches `pattern`, in which `*` matches any text.
-fn matches(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else {
@@ -212,10 +212,10 @@ mod tests {
             ("a*a", "a", false),
             ("*", "", true),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
         }
         let unless: ColumnFilter = "status!=5*".parse().unwrap();
-        assert!(unless.takes("200") && !unless.takes("503"));
+        assert!(unless.accepts("200") && !unless.accepts("503"));
         assert!("=x".parse::<ColumnFilter>().is_err() && "x".parse::<ColumnFilter>().is_err());
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let bounds = |text: &str| {
             text.parse::<TimeWindow>()
                 .unwrap()
-                .bounds(first, Some(-25_200))
+                .resolve_bounds(first, Some(-25_200))
         };
         let minutes = |n: i64| n * 60_000_000_000;
         let two = first + minutes(4) + 24_000_000_000;
@@ -254,6 +254,6 @@ mod tests {
             assert!(wrong.parse::<TimeWindow>().is_err(), "{wrong}");
         }
         let offsets: TimeWindow = "14:00..14:10".parse().unwrap();
-        assert!(offsets.bounds(0, None).is_err());
+        assert!(offsets.resolve_bounds(0, None).is_err());
     }
 }

@@ -10,7 +10,7 @@ use flate2::Crc;
 
 use super::lines::RecordingLines;
 use super::spool::SpoolWriter;
-use super::stamps::LineTimestamp;
+use super::timestamps::LineTimestamp;
 use super::{
     ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner, RecordingRequest,
     SkippedLines,
@@ -22,7 +22,7 @@ const MAX_DISORDER_NS: i64 = 60_000_000_000;
 /// Maximum number of lines that are buffered for sorting.
 const MAX_SORTED_LINES: usize = 1 << 18;
 /// Maximum number of unreadable lines that are listed.
-const MAX_NAMED_LINES: usize = 5;
+const MAX_LISTED_LINES: usize = 5;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A line in the sorting buffer.
@@ -33,14 +33,14 @@ struct PendingLine {
 }
 
 impl PendingLine {
-    fn key(&self) -> (i64, u64) {
+    fn sort_key(&self) -> (i64, u64) {
         (self.stamp.ns, self.line)
     }
 }
 
 impl PartialEq for PendingLine {
     fn eq(&self, other: &PendingLine) -> bool {
-        self.key() == other.key()
+        self.sort_key() == other.sort_key()
     }
 }
 
@@ -54,7 +54,7 @@ impl PartialOrd for PendingLine {
 
 impl Ord for PendingLine {
     fn cmp(&self, other: &PendingLine) -> Ordering {
-        self.key().cmp(&other.key())
+        self.sort_key().cmp(&other.sort_key())
     }
 }
 
@@ -150,7 +150,7 @@ impl<'a> RecordingReader<'a> {
                 }
             };
             if self.first.is_none() {
-                self.begin(stamp)?;
+                self.handle_first_line(stamp)?;
             }
             self.left_out.sorted += u64::from(stamp.ns < self.newest);
             self.newest = self.newest.max(stamp.ns);
@@ -169,19 +169,19 @@ impl<'a> RecordingReader<'a> {
         while !self.pending.is_empty() {
             self.process_oldest()?;
         }
-        self.end_second()
+        self.flush_second()
     }
 
     fn count_unreadable(&mut self, line: u64, why: &'static str) {
         let left_out = &mut self.left_out;
         left_out.unreadable += 1;
-        if left_out.first_unreadable.len() < MAX_NAMED_LINES {
+        if left_out.first_unreadable.len() < MAX_LISTED_LINES {
             left_out.first_unreadable.push((line, why));
         }
     }
 
     /// Handles the first line, which determines the columns and the window.
-    fn begin(&mut self, stamp: LineTimestamp) -> Result<(), String> {
+    fn handle_first_line(&mut self, stamp: LineTimestamp) -> Result<(), String> {
         let names = self.lines.names();
         let place = |wanted: &str| names.iter().position(|name| name == wanted);
         for filter in &self.request.filters {
@@ -197,7 +197,7 @@ impl<'a> RecordingReader<'a> {
         self.client_column = ["client", "user"].into_iter().find_map(place);
         if let Some(window) = &self.request.window {
             let ahead = stamp.is_clock.then_some(stamp.utc_offset_s);
-            self.bounds = window.bounds(stamp.ns, ahead)?;
+            self.bounds = window.resolve_bounds(stamp.ns, ahead)?;
         }
         self.out.bounds = vec![(usize::MAX, 0); names.len()];
         self.first = Some(stamp);
@@ -214,7 +214,7 @@ impl<'a> RecordingReader<'a> {
         {
             return Err(format!(
                 "{} {} is too far out of order to be sorted here (over 60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
-                self.lines.format().unit(),
+                self.lines.format().unit_noun(),
                 oldest.line
             ));
         }
@@ -222,20 +222,20 @@ impl<'a> RecordingReader<'a> {
         let (from, to) = self.bounds;
         if from.is_some_and(|from| ns < from)
             || to.is_some_and(|to| ns >= to)
-            || !self.is_wanted(&oldest)
+            || !self.is_replayed(&oldest)
         {
             self.left_out.excluded += 1;
             return Ok(());
         }
         if !oldest.stamp.is_whole_second {
-            self.end_second()?;
+            self.flush_second()?;
             self.write_time(ns)?;
         } else if let Some((second, count)) = &mut self.second
             && *second == ns
         {
             *count += 1;
         } else {
-            self.end_second()?;
+            self.flush_second()?;
             self.second = Some((ns, 1));
         }
         if !oldest.values.is_empty() {
@@ -244,10 +244,10 @@ impl<'a> RecordingReader<'a> {
         Ok(())
     }
 
-    fn is_wanted(&self, line: &PendingLine) -> bool {
+    fn is_replayed(&self, line: &PendingLine) -> bool {
         let value = |place: usize| line.values.get(place).map_or("", String::as_str);
         let mut filters = self.request.filters.iter().zip(&self.filter_columns);
-        if !filters.all(|(filter, place)| filter.takes(value(*place))) {
+        if !filters.all(|(filter, place)| filter.accepts(value(*place))) {
             return false;
         }
         let Some(share) = self.request.sample else {
@@ -263,7 +263,7 @@ impl<'a> RecordingReader<'a> {
 
     /// Spreads the arrivals of the current second evenly over it, since times in whole seconds don't say when in the
     /// second they occurred.
-    fn end_second(&mut self) -> Result<(), String> {
+    fn flush_second(&mut self) -> Result<(), String> {
         let Some((second, count)) = self.second.take() else {
             return Ok(());
         };
@@ -280,21 +280,21 @@ impl<'a> RecordingReader<'a> {
         // unchanged.
         let begin = self.bounds.0.unwrap_or(if is_clock { ns } else { 0 });
         let start = *self.start.get_or_insert(begin);
-        let at = scale(ns.saturating_sub(start), self.request.speed);
+        let at = scale_time(ns.saturating_sub(start), self.request.speed);
         self.out.push_time(at)
     }
 
     fn finish(self, file: String, format: RecordingFormat) -> Result<Recording, String> {
         let out = self.out;
         let left_out = self.left_out;
-        let unit = format.unit();
+        let unit = format.unit_noun();
         if out.count == 0 {
             let first = left_out.first_unreadable.first();
             return Err(match first {
                 _ if left_out.excluded > 0 => {
                     format!(
                         "none of its {} matches the window, the filters and the sample",
-                        format.count(left_out.excluded)
+                        format.format_count(left_out.excluded)
                     )
                 }
                 Some((line, why)) => format!(
@@ -313,16 +313,16 @@ impl<'a> RecordingReader<'a> {
                 .unwrap_or_default();
             return Err(format!(
                 "{}, more than half, can't be read as {} ({unit} {line}: {why}): name another format (load.replay_format), or repair the file",
-                format.count(left_out.unreadable),
+                format.format_count(left_out.unreadable),
                 format.name()
             ));
         }
         let end = match (self.bounds.1, self.start) {
-            (Some(to), Some(start)) => scale(to.saturating_sub(start), self.request.speed),
+            (Some(to), Some(start)) => scale_time(to.saturating_sub(start), self.request.speed),
             _ => out.last_at.saturating_add(out.mean_gap()),
         };
-        let (names, lacking) = (self.lines.names().to_vec(), self.lines.lacking().to_vec());
-        let spooled = |e: std::io::Error| cannot_spool(&e);
+        let (names, lacking) = (self.lines.names().to_vec(), self.lines.first_lines_lacking().to_vec());
+        let spooled = |e: std::io::Error| spool_error(&e);
         let mut blocks = out.blocks;
         blocks.push(out.values.length());
         let rows = RecordedRows {
@@ -353,7 +353,7 @@ impl<'a> RecordingReader<'a> {
 }
 
 /// Divides a time by the speed.
-fn scale(ns: i64, speed: f64) -> u64 {
+fn scale_time(ns: i64, speed: f64) -> u64 {
     let ns = u64::try_from(ns).unwrap_or(0);
     if speed == 1.0 {
         ns
@@ -370,7 +370,7 @@ fn list_columns(names: &[String]) -> String {
     }
 }
 
-fn cannot_spool(error: &std::io::Error) -> String {
+fn spool_error(error: &std::io::Error) -> String {
     format!("its arrivals can't be stored in the temporary folder (TMPDIR): {error}")
 }
 
@@ -383,7 +383,7 @@ impl RecordingWriter {
         self.count += 1;
         let bytes = at.to_le_bytes();
         self.checksum.update(&bytes);
-        self.times.write(&bytes).map_err(|e| cannot_spool(&e))
+        self.times.write(&bytes).map_err(|e| spool_error(&e))
     }
 
     fn push_row(&mut self, values: &[String]) -> Result<(), String> {
@@ -397,7 +397,7 @@ impl RecordingWriter {
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes();
             for bytes in [&length[..], value.as_bytes()] {
                 self.checksum.update(bytes);
-                self.values.write(bytes).map_err(|e| cannot_spool(&e))?;
+                self.values.write(bytes).map_err(|e| spool_error(&e))?;
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ fn column(recording: &Recording, name: &str) -> Vec<String> {
         .position(|other| other == name)
         .expect("a column");
     (0..rows.count())
-        .map(|row| rows.with(row, place, str::to_owned))
+        .map(|row| rows.with_value(row, place, str::to_owned))
         .collect()
 }
 
@@ -47,7 +47,7 @@ fn plain_times_are_offsets_from_the_start() {
     );
     assert!(recording.rows().is_none());
     // The last arrival is followed by a mean gap.
-    assert_eq!(recording.end(), 4_000 * MS + 3_500 * MS / 3);
+    assert_eq!(recording.end_ns(), 4_000 * MS + 3_500 * MS / 3);
     let fast = RecordingRequest {
         speed: 10.0,
         ..request()
@@ -59,16 +59,16 @@ fn plain_times_are_offsets_from_the_start() {
 #[test]
 fn fullest_second_counts_restarts() {
     let recording = read(&request(), "0.1\n0.2\n2.5\n3.1\n3.2\n3.45\n3.6\n").unwrap();
-    assert_eq!(recording.most_per_second(false), 4);
+    assert_eq!(recording.max_per_second(false), 4);
     // The mean gap after the last arrival ends at 4.18 s; arrivals of both ends are within one second.
-    assert_eq!(recording.most_per_second(true), 4);
+    assert_eq!(recording.max_per_second(true), 4);
     let recording = read(&request(), "0\n0.1\n2.9\n3.0\n").unwrap();
-    assert_eq!(recording.most_per_second(false), 2);
+    assert_eq!(recording.max_per_second(false), 2);
     let recording = read(&request(), "0\n0.1\n0.2\n2.7\n2.8\n2.9\n").unwrap();
-    assert_eq!(recording.most_per_second(true), 6);
+    assert_eq!(recording.max_per_second(true), 6);
     // A recording of half a second has twice its arrivals in a second, and some more at the edges.
     let recording = read(&request(), "0\n0.25\n").unwrap();
-    assert!(recording.most_per_second(true) >= 4);
+    assert!(recording.max_per_second(true) >= 4);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn filters_window_and_sample_choose_lines() {
         ..request()
     };
     let found = read(&window, &text).unwrap();
-    assert_eq!((found.count(), found.end()), (80, 10_000 * MS));
+    assert_eq!((found.count(), found.end_ns()), (80, 10_000 * MS));
     assert_eq!(times(&found)[..2], [0, 125 * MS]);
     let sample = RecordingRequest {
         sample: Some(0.3),
@@ -212,9 +212,9 @@ fn large_files_are_read_back_from_disk() {
     let rows = recording.rows().unwrap();
     for row in [0, 63, 64, 130_001, 199_999] {
         assert_eq!(
-            rows.with(row, 1, str::to_owned),
+            rows.with_value(row, 1, str::to_owned),
             format!("/path/of/call/number/{row}")
         );
     }
-    assert_eq!(rows.bounds(1), (22, 27));
+    assert_eq!(rows.value_length_bounds(1), (22, 27));
 }

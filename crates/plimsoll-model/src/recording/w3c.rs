@@ -1,13 +1,13 @@
 //! Parses logs in the W3C extended format, as AWS CloudFront and IIS write them: a line `#Fields:` names the values of
 //! the lines that follow it (<https://www.w3.org/TR/WD-logfile>).
 
-use super::access::{COLUMNS, RowResult, UNSENDABLE_PATH, is_path};
-use super::stamps::{LineTimestamp, date, stamp};
+use super::access_log::{ACCESS_LOG_COLUMNS, RowResult, UNSENDABLE_PATH, is_valid_path};
+use super::timestamps::{LineTimestamp, parse_rfc3339, parse_timestamp};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const MILLISECOND_NS: i64 = 1_000_000;
 /// The beginning of the line that names the fields.
-const FIELDS: &str = "#Fields:";
+const FIELDS_DIRECTIVE: &str = "#Fields:";
 
 /// For each column, the fields that can supply its value, in lower case and in order of preference.
 const COLUMN_FIELDS: [(&str, &[&str]); 6] = [
@@ -26,14 +26,14 @@ pub(super) struct FieldLayout(Vec<String>);
 impl FieldLayout {
     /// Parses a line that names the fields; `None`: it is another kind of line.
     pub(super) fn parse(line: &str) -> Option<FieldLayout> {
-        let names = line.trim_start().strip_prefix(FIELDS)?.split_whitespace();
+        let names = line.trim_start().strip_prefix(FIELDS_DIRECTIVE)?.split_whitespace();
         Some(FieldLayout(names.map(str::to_ascii_lowercase).collect()))
     }
 
     /// Returns whether a file with this beginning has the format.
-    pub(super) fn is_in(head: &str) -> bool {
+    pub(super) fn has_format(head: &str) -> bool {
         let mut comments = head.lines().take_while(|line| line.starts_with('#'));
-        comments.any(|line| line.starts_with(FIELDS))
+        comments.any(|line| line.starts_with(FIELDS_DIRECTIVE))
     }
 
     /// Parses a line to the columns of access logs.
@@ -55,7 +55,7 @@ impl FieldLayout {
             Some(query) => format!("{stem}?{query}"),
             None => stem.to_owned(),
         };
-        if !is_path(&path) {
+        if !is_valid_path(&path) {
             return Err(UNSENDABLE_PATH);
         }
         let of_column = |column: &str| {
@@ -69,7 +69,7 @@ impl FieldLayout {
                 _ => value.to_owned(),
             }
         };
-        let columns = COLUMNS.map(|column| match column {
+        let columns = ACCESS_LOG_COLUMNS.map(|column| match column {
             "time" => time.clone(),
             "path" => path.clone(),
             column => of_column(column),
@@ -82,7 +82,7 @@ impl FieldLayout {
 fn parse_time<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<(LineTimestamp, String), &'static str> {
-    const INVALID: &str = "its time is invalid";
+    const INVALID_TIME: &str = "its time is invalid";
     let number = value_of("timestamp(ms)").or_else(|| value_of("timestamp"));
     let written = match number {
         Some(number) => number.to_owned(),
@@ -92,10 +92,10 @@ fn parse_time<'a>(
         },
     };
     let parsed = match number {
-        Some(number) => stamp(number, SECOND_NS),
-        None => date(&written),
+        Some(number) => parse_timestamp(number, SECOND_NS),
+        None => parse_rfc3339(&written),
     };
-    let mut parsed = parsed.filter(|parsed| parsed.is_clock).ok_or(INVALID)?;
+    let mut parsed = parsed.filter(|parsed| parsed.is_clock).ok_or(INVALID_TIME)?;
     // The logged time is the end of the answer, so its duration is subtracted. With whole seconds, that would be
     // meaningless.
     if !parsed.is_whole_second
@@ -107,8 +107,8 @@ fn parse_time<'a>(
         } else {
             MILLISECOND_NS
         };
-        let took = stamp(took, unit).ok_or(INVALID)?;
-        parsed.ns = parsed.ns.checked_sub(took.ns).ok_or(INVALID)?;
+        let took = parse_timestamp(took, unit).ok_or(INVALID_TIME)?;
+        parsed.ns = parsed.ns.checked_sub(took.ns).ok_or(INVALID_TIME)?;
     }
     Ok((parsed, written))
 }

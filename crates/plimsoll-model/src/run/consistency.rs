@@ -25,7 +25,7 @@ impl CountSum {
     pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
         let mut sum = self.0;
         check_gauges(interval)?;
-        each_count(interval, |name, number| {
+        try_for_each_count(interval, |name, number| {
             check_limit(name, number, MAX_COUNT)?;
             sum += number;
             if sum > MAX_TOTAL {
@@ -92,7 +92,7 @@ fn check_gauges(interval: &IntervalRecord) -> Result<(), String> {
 }
 
 /// Calls `check` with the name and value of every number that is added up.
-fn each_count(
+fn try_for_each_count(
     interval: &IntervalRecord,
     mut check: impl FnMut(&str, u64) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -106,13 +106,13 @@ fn each_count(
         check("cpu_us", machine.busiest.as_ref().map_or(0, |p| p.cpu_us))?;
     }
     for (_, record) in &interval.stages {
-        each_stage_count(record, &mut check)?;
+        try_for_each_stage_count(record, &mut check)?;
     }
     Ok(())
 }
 
 /// Calls `check` with the name and value of every number of a stage that is added up.
-fn each_stage_count(
+fn try_for_each_stage_count(
     record: &StageRecord,
     check: &mut impl FnMut(&str, u64) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -206,7 +206,7 @@ fn each_stage_count(
         check(key, of(record).len())?;
     }
     check("one_times", one_times.len())?;
-    measures.each_number(check)
+    measures.try_for_each_count(check)
 }
 
 #[cfg(test)]

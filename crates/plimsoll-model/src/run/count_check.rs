@@ -36,7 +36,7 @@ impl CountCheck {
     }
 
     /// Returns the sum of the counts that make up `due`.
-    pub(super) fn accounted(&self) -> u64 {
+    pub(super) fn accounted_calls(&self) -> u64 {
         let ended = self.ok + self.errors + self.cut_off;
         ended + self.not_started + self.in_flight + self.backlog
     }

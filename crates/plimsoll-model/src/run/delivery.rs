@@ -19,7 +19,7 @@ use crate::statistics::quantile::quantile;
 use super::header::RunHeader;
 
 /// Probability that a window contains more arrivals of a Poisson process than the upper bound.
-const EXCESS_CHANCE: f64 = 1e-12;
+const EXCESS_PROBABILITY: f64 = 1e-12;
 
 /// Maximum difference between the times at which a worker ends an interval and the interval's nominal end.
 const INTERVAL_SKEW: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ impl ScheduledArrivals {
     /// Returns the arrivals of those stages of `header` for which `wanted` returns true; `None` where the plan does not
     /// schedule calls: in closed loops, in runs of other tools, and where arrivals are users who make several calls
     /// each.
-    pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<ScheduledArrivals> {
+    pub(super) fn from_header(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<ScheduledArrivals> {
         let are_calls = header.cold || header.connections.is_some();
         if !header.is_open() || !are_calls {
             return None;
@@ -84,12 +84,12 @@ impl ScheduledArrivals {
     }
 
     /// Returns an upper bound of how many of `all` arrivals fall within a window of `ns`.
-    fn max_within(&self, ns: u64, all: u64) -> f64 {
+    fn max_arrivals_within(&self, ns: u64, all: u64) -> f64 {
         let expected = self.peak_per_s * ns as f64 / 1e9;
         // A stage's first arrival may immediately follow the last one of the previous stage.
         let begun = self.stages as f64;
         if self.is_poisson {
-            poisson_upper_bound(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
+            poisson_upper_bound(expected, EXCESS_PROBABILITY / all.max(1) as f64) + begun
         } else {
             (expected * (1.0 + 1e-12)).floor() + begun
         }
@@ -122,7 +122,7 @@ fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
 /// bound of the highest number at any moment.
 pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
-    pacing.each_bucket(|ns, n| {
+    pacing.for_each_bucket(|ns, n| {
         sum_ns += ns as f64 * n as f64;
         latest_ns = latest_ns.max(ns);
     });
@@ -140,35 +140,35 @@ fn max_unsent_at_once(
 ) -> f64 {
     let mut least = late.len() as f64;
     let mut tried = 0.0;
-    for (ns, later) in late.longer_by_length() {
+    for (ns, later) in late.counts_by_length() {
         if later > 0 && (ns as f64) < tried * WINDOW_FACTOR {
             continue;
         }
         tried = ns as f64;
-        least = least.min(arrivals.max_within(ns, due) + later as f64);
+        least = least.min(arrivals.max_arrivals_within(ns, due) + later as f64);
     }
     least + unsent as f64
 }
 
 /// Returns the number of calls in `record` that were not sent because the generator noticed them too late.
-pub(super) fn abandoned_late(record: &StageRecord) -> u64 {
+pub(super) fn count_noticed_too_late(record: &StageRecord) -> u64 {
     // The other unsent calls were noticed in time, and waited for the target until the run ended.
     let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
     record.not_started.saturating_sub(ended)
 }
 
 /// Returns both bounds as shares of `all`, rounded outward.
-fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
-    const STEPS: f64 = 1e6;
-    let share = |n: f64| (n / all as f64).clamp(0.0, 1.0) * STEPS;
-    let high = share(high).ceil() / STEPS;
-    [(share(low).floor() / STEPS).min(high), high]
+fn outward_shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
+    const ROUNDING_STEPS: f64 = 1e6;
+    let share = |n: f64| (n / all as f64).clamp(0.0, 1.0) * ROUNDING_STEPS;
+    let high = share(high).ceil() / ROUNDING_STEPS;
+    [(share(low).floor() / ROUNDING_STEPS).min(high), high]
 }
 
 impl DeliverySummary {
     /// Compares the sent calls with `arrivals`. `unnoticed`: a lower bound of the number of due calls that the
     /// generator had not noticed at one time. `duration`: how long calls were sent. `None`: no call was due.
-    pub(super) fn of(
+    pub(super) fn new(
         record: &StageRecord,
         arrivals: &ScheduledArrivals,
         unnoticed: f64,
@@ -179,9 +179,9 @@ impl DeliverySummary {
             return None;
         }
         let unsent = (record.not_started + record.expired_unsent).min(due);
-        let late = abandoned_late(record);
+        let late = count_noticed_too_late(record);
         let own_low = unnoticed.max(late as f64);
-        let own_high = max_unsent_at_once(&TailCounts::of(&record.pacing), late, arrivals, due);
+        let own_high = max_unsent_at_once(&TailCounts::new(&record.pacing), late, arrivals, due);
         let lag = record.lag.histogram();
         let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - RECORDED_PRECISION);
         let mean_unsent = if duration.is_zero() {
@@ -190,14 +190,14 @@ impl DeliverySummary {
             sum_ns / duration.as_nanos() as f64
         };
         let low = own_low.max(unsent as f64).max(mean_unsent);
-        let high = max_unsent_at_once(&TailCounts::of(&record.lag), unsent, arrivals, due);
+        let high = max_unsent_at_once(&TailCounts::new(&record.lag), unsent, arrivals, due);
         let micros = |ns: u64| ns as f64 / 1e3;
         Some(DeliverySummary {
             asked: due,
             sent: due - unsent,
             sent_share: (due - unsent) as f64 / due as f64,
-            distance: shares([low, high], due),
-            generator_distance: shares([own_low, own_high], due),
+            distance: outward_shares([low, high], due),
+            generator_distance: outward_shares([own_low, own_high], due),
             lateness_p99_us: lag.and_then(|h| quantile(h, 0.99)).map(micros),
             lateness_max_us: lag.map_or(0.0, |h| micros(h.max())),
         })
@@ -242,7 +242,7 @@ mod tests {
     ) -> DeliverySummary {
         let lasted = Duration::from_secs(seconds);
         let unnoticed = mean_unnoticed(&record.pacing, lasted);
-        DeliverySummary::of(record, &arrivals, unnoticed, lasted).unwrap()
+        DeliverySummary::new(record, &arrivals, unnoticed, lasted).unwrap()
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
                 ..constant(1e3)
             };
             let unnoticed = mean_unnoticed(&record.pacing, lasted);
-            let found = DeliverySummary::of(&record, &arrivals, unnoticed, lasted).unwrap();
+            let found = DeliverySummary::new(&record, &arrivals, unnoticed, lasted).unwrap();
             let [low, high] = found.distance;
             assert!(
                 low <= truth && truth <= high,

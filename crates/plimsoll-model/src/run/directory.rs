@@ -13,7 +13,7 @@ use crate::record::{RequestRecord, StageRecord};
 use super::json::{RunDocument, StoredRunHead};
 use super::{
     CountSum, IntervalRecord, RunError, RunHeader, RunState, RunSummary, RunTotals, StageSummary,
-    file,
+    file_name,
 };
 
 /// Maximum bytes of a line of `intervals.jsonl`. Even intervals with many stages, addresses and batches take less than
@@ -65,8 +65,8 @@ impl Run {
 
     /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`RunState::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
-        let path = dir.join(file::RUN);
-        let text = match input::entry_to_string(&path, document::MAX_BYTES) {
+        let path = dir.join(file_name::RUN);
+        let text = match input::entry_to_string(&path, document::MAX_DOCUMENT_BYTES) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
                 return Err(RunError::NotARun(dir.to_owned()));
@@ -86,7 +86,7 @@ impl Run {
             });
         }
         let mut totals = RunTotals::default();
-        let is_complete = each_interval(dir, |interval| totals.add(&header, &interval))?;
+        let is_complete = for_each_interval(dir, |interval| totals.add(&header, &interval))?;
         if state == RunState::Running {
             state = RunState::Partial;
             reason = Some(
@@ -95,16 +95,16 @@ impl Run {
             );
         } else if !is_complete && state != RunState::Partial {
             state = RunState::Partial;
-            reason = Some(format!("the last line of {} is cut off", file::INTERVALS));
+            reason = Some(format!("the last line of {} is cut off", file_name::INTERVALS));
         }
         Ok(Run {
             dir: dir.to_owned(),
             state,
             reason,
             plan: read_plan(dir)?,
-            summary: RunSummary::of(&header, &totals),
+            summary: RunSummary::from_totals(&header, &totals),
             header,
-            has_requests: input::is_entry(&dir.join(file::REQUESTS)),
+            has_requests: input::is_entry(&dir.join(file_name::REQUESTS)),
             totals,
         })
     }
@@ -121,8 +121,8 @@ impl Run {
     }
 
     /// Returns the merged record of the stages that are not warm-up.
-    pub fn measured(&self) -> StageRecord {
-        self.totals.measured(&self.header)
+    pub fn measured_record(&self) -> StageRecord {
+        self.totals.measured_record(&self.header)
     }
 
     /// Returns each stage's figures with the record that they are computed from; warm-up included.
@@ -133,13 +133,13 @@ impl Run {
     /// Reads all intervals, in order.
     pub fn intervals(&self) -> Result<Vec<IntervalRecord>, RunError> {
         let mut intervals = Vec::new();
-        self.each_interval(|i| intervals.push(i))?;
+        self.for_each_interval(|i| intervals.push(i))?;
         Ok(intervals)
     }
 
     /// Calls `f` with every interval in order, without keeping them in memory.
-    pub fn each_interval(&self, f: impl FnMut(IntervalRecord)) -> Result<(), RunError> {
-        each_interval(&self.dir, f).map(|_whole| ())
+    pub fn for_each_interval(&self, f: impl FnMut(IntervalRecord)) -> Result<(), RunError> {
+        for_each_interval(&self.dir, f).map(|_whole| ())
     }
 
     /// Calls `f` with the record of every call, in the order in which calls ended. The file of a killed run is read up
@@ -147,25 +147,25 @@ impl Run {
     ///
     /// # Errors
     /// When the run has no log of its calls or it can't be read. Returns the errors of `f` as well.
-    pub fn each_request(
+    pub fn for_each_request(
         &self,
         f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        self.try_each_request(f)
+        self.try_for_each_request(f)
     }
 
-    /// Like [`Run::each_request`], with a callback that can fail.
+    /// Like [`Run::for_each_request`], with a callback that can fail.
     ///
     /// # Errors
-    /// Returns the errors of [`Run::each_request`] and of the callback.
-    pub fn try_each_request<E: From<RunError>>(
+    /// Returns the errors of [`Run::for_each_request`] and of the callback.
+    pub fn try_for_each_request<E: From<RunError>>(
         &self,
         mut f: impl FnMut(&RequestRecord) -> Result<(), E>,
     ) -> Result<(), E> {
         if !self.has_requests {
             return Err(RunError::NoRequests(self.dir.clone()).into());
         }
-        let path = self.dir.join(file::REQUESTS);
+        let path = self.dir.join(file_name::REQUESTS);
         let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
         let decoder =
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
@@ -188,9 +188,9 @@ impl Run {
                 }
                 Err(e) => return Err(line_error(&path, number)(e).into()),
             }
-            let record = text(&line)
+            let record = utf8_text(&line)
                 .and_then(RequestRecord::from_line)
-                .map_err(RunError::line(&path, number))?;
+                .map_err(RunError::invalid_line(&path, number))?;
             f(&record)?;
         }
         Ok(())
@@ -202,13 +202,13 @@ impl Run {
 /// # Errors
 /// When there is none, or it can't be read.
 pub fn read_plan(dir: &Path) -> Result<String, RunError> {
-    let path = dir.join(file::PLAN);
-    input::entry_to_string(&path, document::MAX_BYTES).map_err(RunError::io(&path, "reading it"))
+    let path = dir.join(file_name::PLAN);
+    input::entry_to_string(&path, document::MAX_DOCUMENT_BYTES).map_err(RunError::io(&path, "reading it"))
 }
 
 /// Reads `intervals.jsonl` line by line. Returns false if the last line is truncated and was ignored.
-fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
-    let path = dir.join(file::INTERVALS);
+fn for_each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
+    let path = dir.join(file_name::INTERVALS);
     let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
     let mut reader = BufReader::new(opened);
     let mut sum = CountSum::default();
@@ -219,23 +219,23 @@ fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, 
         if end == LineEnd::EndOfInput {
             return Ok(line.is_empty());
         }
-        let interval = text(&line)
+        let interval = utf8_text(&line)
             .and_then(IntervalRecord::from_line)
             .and_then(|interval| sum.add(&interval).map(|()| interval))
-            .map_err(RunError::line(&path, number))?;
+            .map_err(RunError::invalid_line(&path, number))?;
         f(interval);
     }
     Ok(true)
 }
 
-fn text(line: &[u8]) -> Result<&str, String> {
+fn utf8_text(line: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(line).map_err(|e| e.to_string())
 }
 
 /// Creates the error for a line that can't be read: an invalid line, or an I/O error.
 fn line_error(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
     move |error| match error.kind() {
-        io::ErrorKind::InvalidInput => RunError::line(path, number)(error.to_string()),
+        io::ErrorKind::InvalidInput => RunError::invalid_line(path, number)(error.to_string()),
         _ => RunError::io(path, "reading it")(error),
     }
 }

@@ -17,10 +17,10 @@ const MAX_HISTOGRAM_BYTES: usize = 8 << 20;
 
 /// The first bytes of a compressed histogram, and those of an uncompressed one.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
-const PLAIN_COOKIE: u32 = 0x1c84_9313;
+const UNCOMPRESSED_COOKIE: u32 = 0x1c84_9313;
 
 /// Length of an uncompressed histogram's header, in bytes.
-const HEADER_LENGTH: usize = 40;
+const HEADER_BYTES: usize = 40;
 
 /// Encodes `histogram` as text.
 pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
@@ -57,7 +57,7 @@ impl TimesReader {
         let wrong = |problem: &str| format!("not an HdrHistogram V2: {problem}");
         let (cookie, rest) = bytes.split_first_chunk().ok_or_else(|| wrong("cut off"))?;
         match u32::from_be_bytes(*cookie) {
-            PLAIN_COOKIE => {
+            UNCOMPRESSED_COOKIE => {
                 self.plain.clear();
                 self.plain.extend_from_slice(&bytes);
             }
@@ -70,7 +70,7 @@ impl TimesReader {
             _ => return Err(wrong("it begins with the wrong number")),
         }
         if self.plain.len() > self.bytes_left {
-            return Err(too_large());
+            return Err(too_large_error());
         }
         self.bytes_left -= self.plain.len();
         decode_counts(&self.plain).map_err(|e| wrong(&e))
@@ -84,7 +84,7 @@ impl TimesReader {
         loop {
             if self.plain.len() == self.plain.capacity() {
                 if self.plain.len() > self.bytes_left {
-                    return Err(too_large());
+                    return Err(too_large_error());
                 }
                 self.plain.reserve(self.plain.len() * 3);
             }
@@ -104,7 +104,7 @@ impl TimesReader {
     }
 }
 
-fn too_large() -> String {
+fn too_large_error() -> String {
     format!(
         "the line's histograms have more than {} MiB",
         MAX_HISTOGRAM_BYTES >> 20
@@ -120,7 +120,7 @@ struct BucketLayout {
 }
 
 impl BucketLayout {
-    fn of(digits: u32, lowest: u64) -> Option<BucketLayout> {
+    fn new(digits: u32, lowest: u64) -> Option<BucketLayout> {
         let exact = 10_u64.checked_pow(digits).filter(|_| digits <= 5)? * 2;
         Some(BucketLayout {
             unit_bits: lowest.checked_ilog2()?,
@@ -129,7 +129,7 @@ impl BucketLayout {
     }
 
     /// Returns the highest value that is counted at `index`.
-    fn value(&self, index: u64) -> Option<u64> {
+    fn highest_value(&self, index: u64) -> Option<u64> {
         let row = index / self.half;
         let column = index % self.half;
         let (column, shift) = match row {
@@ -147,27 +147,27 @@ impl BucketLayout {
 
 /// Reads the counts of an uncompressed histogram.
 fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
-    let head: &[u8; HEADER_LENGTH] = bytes.first_chunk().ok_or("cut off")?;
+    let head: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or("cut off")?;
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
     let (length, offset, digits, lowest) = (word(4), word(8), word(12), long(16));
-    if word(0) != PLAIN_COOKIE {
+    if word(0) != UNCOMPRESSED_COOKIE {
         return Err("it begins with the wrong number".to_owned());
     }
     if offset != 0 || f64::from_bits(long(32)) != 1.0 {
         return Err("it is shifted or scaled".to_owned());
     }
-    let layout = BucketLayout::of(digits, lowest)
+    let layout = BucketLayout::new(digits, lowest)
         .ok_or_else(|| format!("{digits} digits from {lowest} on are not valid bounds"))?;
     let mut rest = usize::try_from(length)
         .ok()
-        .and_then(|length| bytes[HEADER_LENGTH..].get(..length))
+        .and_then(|length| bytes[HEADER_BYTES..].get(..length))
         .ok_or("cut off")?;
     let mut index = 0_u64;
     let mut total = 0_u64;
     let mut found = Vec::new();
     while !rest.is_empty() {
-        let number = number(&mut rest).ok_or("cut off")?;
+        let number = read_zigzag(&mut rest).ok_or("cut off")?;
         // A negative number encodes a sequence of empty buckets.
         let passed = match u64::try_from(number) {
             Err(_) => number.unsigned_abs(),
@@ -177,7 +177,7 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
                     .checked_add(count)
                     .filter(|total| *total <= MAX_COUNT)
                     .ok_or("it counts more than 2^53 times")?;
-                let value = layout.value(index).ok_or("it has too many buckets")?;
+                let value = layout.highest_value(index).ok_or("it has too many buckets")?;
                 found.push((value, count));
                 1
             }
@@ -189,7 +189,7 @@ fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
 
 /// Reads the next number (ZigZag LEB128): seven bits per byte, the lowest first, and at most nine bytes, of which the
 /// ninth has eight bits. The lowest bit of the number is the sign.
-fn number(bytes: &mut &[u8]) -> Option<i64> {
+fn read_zigzag(bytes: &mut &[u8]) -> Option<i64> {
     let mut zigzag = 0_u64;
     for i in 0..9 {
         let (byte, rest) = bytes.split_first()?;

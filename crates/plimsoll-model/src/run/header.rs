@@ -14,7 +14,7 @@ use crate::labels::Labels;
 use crate::plan::{ArrivalModel, ConnectionReuse, Plan, ServerTrust};
 
 use super::SCHEMA_VERSION;
-use super::negotiated::NegotiatedTls;
+use super::negotiated_tls::NegotiatedTls;
 use super::shards::ShardFigures;
 
 /// The origin of a run's figures.
@@ -239,7 +239,7 @@ pub struct CommonConditions {
 
 impl CommonConditions {
     /// Returns the conditions of runs of these plans on this machine.
-    pub fn of(plans: &[Plan]) -> CommonConditions {
+    pub fn from_plans(plans: &[Plan]) -> CommonConditions {
         let mut issuing = plans.iter().map(|plan| arrival_facts(plan.load.arrivals));
         let first = issuing.next();
         let (load_loop, arrivals, clients) = first
@@ -281,7 +281,7 @@ impl RunHeader {
     }
 
     /// Creates the header of an imported run, without the facts that imported files don't contain.
-    pub fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> Self {
+    pub fn for_import(name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             planned_stages: vec![PlannedStage {
                 name: "imported".to_owned(),
@@ -292,7 +292,7 @@ impl RunHeader {
     }
 
     /// Creates the header of a run of `plan`, whose text in the run directory is `plan_toml`.
-    pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
+    pub fn for_plan(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = plan.call.names();
         let security = match &plan.tls {
             None => LinkSecurity::Plaintext,
@@ -306,13 +306,13 @@ impl RunHeader {
         });
         let rate = |r: f64| (load_loop == LoopKind::Open).then_some(r * own);
         let cold = plan.load.reuse == ConnectionReuse::Never;
-        let in_a_row = plan.call.calls_in_a_row();
+        let in_a_row = plan.call.calls_per_user();
         let arriving = load_loop == LoopKind::Open && in_a_row.is_some();
         RunHeader {
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
-            version: plan.call.version(plan.tls.as_ref()).map(str::to_owned),
+            version: plan.call.protocol_version(plan.tls.as_ref()).map(str::to_owned),
             security: Some(security),
             insecure: plan
                 .tls
@@ -324,16 +324,16 @@ impl RunHeader {
             clients,
             // Each arriving user has a connection of its own.
             connections: (!cold && !arriving).then_some(plan.load.connections),
-            calls_at_once: plan.call.calls_at_once(plan.tls.as_ref()).filter(|_| !cold),
+            calls_at_once: plan.call.max_concurrent_calls(plan.tls.as_ref()).filter(|_| !cold),
             cold,
             calls_per_connection: match plan.load.calls_per_connection {
                 _ if cold => Some(1),
-                None if plan.call.most_calls_of_journey().is_some() => None,
-                None => plan.call.calls_in_a_row(),
+                None if plan.call.max_calls_per_journey().is_some() => None,
+                None => plan.call.calls_per_user(),
                 asked => asked,
             },
-            connection_lifetime_us: plan.load.connection_lifetime.map(micros),
-            tick_us: (!plan.load.tick.is_zero()).then(|| micros(plan.load.tick)),
+            connection_lifetime_us: plan.load.connection_lifetime.map(to_micros),
+            tick_us: (!plan.load.tick.is_zero()).then(|| to_micros(plan.load.tick)),
             full_share: plan.tls.as_ref().and_then(|tls| tls.full_share),
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
@@ -349,7 +349,7 @@ impl RunHeader {
                 .map(|s| PlannedStage {
                     name: s.name.clone(),
                     warmup: s.warmup,
-                    duration_us: s.duration.map(micros),
+                    duration_us: s.duration.map(to_micros),
                     rate_from_per_s: rate(s.rate_from),
                     rate_to_per_s: rate(s.rate_to),
                 })
@@ -375,7 +375,7 @@ impl RunHeader {
     }
 
     /// Returns the times from the start of the run to the stage's start and, where planned, to its end.
-    pub fn span(&self, stage: u8) -> (Duration, Option<Duration>) {
+    pub fn stage_span(&self, stage: u8) -> (Duration, Option<Duration>) {
         let mut begin = Duration::ZERO;
         for (i, planned) in self.planned_stages.iter().enumerate() {
             if i == usize::from(stage) {
@@ -398,7 +398,7 @@ impl RunHeader {
     }
 
     /// Returns whether the plan has no calls in the stage.
-    pub fn is_silent(&self, stage: u8) -> bool {
+    pub fn has_no_calls(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))
             .is_some_and(|s| s.rate_from_per_s == Some(0.0) && s.rate_to_per_s == Some(0.0))
@@ -424,7 +424,7 @@ pub fn plan_hash(plan_toml: &str) -> String {
 }
 
 /// Converts a duration to whole microseconds.
-fn micros(time: Duration) -> u64 {
+fn to_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::quantity::planned as planned_length;
+use crate::quantity::planned_time as planned_length;
 use crate::record::{OutcomeCounts, StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
-use super::delivery::{DeliverySummary, abandoned_late};
+use super::delivery::{DeliverySummary, count_noticed_too_late};
 use super::header::{PlannedStage, RunHeader};
 use super::shards::ShardFigures;
 
@@ -145,7 +145,7 @@ impl HealthProblem {
 
     /// Describes a mix of full and resumed handshakes in which the share of full ones deviates from `share`; `None`: it
     /// is close enough.
-    pub(super) fn not_mixed(share: f64, (full, resumed): (u64, u64)) -> Option<HealthProblem> {
+    pub(super) fn wrong_handshake_mix(share: f64, (full, resumed): (u64, u64)) -> Option<HealthProblem> {
         let all = (full + resumed) as f64;
         let off = (full as f64 - share * all).abs();
         // The tolerance is needed because the warm-up ends at an arbitrary point of each worker's mix.
@@ -213,7 +213,7 @@ impl HealthProblem {
     }
 
     /// Returns the problems of a run that `shards` made.
-    pub(super) fn of_shards(shards: &[ShardFigures]) -> impl Iterator<Item = HealthProblem> {
+    pub(super) fn from_shards(shards: &[ShardFigures]) -> impl Iterator<Item = HealthProblem> {
         let each = shards.iter();
         each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
             .map(|(shard, text)| {
@@ -236,7 +236,7 @@ impl HealthProblem {
 
 /// Returns the highest percentile up to p99 that the sample supports, with its name and share; the maximum if there are
 /// too few values for any. With few calls, a single outlier would determine the maximum.
-fn high_percentile(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
+fn highest_supported_percentile(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
         .into_iter()
@@ -261,7 +261,7 @@ impl fmt::Display for ReadableDuration {
 /// Returns the problems of the generator and other notable facts of a run whose measured stages merge to `record`;
 /// `delivery`: how closely the load followed the plan, where that is known. Problems that invalidate the run come
 /// first.
-pub fn health(
+pub fn find_problems(
     record: &StageRecord,
     header: &RunHeader,
     observed: &GeneratorStats,
@@ -269,13 +269,13 @@ pub fn health(
 ) -> Vec<HealthProblem> {
     let response = record.response.histogram();
     let response_p50 = response.map(|h| h.value_at_quantile(0.5));
-    let mut problems: Vec<HealthProblem> = late(record, header, (observed, delivery), response_p50)
+    let mut problems: Vec<HealthProblem> = late_arrivals(record, header, (observed, delivery), response_p50)
         .into_iter()
         .chain(busy_worker(header, observed))
         .chain(exhausted_resources(record))
         .chain(machine_stalls(observed))
         .chain(target_outage(observed))
-        .chain(waits::waited(record, header, response_p50).filter(|_| header.is_open()))
+        .chain(waits::describe_waits(record, header, response_p50).filter(|_| header.is_open()))
         .chain(unused_connections(record))
         .chain(unsent_calls(record))
         .chain(slow_failures(record))
@@ -292,7 +292,7 @@ const MAX_UNSENT_SHARE: f64 = 0.01;
 const MAX_LATE_SHARE: f64 = 0.1;
 
 /// Describes arrivals that the generator noticed late, and calls that were sent in bundles.
-fn late(
+fn late_arrivals(
     record: &StageRecord,
     header: &RunHeader,
     (observed, delivery): (&GeneratorStats, Option<&DeliverySummary>),
@@ -302,13 +302,13 @@ fn late(
     // Waiting for the next tick is planned, so it is not lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
     if let (true, Some((name, _, pacing))) =
-        (header.is_open(), high_percentile(&observed.pacing(record)))
+        (header.is_open(), highest_supported_percentile(&observed.pacing(record)))
     {
         let late = pacing.saturating_sub(bundled);
-        let cause = observed.cause();
-        if let Some(undelivered) = undelivered(record, header, observed, (name, late)) {
+        let cause = observed.lateness_cause();
+        if let Some(undelivered) = undelivered_load(record, header, observed, (name, late)) {
             let distance = delivery.map_or_else(String::new, |delivery| {
-                format!("; {}", missing_at_once(delivery.generator_distance))
+                format!("; {}", format_distance(delivery.generator_distance))
             });
             problems.push(ProblemKind::LoadNotDelivered.invalidating_problem(format!(
                 "the load was not delivered: {undelivered}{distance}{cause}; failures still count: {LATE_GENERATOR_ADVICE}"
@@ -334,7 +334,7 @@ fn late(
 }
 
 /// Formats the distance of a load from its plan.
-fn missing_at_once([low, high]: [f64; 2]) -> String {
+fn format_distance([low, high]: [f64; 2]) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let (low, high) = (percent(low), percent(high));
     if low == high {
@@ -349,13 +349,13 @@ const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a low
 
 /// Describes a load that deviated too much from the plan. `late`: a high percentile of how late calls were noticed, in
 /// nanoseconds, with its name.
-fn undelivered(
+fn undelivered_load(
     record: &StageRecord,
     header: &RunHeader,
     observed: &GeneratorStats,
     (name, late): (&str, u64),
 ) -> Option<String> {
-    let unsent = abandoned_late(record);
+    let unsent = count_noticed_too_late(record);
     if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
         return Some(format!(
             "{unsent} of {} calls were not sent, because the generator reached them after their deadline",
@@ -421,7 +421,7 @@ fn exhausted_resources(record: &StageRecord) -> impl Iterator<Item = HealthProbl
         ),
     ];
     limits.into_iter().filter_map(|(outcome, kind, advice)| {
-        let n = record.outcomes.of(outcome) + record.connect_failures.of(outcome);
+        let n = record.outcomes.get(outcome) + record.connect_failures.get(outcome);
         let text = format!("{}, {n} times: {advice}", outcome.explanation());
         (n > 0).then(|| kind.invalidating_problem(text))
     })
@@ -464,7 +464,7 @@ fn unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
 
 /// Describes failed calls that took longer than the successful ones, whose times reports show.
 fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
-    let (name, p, ok) = high_percentile(&record.response).filter(|_| !record.failed.is_empty())?;
+    let (name, p, ok) = highest_supported_percentile(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();
     all.merge(&record.failed);
     // The percentile of the successful calls can be used for all calls, because a larger number of calls supports at

@@ -39,7 +39,7 @@ pub struct ResourceUsage {
 impl ResourceUsage {
     /// Returns the resources with `cpu_us` of CPU time, divided into user and system time in the same ratio.
     #[must_use]
-    pub fn of_cpu(self, cpu_us: u64) -> ResourceUsage {
+    pub fn with_cpu_time(self, cpu_us: u64) -> ResourceUsage {
         let system_us = self.cpu_system_us.map(|system| {
             let all = (self.cpu_user_us + system).max(1);
             (cpu_us as f64 * system as f64 / all as f64).round() as u64
@@ -127,7 +127,7 @@ mod stages {
         to.collect_seq(
             stages
                 .iter()
-                .map(|(stage, record)| StageLine::of(*stage, record)),
+                .map(|(stage, record)| StageLine::from_record(*stage, record)),
         )
     }
 
@@ -143,7 +143,7 @@ mod stages {
             )));
         }
         let mut times = TimesReader::new();
-        let stages = lines.into_iter().map(|line| line.stage(&mut times));
+        let stages = lines.into_iter().map(|line| line.into_record(&mut times));
         stages.collect::<Result<_, _>>().map_err(de::Error::custom)
     }
 }
@@ -164,7 +164,7 @@ struct StageLine<'a> {
 }
 
 impl<'a> StageLine<'a> {
-    fn of(stage: u8, record: &'a StageRecord) -> StageLine<'a> {
+    fn from_record(stage: u8, record: &'a StageRecord) -> StageLine<'a> {
         let mut serializer = V2DeflateSerializer::new();
         let known = histograms(record);
         StageLine {
@@ -174,7 +174,7 @@ impl<'a> StageLine<'a> {
             steps: record
                 .steps
                 .iter()
-                .map(|step| StepLine::of(step, &mut serializer))
+                .map(|step| StepLine::from_record(step, &mut serializer))
                 .collect(),
             histograms: known
                 .filter_map(|(key, times)| Some((key, encode(times.histogram()?, &mut serializer))))
@@ -186,7 +186,7 @@ impl<'a> StageLine<'a> {
     ///
     /// # Errors
     /// When the name of a counter or histogram is unknown, or a histogram can't be decoded.
-    fn stage(self, times: &mut TimesReader) -> Result<(u8, StageRecord), String> {
+    fn into_record(self, times: &mut TimesReader) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
         for (key, n) in &self.counts {
             let count = Count::from_key(key)
@@ -199,7 +199,7 @@ impl<'a> StageLine<'a> {
                 .decode(encoded)
                 .map_err(|e| format!("histogram {key:?}: {e}"))?;
         }
-        let steps = self.steps.into_iter().map(|line| line.step(times));
+        let steps = self.steps.into_iter().map(|line| line.into_record(times));
         record.steps = steps.collect::<Result<_, _>>()?;
         Ok((self.stage, record))
     }
@@ -214,7 +214,7 @@ struct StepLine<'a> {
 }
 
 impl<'a> StepLine<'a> {
-    fn of(step: &'a StepRecord, serializer: &mut V2DeflateSerializer) -> StepLine<'a> {
+    fn from_record(step: &'a StepRecord, serializer: &mut V2DeflateSerializer) -> StepLine<'a> {
         let times = STEP_TIMES_BY_KEY.into_iter();
         let encoded = times
             .filter_map(|(key, of, _)| {
@@ -231,7 +231,7 @@ impl<'a> StepLine<'a> {
     ///
     /// # Errors
     /// When the name of a histogram is unknown, or a histogram can't be decoded.
-    fn step(self, times: &mut TimesReader) -> Result<StepRecord, String> {
+    fn into_record(self, times: &mut TimesReader) -> Result<StepRecord, String> {
         let mut record = self.record.into_owned();
         for (key, encoded) in &self.histograms {
             let known = STEP_TIMES_BY_KEY
@@ -257,7 +257,7 @@ pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &TimeHi
 }
 
 fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
-    let all = Count::all().map(|count| (count.key().to_owned(), record.measures.of(count)));
+    let all = Count::all().map(|count| (count.key().to_owned(), record.measures.counter(count)));
     all.filter(|(_, n)| *n > 0).collect()
 }
 
@@ -295,9 +295,9 @@ mod tests {
     pub(crate) fn interval() -> IntervalRecord {
         let mut recorder = Recorder::new(2);
         for i in 0..100 {
-            recorder.stage(1).due += 1;
-            recorder.stage(1).pacing.record(50 + i);
-            recorder.call(&CallSample {
+            recorder.stage_mut(1).due += 1;
+            recorder.stage_mut(1).pacing.record(50 + i);
+            recorder.record_call(&CallSample {
                 number: i,
                 arrival: Time(0),
                 sent: Time(1_000 * i),
@@ -309,10 +309,10 @@ mod tests {
                 bytes_received: 11,
             });
         }
-        recorder.stage(1).expired_unsent += 1;
+        recorder.stage_mut(1).expired_unsent += 1;
         let names = ["log in".to_owned(), "order".to_owned()];
-        recorder.step_due(1, 1, &names);
-        recorder.step_call(
+        recorder.count_step_due(1, 1, &names);
+        recorder.record_step_call(
             &CallSample {
                 number: 3,
                 arrival: Time(0),
@@ -327,16 +327,16 @@ mod tests {
             1,
             &names,
         );
-        recorder.delayed(1, 80_000_000, 40);
-        recorder.stage(1).due += 1;
-        recorder.cut_off(1, 90_000_000);
-        let address = recorder.address("127.0.0.1:1");
-        recorder.call_at(address, 1, Outcome::Reset);
-        recorder.connect_failure_at(address, 1);
-        recorder.first_message(1, 4_000);
-        recorder.inter_message(1, 50);
-        recorder.messages_sent(1, 3);
-        recorder.connection(
+        recorder.record_pause(1, 80_000_000, 40);
+        recorder.stage_mut(1).due += 1;
+        recorder.record_cut_off(1, 90_000_000);
+        let address = recorder.address_number("127.0.0.1:1");
+        recorder.count_call_at(address, 1, Outcome::Reset);
+        recorder.count_connect_failure_at(address, 1);
+        recorder.record_first_message(1, 4_000);
+        recorder.record_message_gap(1, 50);
+        recorder.count_messages_sent(1, 3);
+        recorder.record_connection(
             1,
             &ConnectPhases {
                 connect_ns: 90_000,
@@ -351,15 +351,15 @@ mod tests {
             server_ns: None,
             done: None,
         });
-        recorder.stage(1).connect_failures.add(Outcome::NoPorts, 1);
-        recorder.detail(Outcome::Reset, "peer \"said\"\nso");
+        recorder.stage_mut(1).connect_failures.add(Outcome::NoPorts, 1);
+        recorder.add_detail(Outcome::Reset, "peer \"said\"\nso");
         let mut taken = RecordedInterval::default();
-        taken.merge(&recorder.take(None));
+        taken.merge(&recorder.take_interval(None));
         IntervalRecord {
             index: 3,
             start_offset: Duration::from_secs(3),
             length: Duration::from_micros(1_000_123),
-            stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+            stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
             in_flight: 2,
             backlog: 1,
             connections_open: 1,

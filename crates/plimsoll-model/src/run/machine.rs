@@ -38,7 +38,7 @@ impl MachineUse {
             (Some(before), Some(now)) if before.pid == now.pid => Some(before.cpu_us + now.cpu_us),
             _ => None,
         };
-        self.beside(other);
+        self.merge_same_machine(other);
         self.stolen_us = stolen_us;
         if let (Some(busiest), Some(used_us)) = (&mut self.busiest, used_us) {
             busiest.cpu_us = used_us;
@@ -48,25 +48,25 @@ impl MachineUse {
     /// Merges the reading of another process of the same load, on the same machine and in the same interval. Stolen
     /// time and busiest process are the machine's, so they are not added. The order of merging does not matter: of two
     /// busiest processes with equal CPU time, the one with the larger id is kept.
-    pub fn beside(&mut self, other: &MachineUse) {
+    pub fn merge_same_machine(&mut self, other: &MachineUse) {
         self.cores = self.cores.max(other.cores);
         self.stolen_us = self.stolen_us.max(other.stolen_us);
         self.waited_us += other.waited_us;
-        if Self::rank(&other.busiest) > Self::rank(&self.busiest) {
+        if Self::sort_key(&other.busiest) > Self::sort_key(&self.busiest) {
             self.busiest.clone_from(&other.busiest);
         }
     }
 
     /// Returns the sort key of a process. CPU time is counted in ticks of 10 ms, so it is often equal for two
     /// processes.
-    fn rank(found: &Option<OtherProcess>) -> Option<(u64, i32, &str)> {
+    fn sort_key(found: &Option<OtherProcess>) -> Option<(u64, i32, &str)> {
         found.as_ref().map(|p| (p.cpu_us, p.pid, p.name.as_str()))
     }
 }
 
 /// Minimum share, of a core's time and of the time that the load waited for a core, that a process must have used to be
 /// named as a cause.
-const MIN_SHARE: f64 = 0.01;
+const MIN_CAUSE_SHARE: f64 = 0.01;
 
 /// Why a load was late. The variants are ordered: the first is the one that users can influence least.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,13 +85,13 @@ pub enum LatenessCause {
 impl LatenessCause {
     /// Determines the cause. `seconds`: the time that `machine` covers. `busiest`: the share of a core that the busiest
     /// worker used (0–1).
-    pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> LatenessCause {
+    pub fn determine(machine: &MachineUse, seconds: f64, busiest: f64) -> LatenessCause {
         let us = (seconds * 1e6).max(1.0);
         let percent = |part: f64| (part * 100.0).round() as u64;
         let stolen = machine.stolen_us as f64 / us / f64::from(machine.cores.max(1));
         let waited = machine.waited_us as f64 / us;
         // A process that used little CPU time can't be the cause.
-        let least_us = MIN_SHARE * us.max(machine.waited_us as f64);
+        let least_us = MIN_CAUSE_SHARE * us.max(machine.waited_us as f64);
         let is_worth_naming = |p: &&OtherProcess| p.cpu_us as f64 >= least_us;
         if stolen >= 0.02 && stolen >= waited {
             LatenessCause::Host(percent(stolen))
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn lateness_names_its_largest_cause() {
-        let cause = |machine, busiest| LatenessCause::of(&machine, 1.0, busiest).to_string();
+        let cause = |machine, busiest| LatenessCause::determine(&machine, 1.0, busiest).to_string();
         assert!(cause(seen(400, 0), 0.1).contains("20 % of this machine's time"));
         let others = cause(seen(0, 300), 0.99);
         assert!(others.contains("waited for CPU 30 %"), "{others}");
@@ -177,7 +177,7 @@ mod tests {
         both.add(&other);
         assert_eq!((both.stolen_us, both.waited_us), (11_000, 22_000));
         assert_eq!(both.busiest.as_ref().unwrap().cpu_us, 3_800_000);
-        both.beside(&other);
+        both.merge_same_machine(&other);
         assert_eq!(
             both.busiest.as_ref().unwrap().cpu_us,
             3_800_000,
@@ -187,7 +187,7 @@ mod tests {
         other.busiest = None;
         both.add(&other);
         other.stolen_us = 50_000;
-        both.beside(&other);
+        both.merge_same_machine(&other);
         assert_eq!(both.stolen_us, 50_000);
         assert_eq!(both.busiest.unwrap().name, "rustc");
     }

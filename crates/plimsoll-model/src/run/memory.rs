@@ -26,11 +26,11 @@ pub type ProcessGrowth = ProcessBytes<f64>;
 impl ProcessMemory {
     /// Returns the sum of both.
     #[must_use]
-    pub fn plus(self, other: ProcessMemory) -> ProcessMemory {
-        self.with(other, |ours, theirs| ours + theirs)
+    pub fn combine(self, other: ProcessMemory) -> ProcessMemory {
+        self.zip_with(other, |ours, theirs| ours + theirs)
     }
 
-    fn with<T>(self, other: ProcessMemory, of: impl Fn(u64, u64) -> T) -> ProcessBytes<T> {
+    fn zip_with<T>(self, other: ProcessMemory, of: impl Fn(u64, u64) -> T) -> ProcessBytes<T> {
         ProcessBytes {
             rss_bytes: of(self.rss_bytes, other.rss_bytes),
             pss_bytes: of(self.pss_bytes, other.pss_bytes),
@@ -97,7 +97,7 @@ pub struct MemoryGrowth {
 
 impl MemoryGrowth {
     /// Divides the difference of two readings by the number of connections; `None`: no connection was open.
-    fn between(before: &MemoryReading, held: &MemoryReading) -> Option<MemoryGrowth> {
+    fn from_readings(before: &MemoryReading, held: &MemoryReading) -> Option<MemoryGrowth> {
         if held.connections == 0 {
             return None;
         }
@@ -106,7 +106,7 @@ impl MemoryGrowth {
         let share =
             |before: u64, held: u64| ((held as f64 - before as f64) / each * 10.0).round() / 10.0;
         let process = |before: Option<ProcessMemory>, held: Option<ProcessMemory>| {
-            Some(before?.with(held?, share))
+            Some(before?.zip_with(held?, share))
         };
         let kernel = before.kernel.zip(held.kernel);
         Some(MemoryGrowth {
@@ -137,7 +137,7 @@ pub struct MemorySummary {
 
 impl MemorySummary {
     /// Summarises the readings; `None` where one of the phases is missing or no connection was open.
-    pub fn of(readings: &[MemoryReading]) -> Option<MemorySummary> {
+    pub fn from_readings(readings: &[MemoryReading]) -> Option<MemorySummary> {
         let of = |moment: MemoryPhase| move |reading: &&MemoryReading| reading.moment == moment;
         let before = *readings.iter().find(of(MemoryPhase::Before))?;
         let held = *readings.iter().find(of(MemoryPhase::Held))?;
@@ -149,8 +149,8 @@ impl MemorySummary {
             before,
             held,
             last,
-            per_connection: MemoryGrowth::between(&before, &held)?,
-            per_connection_last: MemoryGrowth::between(&before, &last)?,
+            per_connection: MemoryGrowth::from_readings(&before, &held)?,
+            per_connection_last: MemoryGrowth::from_readings(&before, &last)?,
         })
     }
 }
@@ -172,7 +172,7 @@ pub(super) fn merge_readings(ours: &mut Vec<MemoryReading>, theirs: &[MemoryRead
 impl MemoryReading {
     fn merge(&mut self, other: &MemoryReading) {
         self.connections += other.connections;
-        self.client = self.client.zip(other.client).map(|(a, b)| a.plus(b));
+        self.client = self.client.zip(other.client).map(|(a, b)| a.combine(b));
         let most = self.moment == MemoryPhase::Held;
         self.server = min_or_max(self.server, other.server, most);
         self.kernel = min_or_max(self.kernel, other.kernel, most);
@@ -215,7 +215,7 @@ mod tests {
             reading(MemoryPhase::Held, 1_000, 12_000_000),
             reading(MemoryPhase::Held, 1_000, 11_000_000),
         ];
-        let summary = MemorySummary::of(&readings).unwrap();
+        let summary = MemorySummary::from_readings(&readings).unwrap();
         let client = summary.per_connection.client.unwrap();
         assert_eq!(
             (client.rss_bytes, client.pss_bytes, client.private_bytes),
@@ -227,11 +227,11 @@ mod tests {
             summary.per_connection_last.client.unwrap().rss_bytes,
             1_000.0
         );
-        assert_eq!(MemorySummary::of(&readings[..1]), None);
+        assert_eq!(MemorySummary::from_readings(&readings[..1]), None);
         let fewer = [readings[0], readings[1], reading(MemoryPhase::Held, 900, 1)];
-        assert_eq!(MemorySummary::of(&fewer).unwrap().last, readings[1]);
+        assert_eq!(MemorySummary::from_readings(&fewer).unwrap().last, readings[1]);
         let nobody = [readings[0], reading(MemoryPhase::Held, 0, 1)];
-        assert_eq!(MemorySummary::of(&nobody), None);
+        assert_eq!(MemorySummary::from_readings(&nobody), None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ struct SourceGauges {
 }
 
 impl SourceGauges {
-    fn of(interval: &IntervalRecord) -> SourceGauges {
+    fn from_interval(interval: &IntervalRecord) -> SourceGauges {
         SourceGauges {
             in_flight: interval.in_flight,
             backlog: interval.backlog,
@@ -83,7 +83,7 @@ impl IntervalMerger {
         let from = &mut self.sources[source];
         part.index = part.index.max(self.next);
         let (last, open) = (from.last.replace(part.index), from.open);
-        from.open = SourceGauges::of(&part);
+        from.open = SourceGauges::from_interval(&part);
         let place = self
             .pending
             .binary_search_by_key(&part.index, |(i, _)| i.index);
@@ -102,12 +102,12 @@ impl IntervalMerger {
     }
 
     /// Marks `source` as ended.
-    pub fn ended(&mut self, source: usize) {
+    pub fn mark_ended(&mut self, source: usize) {
         self.sources[source].has_ended = true;
     }
 
     /// Marks all sources as ended.
-    pub fn all_ended(&mut self) {
+    pub fn mark_all_ended(&mut self) {
         self.sources.iter_mut().for_each(|s| s.has_ended = true);
     }
 
@@ -139,7 +139,7 @@ impl IntervalMerger {
 impl ResourceUsage {
     /// Returns the sum of the resources of two processes.
     #[must_use]
-    pub fn plus(self, other: ResourceUsage) -> ResourceUsage {
+    pub fn combine(self, other: ResourceUsage) -> ResourceUsage {
         ResourceUsage {
             cpu_user_us: self.cpu_user_us + other.cpu_user_us,
             cpu_system_us: self
@@ -161,7 +161,7 @@ impl ResourceUsage {
 impl IntervalRecord {
     /// Converts a worker's record of an interval to an [`IntervalRecord`], whose remaining fields are empty, and
     /// returns its calls as well.
-    pub fn recorded(by_worker: &RecordedInterval) -> (IntervalRecord, Vec<RequestRecord>) {
+    pub fn from_worker(by_worker: &RecordedInterval) -> (IntervalRecord, Vec<RequestRecord>) {
         // Merging completes the histograms: a worker records a time that belongs to several histograms only once.
         let mut all = RecordedInterval::default();
         all.merge(by_worker);
@@ -199,12 +199,12 @@ impl IntervalRecord {
         self.connections_open += other.connections_open;
         self.busiest_worker_ratio = self.busiest_worker_ratio.max(other.busiest_worker_ratio);
         let both = |ours: Option<ResourceUsage>, theirs| {
-            ours.into_iter().chain(theirs).reduce(ResourceUsage::plus)
+            ours.into_iter().chain(theirs).reduce(ResourceUsage::combine)
         };
         self.client = both(self.client, other.client);
         self.server = both(self.server, other.server);
         match (&mut self.machine, &other.machine) {
-            (Some(ours), Some(theirs)) => ours.beside(theirs),
+            (Some(ours), Some(theirs)) => ours.merge_same_machine(theirs),
             (ours, theirs) => *ours = ours.take().or_else(|| theirs.clone()),
         }
         merge_readings(&mut self.memory, &other.memory);
@@ -249,10 +249,10 @@ mod tests {
         // A source that reported nothing for an interval has moved past it as well.
         add(&mut merger, 1, 2, 20);
         assert_eq!(next(&mut merger, None), Some((1, 10)));
-        merger.ended(0);
+        merger.mark_ended(0);
         assert_eq!(next(&mut merger, None), Some((2, 20)));
         add(&mut merger, 1, 3, 5);
-        merger.all_ended();
+        merger.mark_all_ended();
         assert_eq!(next(&mut merger, None), Some((3, 5)));
         assert_eq!(next(&mut merger, None), None);
     }
@@ -282,7 +282,7 @@ mod tests {
         merger.add(1, part(2, 5), Vec::new());
         merger.add(0, part(2, 0), Vec::new());
         assert_eq!(next(&mut merger, None), Some((2, 5)));
-        merger.ended(1);
+        merger.mark_ended(1);
         merger.add(0, part(3, 3), Vec::new());
         assert_eq!(next(&mut merger, None), Some((3, 8)));
     }
@@ -291,7 +291,7 @@ mod tests {
     fn recorded(of: u64) -> (IntervalRecord, Vec<IntervalRecord>) {
         let record = |numbers: &mut dyn Iterator<Item = u64>| {
             let mut recorder = Recorder::new(3);
-            recorder.keep_traced(CallTracing {
+            recorder.enable_tracing(CallTracing {
                 ids: TraceIds::new(1, 2),
                 worker: 0,
                 start: Time(0),
@@ -300,7 +300,7 @@ mod tests {
             });
             for number in numbers {
                 let stage = (number % 3) as u8;
-                recorder.stage(stage).due += 1;
+                recorder.stage_mut(stage).due += 1;
                 let outcome = match number % 17 {
                     0 => Outcome::Reset,
                     _ => Outcome::Ok,
@@ -321,14 +321,14 @@ mod tests {
                     shared_trace_number: None,
                     step: None,
                 };
-                recorder.sent_call(&sample, Some(carried));
+                recorder.record_sent_call(&sample, Some(carried));
             }
-            let taken = recorder.take(None);
+            let taken = recorder.take_interval(None);
             IntervalRecord {
                 index: 4,
                 start_offset: Duration::from_secs(4),
                 length: Duration::from_secs(1),
-                stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+                stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
                 ..IntervalRecord::default()
             }
         };

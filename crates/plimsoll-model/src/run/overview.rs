@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use super::directory::read_plan;
 use super::header::{LoopKind, MachineFacts};
-use super::{RunError, RunState, file};
+use super::{RunError, RunState, file_name};
 use crate::document;
 use crate::labels::Labels;
 
@@ -89,7 +89,7 @@ impl RunOverview {
             state: RunState,
             total: Option<IgnoredAny>,
         }
-        let path = dir.join(file::RUN);
+        let path = dir.join(file_name::RUN);
         let stored: StoredRunState = document::read(&path)?;
         let has_objectives = || -> Result<bool, RunError> {
             let plan: Table = read_plan(dir)?.parse().unwrap_or_default();

@@ -59,7 +59,7 @@ struct IntervalSums {
 
 impl IntervalSums {
     /// Sums up an interval; `None`: the interval belongs to the warm-up, or nothing happened in it.
-    fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<IntervalSums> {
+    fn from_interval(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<IntervalSums> {
         if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
             return None;
         }
@@ -102,14 +102,14 @@ impl IntervalSums {
             errors: self.errors,
             connect_failures: self.connect_failures,
             connections: self.connections,
-            handshake: TimesSummary::of(&self.handshake),
+            handshake: TimesSummary::from_times(&self.handshake),
             client_cpu_us_per_call: per_call(self.cpu[0]),
             server_cpu_us_per_call: per_call(self.cpu[1]),
         }
     }
 }
 
-fn add(to: &mut Option<IntervalSums>, more: &IntervalSums) {
+fn add_to_group(to: &mut Option<IntervalSums>, more: &IntervalSums) {
     match to {
         Some(part) => part.merge(more),
         None => *to = Some(more.clone()),
@@ -131,21 +131,21 @@ pub(super) struct RotationTotals {
 impl RotationTotals {
     /// Adds an interval. `warms_up`: returns whether the stage of this number is warm-up.
     pub(super) fn add(&mut self, warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) {
-        let Some(part) = IntervalSums::of(warms_up, interval) else {
+        let Some(part) = IntervalSums::from_interval(warms_up, interval) else {
             return;
         };
         let mut stages = interval.stages.iter();
         if stages.any(|(_, record)| record.certificates_replaced > 0) {
             self.intervals += 1;
             if let Some(last) = self.last.take() {
-                add(&mut self.around, &last);
+                add_to_group(&mut self.around, &last);
             }
-            add(&mut self.around, &part);
+            add_to_group(&mut self.around, &part);
             self.was_just_replaced = true;
         } else if std::mem::take(&mut self.was_just_replaced) {
-            add(&mut self.around, &part);
+            add_to_group(&mut self.around, &part);
         } else if let Some(last) = self.last.replace(part) {
-            add(&mut self.rest, &last);
+            add_to_group(&mut self.rest, &last);
         }
     }
 
@@ -153,7 +153,7 @@ impl RotationTotals {
     pub(super) fn summary(&self) -> Option<RotationSummary> {
         let mut rest = self.rest.clone();
         if let Some(last) = &self.last {
-            add(&mut rest, last);
+            add_to_group(&mut rest, last);
         }
         (self.intervals > 0).then(|| RotationSummary {
             intervals: self.intervals,
@@ -194,10 +194,10 @@ mod tests {
                 bytes_sent: 1,
                 bytes_received: 1,
             };
-            recorder.cold_call(&sample, &phases, None);
+            recorder.record_cold_call(&sample, &phases, None);
         }
         let mut taken = RecordedInterval::default();
-        taken.merge(&recorder.take(None));
+        taken.merge(&recorder.take_interval(None));
         let used = |cpu_user_us| ResourceUsage {
             cpu_user_us,
             cpu_system_us: Some(0),
@@ -207,7 +207,7 @@ mod tests {
             index,
             start_offset: Duration::from_secs(index),
             length: Duration::from_secs(1),
-            stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+            stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
             in_flight: 0,
             backlog: 0,
             connections_open: 0,

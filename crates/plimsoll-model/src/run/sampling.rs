@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::record::{StageRecord, TimeHistogram};
 use crate::statistics::bootstrap::{
-    BootstrapResamples, MAX_BLOCKS, TimesBySecond, ValueCounts, merged,
+    BootstrapResamples, MAX_BLOCKS, TimesBySecond, ValueCounts, merge_counts,
 };
 
 /// Sampling intervals of the statistics of response or service times, µs: their 95 % confidence intervals, derived from
@@ -34,12 +34,12 @@ pub struct SamplingSummary {
 }
 
 impl SamplingSummary {
-    fn of(seconds: &[&ValueCounts], resamples: &BootstrapResamples) -> Option<SamplingSummary> {
-        let times = TimesBySecond::of(seconds);
-        let us = |interval: [f64; 2]| interval.map(|ns| rounded(ns / 1e3));
-        let at = |p: f64| times.quantile(p, resamples).map(us);
+    fn from_seconds(seconds: &[&ValueCounts], resamples: &BootstrapResamples) -> Option<SamplingSummary> {
+        let times = TimesBySecond::from_seconds(seconds);
+        let us = |interval: [f64; 2]| interval.map(|ns| round_to_thousandths(ns / 1e3));
+        let at = |p: f64| times.quantile_interval(p, resamples).map(us);
         let summary = SamplingSummary {
-            mean_us: times.mean(resamples).map(us),
+            mean_us: times.mean_interval(resamples).map(us),
             p50_us: at(0.5),
             p75_us: at(0.75),
             p90_us: at(0.9),
@@ -66,7 +66,7 @@ impl SamplingSummary {
 }
 
 /// Rounds to three decimals, so a value in µs is rounded to a nanosecond.
-fn rounded(value: f64) -> f64 {
+fn round_to_thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -82,10 +82,10 @@ struct SecondsBlock {
 }
 
 impl SecondsBlock {
-    fn of(record: &StageRecord, complete_length: Option<Duration>) -> SecondsBlock {
+    fn from_record(record: &StageRecord, complete_length: Option<Duration>) -> SecondsBlock {
         let counted = |times: &TimeHistogram| {
             let mut all = ValueCounts::new();
-            times.each_bucket(|ns, n| all.push((ns, n)));
+            times.for_each_bucket(|ns, n| all.push((ns, n)));
             all
         };
         SecondsBlock {
@@ -99,8 +99,8 @@ impl SecondsBlock {
     fn add(&mut self, other: &SecondsBlock) {
         self.ended += other.ended;
         self.length += other.length;
-        self.response = merged(&self.response, &other.response);
-        self.service = merged(&self.service, &other.service);
+        self.response = merge_counts(&self.response, &other.response);
+        self.service = merge_counts(&self.service, &other.service);
     }
 }
 
@@ -129,7 +129,7 @@ impl StageSeconds {
         if record.ended() == 0 {
             return;
         }
-        let block = SecondsBlock::of(record, whole);
+        let block = SecondsBlock::from_record(record, whole);
         match self.blocks.last_mut() {
             Some(last) if self.seconds_in_last < self.seconds_per_block => {
                 last.add(&block);
@@ -141,11 +141,11 @@ impl StageSeconds {
             }
         }
         if self.blocks.len() >= 2 * MAX_BLOCKS && self.seconds_in_last == self.seconds_per_block {
-            self.halve();
+            self.merge_pairs_of_blocks();
         }
     }
 
-    fn halve(&mut self) {
+    fn merge_pairs_of_blocks(&mut self) {
         let pairs = std::mem::take(&mut self.blocks).into_iter();
         for (i, block) in pairs.enumerate() {
             match self.blocks.last_mut() {
@@ -168,26 +168,26 @@ pub(super) struct RunSampling {
 
 impl RunSampling {
     /// Computes the sampling intervals of a run with these stages.
-    pub(super) fn of<'a>(stages: impl Iterator<Item = &'a StageSeconds>) -> RunSampling {
+    pub(super) fn from_stages<'a>(stages: impl Iterator<Item = &'a StageSeconds>) -> RunSampling {
         let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
         for stage in stages.filter(|stage| !stage.blocks.is_empty()) {
             blocks.extend(&stage.blocks);
             lengths.push(stage.blocks.len());
         }
-        let Some(resamples) = BootstrapResamples::of(&lengths) else {
+        let Some(resamples) = BootstrapResamples::draw(&lengths) else {
             return RunSampling::default();
         };
         let of = |times: fn(&SecondsBlock) -> &ValueCounts| {
             let seconds: Vec<&ValueCounts> = blocks.iter().map(|block| times(block)).collect();
-            SamplingSummary::of(&seconds, &resamples)
+            SamplingSummary::from_seconds(&seconds, &resamples)
         };
         let ended: Vec<f64> = blocks.iter().map(|block| block.ended as f64).collect();
         let lengths: Vec<f64> = blocks.iter().map(|b| b.length.as_secs_f64()).collect();
-        let rate = resamples.ratio(&ended, &lengths);
+        let rate = resamples.ratio_interval(&ended, &lengths);
         RunSampling {
             response: of(|block| &block.response),
             service: of(|block| &block.service),
-            achieved_per_s: rate.map(|interval| interval.map(rounded)),
+            achieved_per_s: rate.map(|interval| interval.map(round_to_thousandths)),
         }
     }
 }
@@ -219,14 +219,14 @@ mod tests {
         assert_eq!(ended, 100_100);
         let lasted: Duration = seconds.blocks.iter().map(|block| block.length).sum();
         assert_eq!(lasted, Duration::from_secs(1_001));
-        let found = RunSampling::of([&seconds].into_iter());
+        let found = RunSampling::from_stages([&seconds].into_iter());
         let [low, high] = found.response.unwrap().p50_us.unwrap();
         assert!((5_990.0..=6_010.0).contains(&low) && (5_990.0..=6_010.0).contains(&high));
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
         assert_eq!(found.service, None);
         // Calls that end after the stage have times, but no rate.
         seconds.add(&second(6), None);
-        let found = RunSampling::of([&seconds].into_iter());
+        let found = RunSampling::from_stages([&seconds].into_iter());
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
     }
 }

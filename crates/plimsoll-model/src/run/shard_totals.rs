@@ -7,7 +7,7 @@ use crate::statistics::quantile::quantile;
 
 use super::count_check::CountCheck;
 use super::header::RunHeader;
-use super::health::{GeneratorStats, health};
+use super::health::{GeneratorStats, find_problems};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
 
@@ -59,8 +59,8 @@ impl ShardTotals {
 
     /// Describes a contradiction in the counts of a shard that has ended, in which every call that was due must be
     /// counted exactly once.
-    pub fn contradiction(&self) -> Option<String> {
-        let (due, accounted) = (self.check.due, self.check.accounted());
+    pub fn find_contradiction(&self) -> Option<String> {
+        let (due, accounted) = (self.check.due, self.check.accounted_calls());
         (due != accounted).then(|| {
             format!("its counts contradict each other: {due} calls were scheduled, and {accounted} are accounted for")
         })
@@ -71,7 +71,7 @@ impl ShardTotals {
         let seconds = self.duration.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);
         let p99 = |times: &TimeHistogram| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
-        let limits = health(&self.record, header, &self.observed, None)
+        let limits = find_problems(&self.record, header, &self.observed, None)
             .into_iter()
             .filter(|p| p.invalidates && p.kind.is_generator_limit());
         ShardFigures {

@@ -26,9 +26,9 @@ use super::health::{HealthProblem, ProblemKind};
 use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
 use super::sampling::RunSampling;
-use super::times::{TimesSummary, rounded};
+use super::times::{TimesSummary, round_to_thousandths};
 use super::{RunHeader, RunOrigin};
-use problems::problems;
+use problems::collect_problems;
 use totals::StageTotals;
 
 pub use slow_calls::SlowCallSummary;
@@ -53,8 +53,8 @@ pub struct PhasesSummary {
 }
 
 impl PhasesSummary {
-    fn of(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<PhasesSummary> {
-        let of = |measure| TimesSummary::within(measures.times(measure), lateness);
+    fn from_measures(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<PhasesSummary> {
+        let of = |measure| TimesSummary::with_lateness(measures.times(measure), lateness);
         let phases = PhasesSummary {
             resolve: of(TimeMeasure::Resolve),
             connect: of(TimeMeasure::Connect),
@@ -90,12 +90,12 @@ impl MessagesSummary {
         lateness: Option<&LatenessBounds>,
     ) -> Option<MessagesSummary> {
         let messages = record.messages?;
-        let of = |measure| TimesSummary::within(record.measures.times(measure), lateness);
+        let of = |measure| TimesSummary::with_lateness(record.measures.times(measure), lateness);
         let seconds = lasted.as_secs_f64();
         Some(MessagesSummary {
             sent: messages.sent,
             received: messages.received,
-            received_per_s: (seconds > 0.0).then(|| rounded(messages.received as f64 / seconds)),
+            received_per_s: (seconds > 0.0).then(|| round_to_thousandths(messages.received as f64 / seconds)),
             first_message: of(TimeMeasure::FirstMessage),
             inter_message: of(TimeMeasure::InterMessage),
         })
@@ -112,10 +112,10 @@ pub struct MeasuresSummary {
 }
 
 impl MeasuresSummary {
-    fn of(record: &StageRecord, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
+    fn from_record(record: &StageRecord, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
         let measures = &record.measures;
-        let counts = Count::all().map(|c| (c.key(), measures.of(c)));
-        let of_journeys = lateness.map(|_| LatenessBounds::of_journeys(record));
+        let counts = Count::all().map(|c| (c.key(), measures.counter(c)));
+        let of_journeys = lateness.map(|_| LatenessBounds::from_journeys(record));
         let lateness_of = |measure| match measure {
             TimeMeasure::Journey => of_journeys.as_ref(),
             _ => lateness,
@@ -123,7 +123,7 @@ impl MeasuresSummary {
         let times = TimeMeasure::all()
             .filter(|m| m.is_protocol_specific())
             .filter_map(|m| {
-                let times = TimesSummary::within(measures.times(m), lateness_of(m))?;
+                let times = TimesSummary::with_lateness(measures.times(m), lateness_of(m))?;
                 Some((m.key(), times))
             });
         let all = MeasuresSummary {
@@ -150,7 +150,7 @@ pub struct ErrorSummary {
 
 impl ErrorSummary {
     /// Returns the summaries of the outcomes in `counts` for which `wanted` is true, the most frequent first.
-    fn of(counts: &OutcomeCounts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
+    fn from_counts(counts: &OutcomeCounts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
         let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| wanted(*o)).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
@@ -159,7 +159,7 @@ impl ErrorSummary {
                 Some(ErrorSummary {
                     code: o.code().to_owned(),
                     count,
-                    blame: o.blame()?.name().to_owned(),
+                    blame: o.failure_source()?.name().to_owned(),
                     explanation: o.explanation().to_owned(),
                 })
             })
@@ -179,7 +179,7 @@ pub struct AddressSummary {
 
 impl AddressSummary {
     /// Returns the counts of each address; empty where there is only one address.
-    fn of(record: &StageRecord) -> Vec<AddressSummary> {
+    fn from_record(record: &StageRecord) -> Vec<AddressSummary> {
         if record.addresses.len() < 2 {
             return Vec::new();
         }
@@ -318,34 +318,34 @@ pub struct StageSummary {
 }
 
 /// Converts to whole µs; `None` where no time has passed.
-fn whole_us(time: Duration) -> Option<u64> {
+fn nonzero_us(time: Duration) -> Option<u64> {
     (!time.is_zero()).then(|| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl StageSummary {
     /// Summarises a stage. `is_lateness_known`: false for runs of other tools. `asked`: the scheduled arrivals, where
     /// the plan schedules them.
-    fn of(
+    fn new(
         name: String,
         totals: &StageTotals,
         is_lateness_known: bool,
         asked: Option<ScheduledArrivals>,
     ) -> StageSummary {
         let r = &totals.record;
-        let lateness = is_lateness_known.then(|| LatenessBounds::of(r));
+        let lateness = is_lateness_known.then(|| LatenessBounds::from_record(r));
         let lateness = lateness.as_ref();
         let per_second = |n: u64| {
             let seconds = totals.window.as_secs_f64();
-            (seconds > 0.0).then(|| rounded(n as f64 / seconds))
+            (seconds > 0.0).then(|| round_to_thousandths(n as f64 / seconds))
         };
         // A call without an answer at the end of the drain time counts as not successful. An interrupted call is left
         // out, because it might have succeeded.
-        let settled = r.ok() + r.errors() + r.outcomes.of(Outcome::CutOff);
+        let settled = r.ok() + r.errors() + r.outcomes.get(Outcome::CutOff);
         StageSummary {
             name,
             warmup: false,
-            elapsed_us: whole_us(totals.window),
-            lasted_us: whole_us(totals.lasted),
+            elapsed_us: nonzero_us(totals.window),
+            lasted_us: nonzero_us(totals.lasted),
             due: r.due,
             ok: r.ok(),
             errors: r.errors(),
@@ -360,7 +360,7 @@ impl StageSummary {
             achieved_per_s: per_second(totals.ended_in_window.min(r.due)),
             achieved_sampling_per_s: None,
             delivery: asked
-                .and_then(|asked| DeliverySummary::of(r, &asked, totals.unnoticed, totals.lasted)),
+                .and_then(|asked| DeliverySummary::new(r, &asked, totals.unnoticed, totals.lasted)),
             bytes_sent: r.bytes_sent,
             bytes_received: r.bytes_received,
             connections_full: r.connections_full,
@@ -371,24 +371,24 @@ impl StageSummary {
             connections_idle_closed: (r.connections_idle_closed > 0)
                 .then_some(r.connections_idle_closed),
             connections_open_max: totals.connections_open_max,
-            errors_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_error),
-            cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_abandoned),
-            connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
-            addresses: AddressSummary::of(r),
+            errors_by_code: ErrorSummary::from_counts(&r.outcomes, Outcome::is_error),
+            cut_off_by_code: ErrorSummary::from_counts(&r.outcomes, Outcome::is_abandoned),
+            connect_failures_by_code: ErrorSummary::from_counts(&r.connect_failures, |o| !o.is_ok()),
+            addresses: AddressSummary::from_record(r),
             steps: (r.steps.iter())
-                .map(|step| StepSummary::of(step, lateness))
+                .map(|step| StepSummary::from_record(step, lateness))
                 .collect(),
-            response: TimesSummary::of_responses(r, lateness),
-            service: TimesSummary::within(&r.service, lateness),
-            first_byte: TimesSummary::within(&r.first_byte, lateness),
-            failed: TimesSummary::within(&r.failed, lateness),
-            lag: TimesSummary::of(&r.lag),
-            pacing: TimesSummary::of(&r.pacing),
-            phases: PhasesSummary::of(&r.measures, lateness),
+            response: TimesSummary::from_response_times(r, lateness),
+            service: TimesSummary::with_lateness(&r.service, lateness),
+            first_byte: TimesSummary::with_lateness(&r.first_byte, lateness),
+            failed: TimesSummary::with_lateness(&r.failed, lateness),
+            lag: TimesSummary::from_times(&r.lag),
+            pacing: TimesSummary::from_times(&r.pacing),
+            phases: PhasesSummary::from_measures(&r.measures, lateness),
             messages: MessagesSummary::of(r, totals.lasted, lateness),
-            measures: MeasuresSummary::of(r, lateness),
-            client: totals.client.map(|used| used.rounded(r.ended())),
-            server: totals.server.map(|used| used.rounded(r.ended())),
+            measures: MeasuresSummary::from_record(r, lateness),
+            client: totals.client.map(|used| used.rounded_per_call(r.ended())),
+            server: totals.server.map(|used| used.rounded_per_call(r.ended())),
         }
     }
 }
@@ -458,7 +458,7 @@ impl RunSummary {
     }
 
     /// Computes the figures of the run that `header` describes, whose intervals add up to `totals`.
-    pub fn of(header: &RunHeader, totals: &RunTotals) -> RunSummary {
+    pub fn from_totals(header: &RunHeader, totals: &RunTotals) -> RunSummary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
         let is_measured = header.source == RunOrigin::Measured;
@@ -474,8 +474,8 @@ impl RunSummary {
                 .planned_stages
                 .get(usize::from(*stage))
                 .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
-            let asked = ScheduledArrivals::of(header, |of| of == *stage);
-            let summary = StageSummary::of(name, &t, is_measured, asked);
+            let asked = ScheduledArrivals::from_header(header, |of| of == *stage);
+            let summary = StageSummary::new(name, &t, is_measured, asked);
             let warmup = header.is_warmup(*stage);
             stages.push(StageSummary { warmup, ..summary });
             if !warmup {
@@ -489,22 +489,22 @@ impl RunSummary {
                 end.rss_bytes_before = before;
             }
         }
-        check.matches = check.due == check.accounted();
-        let asked = ScheduledArrivals::of(header, |stage| !header.is_warmup(stage));
-        let sampling = RunSampling::of(totals.seconds.values());
-        let total = StageSummary::of("total".to_owned(), &measured, is_measured, asked);
+        check.matches = check.due == check.accounted_calls();
+        let asked = ScheduledArrivals::from_header(header, |stage| !header.is_warmup(stage));
+        let sampling = RunSampling::from_stages(totals.seconds.values());
+        let total = StageSummary::new("total".to_owned(), &measured, is_measured, asked);
         let total = total.with_sampling(&sampling);
-        let mut problems = problems(header, totals, &measured.record, total.delivery.as_ref());
+        let mut problems = collect_problems(header, totals, &measured.record, total.delivery.as_ref());
         if !check.matches {
-            problems.push(HealthProblem::counts_differ(check.due, check.accounted()));
+            problems.push(HealthProblem::counts_differ(check.due, check.accounted_calls()));
         }
         RunSummary {
-            elapsed_us: whole_us(totals.end),
+            elapsed_us: nonzero_us(totals.end),
             total,
             stages,
             details: totals.details.clone(),
-            slowest: SlowCallSummary::of(&measured.record.slowest),
-            memory: MemorySummary::of(&totals.memory),
+            slowest: SlowCallSummary::from_slowest(&measured.record.slowest),
+            memory: MemorySummary::from_readings(&totals.memory),
             rotation: totals.rotations.summary(),
             count_check: check,
             health: RunHealth {

@@ -75,9 +75,9 @@ pub struct InstrumentSummary {
 }
 
 impl InstrumentSummary {
-    fn of(high: &TimesSummary, low: &LowerBounds<'_>) -> InstrumentSummary {
-        let interval = |low_us: f64, high_us: f64| [rounded(low_us.min(high_us)), high_us];
-        let at = |p: f64, high_us: Option<f64>| Some(interval(micros(low.quantile(p)), high_us?));
+    fn from_bounds(high: &TimesSummary, low: &LowerBounds<'_>) -> InstrumentSummary {
+        let interval = |low_us: f64, high_us: f64| [round_to_thousandths(low_us.min(high_us)), high_us];
+        let at = |p: f64, high_us: Option<f64>| Some(interval(to_micros(low.quantile(p)), high_us?));
         InstrumentSummary {
             mean_us: interval(low.mean() / 1e3, high.mean_us),
             p50_us: at(0.5, high.p50_us),
@@ -87,7 +87,7 @@ impl InstrumentSummary {
             p99_us: at(0.99, high.p99_us),
             p99_9_us: at(0.999, high.p99_9_us),
             p99_99_us: at(0.9999, high.p99_99_us),
-            max_us: interval(micros(low.max()), high.max_us),
+            max_us: interval(to_micros(low.max()), high.max_us),
         }
     }
 
@@ -105,25 +105,25 @@ impl InstrumentSummary {
     }
 }
 
-fn micros(ns: u64) -> f64 {
+fn to_micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
 /// Rounds to three decimals, so a value in µs is rounded to a nanosecond.
-pub(super) fn rounded(value: f64) -> f64 {
+pub(super) fn round_to_thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
 impl TimesSummary {
     /// Summarises `times`; `None`: nothing was recorded.
-    pub fn of(times: &TimeHistogram) -> Option<TimesSummary> {
+    pub fn from_times(times: &TimeHistogram) -> Option<TimesSummary> {
         let h = times.histogram()?;
-        let at = |p: f64| quantile(h, p).map(micros);
+        let at = |p: f64| quantile(h, p).map(to_micros);
         Some(TimesSummary {
             count: h.len(),
-            mean_us: rounded(h.mean() / 1e3),
-            sd_us: rounded(h.stdev() / 1e3),
-            min_us: micros(h.min()),
+            mean_us: round_to_thousandths(h.mean() / 1e3),
+            sd_us: round_to_thousandths(h.stdev() / 1e3),
+            min_us: to_micros(h.min()),
             p50_us: at(0.5),
             p75_us: at(0.75),
             p90_us: at(0.9),
@@ -131,34 +131,34 @@ impl TimesSummary {
             p99_us: at(0.99),
             p99_9_us: at(0.999),
             p99_99_us: at(0.9999),
-            max_us: micros(h.max()),
+            max_us: to_micros(h.max()),
             instrument: None,
             sampling: None,
         })
     }
 
     /// Summarises `times` with instrument intervals, where lateness is known. `None`: nothing was recorded.
-    pub fn within(
+    pub fn with_lateness(
         times: &TimeHistogram,
         lateness: Option<&LatenessBounds>,
     ) -> Option<TimesSummary> {
-        let low_ends = lateness.map(|late| LowerBounds::of(times, late));
-        TimesSummary::of(times).map(|summary| summary.with(low_ends))
+        let low_ends = lateness.map(|late| LowerBounds::new(times, late));
+        TimesSummary::from_times(times).map(|summary| summary.with_lower_bounds(low_ends))
     }
 
     /// Summarises response times as [`TimesSummary::within`] does, with the lower bounds of individual calls where they
     /// are known.
-    pub fn of_responses(
+    pub fn from_response_times(
         record: &StageRecord,
         lateness: Option<&LatenessBounds>,
     ) -> Option<TimesSummary> {
-        let low_ends = lateness.map(|late| LowerBounds::of_responses(record, late));
-        TimesSummary::of(&record.response).map(|summary| summary.with(low_ends))
+        let low_ends = lateness.map(|late| LowerBounds::from_response_times(record, late));
+        TimesSummary::from_times(&record.response).map(|summary| summary.with_lower_bounds(low_ends))
     }
 
-    fn with(self, low_ends: Option<LowerBounds<'_>>) -> TimesSummary {
+    fn with_lower_bounds(self, low_ends: Option<LowerBounds<'_>>) -> TimesSummary {
         TimesSummary {
-            instrument: low_ends.map(|low_ends| InstrumentSummary::of(&self, &low_ends)),
+            instrument: low_ends.map(|low_ends| InstrumentSummary::from_bounds(&self, &low_ends)),
             ..self
         }
     }

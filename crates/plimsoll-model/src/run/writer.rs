@@ -14,12 +14,12 @@ use crate::{document, output};
 use super::json::RunDocument;
 use super::{
     CertificateAcceptance, IntervalRecord, NegotiatedTls, Run, RunEnding, RunError, RunHeader,
-    RunState, RunSummary, RunTotals, ShardFigures, UnsavedRun, file,
+    RunState, RunSummary, RunTotals, ShardFigures, UnsavedRun, file_name,
 };
 
 /// Minimum number of connections for a memory figure: with fewer, single pages and one-time allocations of the process
 /// dominate.
-pub const MANY_CONNECTIONS: u32 = 100;
+pub const MIN_CONNECTIONS_FOR_MEMORY: u32 = 100;
 
 /// A file to which complete lines are appended, and which is not written to again after the first error.
 struct AppendOnlyFile {
@@ -60,7 +60,7 @@ impl AppendOnlyFile {
 
     /// Syncs the file to disk. Some file systems report only now that the disk is full.
     fn close(self) -> Result<(), RunError> {
-        output::settle(&self.file).map_err(RunError::io(&self.path, "writing to it"))
+        output::sync(&self.file).map_err(RunError::io(&self.path, "writing to it"))
     }
 }
 
@@ -100,10 +100,10 @@ impl RunWriter {
         if entries.next().is_some() {
             return Err(RunError::NotEmpty(dir.to_owned()));
         }
-        let plan_path = dir.join(file::PLAN);
+        let plan_path = dir.join(file_name::PLAN);
         output::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
-        let log = AppendOnlyFile::create(dir.join(file::LOG))?;
-        let intervals = AppendOnlyFile::create(dir.join(file::INTERVALS))?;
+        let log = AppendOnlyFile::create(dir.join(file_name::LOG))?;
+        let intervals = AppendOnlyFile::create(dir.join(file_name::INTERVALS))?;
         let writer = RunWriter {
             dir: dir.to_owned(),
             header,
@@ -124,13 +124,13 @@ impl RunWriter {
     ///
     /// # Errors
     /// Returns the errors of [`RunWriter::create`], and one when the interval can't be written.
-    pub fn of_interval(
+    pub fn from_interval(
         dir: &Path,
         header: RunHeader,
         interval: &IntervalRecord,
     ) -> Result<Run, RunError> {
         let mut writer = RunWriter::create(dir, header, "")?;
-        writer.interval(interval, &[])?;
+        writer.add_interval(interval, &[])?;
         let finished = writer.finish(RunEnding::complete());
         finished.map_err(|unsaved| unsaved.error)
     }
@@ -141,7 +141,7 @@ impl RunWriter {
     /// When the file of the records can't be created.
     pub fn with_request_log(mut self, keep: bool) -> Result<RunWriter, RunError> {
         if keep {
-            let growing = AppendOnlyFile::create(self.dir.join(file::REQUESTS))?;
+            let growing = AppendOnlyFile::create(self.dir.join(file_name::REQUESTS))?;
             let path = growing.path.clone();
             let level = 1; // a worker's second of calls must not cost a core
             let encoder = zstd::Encoder::new(growing, level);
@@ -164,14 +164,14 @@ impl RunWriter {
     /// Records the heap size of the connections that were made before the load, if known. It is ignored for few
     /// connections, where one-time allocations of the process dominate.
     pub fn set_connection_heap(&mut self, connections: u32, heap_bytes: Option<u64>) {
-        if let Some(bytes) = heap_bytes.filter(|_| connections >= MANY_CONNECTIONS) {
+        if let Some(bytes) = heap_bytes.filter(|_| connections >= MIN_CONNECTIONS_FOR_MEMORY) {
             let each = bytes as f64 / f64::from(connections);
             self.header.heap_bytes_per_connection = Some((each * 10.0).round() / 10.0);
         }
     }
 
     /// Records the parameters that the TLS handshakes negotiated.
-    pub fn negotiated(&mut self, tls: NegotiatedTls) {
+    pub fn set_negotiated_tls(&mut self, tls: NegotiatedTls) {
         // An unchecked certificate is reported as a health problem instead of a note.
         let unusual = tls.certificate.iter();
         let taken = unusual.filter(|how| **how != CertificateAcceptance::Unchecked);
@@ -208,18 +208,18 @@ impl RunWriter {
     }
 
     /// Records the figures of each shard.
-    pub fn shards(&mut self, shards: Vec<ShardFigures>) {
+    pub fn set_shards(&mut self, shards: Vec<ShardFigures>) {
         self.header.shards = shards;
     }
 
     /// Returns the figures so far.
     pub fn summary(&self) -> RunSummary {
-        RunSummary::of(&self.header, &self.totals)
+        RunSummary::from_totals(&self.header, &self.totals)
     }
 
     /// Adds an interval, with the records of the calls that ended in it, where calls are logged. An error is returned
     /// only once: the file is no longer written to, and the figures stay complete in memory.
-    pub fn interval(
+    pub fn add_interval(
         &mut self,
         interval: &IntervalRecord,
         requests: &[RequestRecord],
@@ -232,7 +232,7 @@ impl RunWriter {
             && !requests.is_empty()
             && let Err(error) = write_requests(encoder, requests)
         {
-            let error = RunError::io(&self.dir.join(file::REQUESTS), "writing to it")(error);
+            let error = RunError::io(&self.dir.join(file_name::REQUESTS), "writing to it")(error);
             self.requests = None;
             outcome = Err(error);
         }
@@ -245,7 +245,7 @@ impl RunWriter {
             }
         }
         if let Err(error) = &outcome {
-            self.failure.get_or_insert_with(|| describe(error));
+            self.failure.get_or_insert_with(|| describe_error(error));
         }
         outcome
     }
@@ -256,7 +256,7 @@ impl RunWriter {
             && let Err(error) = log.append(format!("{line}\n").as_bytes())
         {
             self.log = None;
-            self.failure.get_or_insert_with(|| describe(&error));
+            self.failure.get_or_insert_with(|| describe_error(&error));
         }
     }
 
@@ -267,7 +267,7 @@ impl RunWriter {
     /// When `run.json` can't be written; the error contains the figures.
     pub fn finish(mut self, ending: RunEnding) -> Result<Run, UnsavedRun> {
         let requests = self.requests.take().map(|encoder| {
-            let path = self.dir.join(file::REQUESTS);
+            let path = self.dir.join(file_name::REQUESTS);
             encoder
                 .finish()
                 .map_err(RunError::io(&path, "writing to it"))
@@ -276,14 +276,14 @@ impl RunWriter {
         let others = [self.intervals.take(), self.log.take()];
         let others = others.into_iter().flatten().map(AppendOnlyFile::close);
         for error in requests.into_iter().chain(others).filter_map(Result::err) {
-            self.failure.get_or_insert_with(|| describe(&error));
+            self.failure.get_or_insert_with(|| describe_error(&error));
         }
         let summary = self.summary();
         let (mut state, mut reason) = final_state(ending, self.failure, &summary);
         let written = write_document(&self.dir, state, reason.as_deref(), &self.header, &summary);
         if let Err(error) = &written {
             state = RunState::Partial;
-            reason = Some(describe(error));
+            reason = Some(describe_error(error));
         }
         let run = Run {
             dir: self.dir,
@@ -305,7 +305,7 @@ impl RunWriter {
     }
 }
 
-fn describe(error: &RunError) -> String {
+fn describe_error(error: &RunError) -> String {
     match error {
         RunError::Io { source, .. } => format!("{error}: {source}"),
         other => other.to_string(),
@@ -363,7 +363,7 @@ fn write_document(
         header,
         summary,
     };
-    document::write(&dir.join(file::RUN), &run)
+    document::write(&dir.join(file_name::RUN), &run)
 }
 
 #[cfg(test)]

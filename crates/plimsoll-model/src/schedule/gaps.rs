@@ -18,7 +18,7 @@ pub(super) enum RenewalGaps {
 
 impl RenewalGaps {
     /// Returns the gaps for `spacing`. A shape that is invalid for a gamma distribution gives exponential gaps.
-    pub(super) fn of(spacing: ArrivalSpacing) -> RenewalGaps {
+    pub(super) fn from_spacing(spacing: ArrivalSpacing) -> RenewalGaps {
         let ArrivalSpacing::Gamma(shape) = spacing else {
             return RenewalGaps::Exponential;
         };

@@ -25,7 +25,7 @@ pub(super) struct ReplayArrivals {
 
 impl ReplaySchedule {
     /// Returns the arrivals of `load`; `None`: the load has no recording.
-    pub(super) fn of(load: &LoadPlan) -> Option<ReplaySchedule> {
+    pub(super) fn from_load(load: &LoadPlan) -> Option<ReplaySchedule> {
         let recording = load.recording.clone()?;
         let length = |warmup: bool| {
             let stages = load.stages.iter().filter(|stage| stage.warmup || !warmup);
@@ -37,14 +37,14 @@ impl ReplaySchedule {
         let mut cursor = recording.cursor();
         let repeats = load.repeats;
         let mut end = length(false);
-        let mut end_number = first_at(&recording, &mut cursor, end, repeats);
+        let mut end_number = first_arrival_at(&recording, &mut cursor, end, repeats);
         if let Some(calls) = load.calls {
-            let warmed_up = first_at(&recording, &mut cursor, length(true), repeats);
+            let warmed_up = first_arrival_at(&recording, &mut cursor, length(true), repeats);
             let last = warmed_up.saturating_add(calls);
             if last < end_number {
                 end_number = last;
                 // The load ends at the time of the first arrival that is no longer sent.
-                end = time(&recording, &mut cursor, last, repeats)
+                end = arrival_time(&recording, &mut cursor, last, repeats)
                     .unwrap_or(end)
                     .min(end);
             }
@@ -62,11 +62,11 @@ impl ReplaySchedule {
     }
 
     /// Returns the arrivals from `number` on.
-    pub(super) fn from(&self, number: u64) -> ReplayArrivals {
+    pub(super) fn arrivals_from(&self, number: u64) -> ReplayArrivals {
         ReplayArrivals {
             cursor: self.recording.cursor(),
             count: self.recording.count(),
-            period: self.recording.end(),
+            period: self.recording.end_ns(),
             number,
             end_number: self.end_number,
         }
@@ -90,7 +90,7 @@ impl ReplayArrivals {
 
 /// Returns when arrival `number` is due, in nanoseconds since the load's start. `repeats`: the recording restarts at
 /// its end.
-fn time(
+fn arrival_time(
     recording: &Recording,
     cursor: &mut RecordingCursor,
     number: u64,
@@ -100,15 +100,15 @@ fn time(
     if round > 0 && !repeats {
         return None;
     }
-    let begins = round.saturating_mul(recording.end());
+    let begins = round.saturating_mul(recording.end_ns());
     Some(begins.saturating_add(cursor.time(place)?))
 }
 
 /// Returns the number of the first arrival at or after `at`, which is in nanoseconds since the load's start. If there
 /// is no such arrival, it is the number of all arrivals.
-fn first_at(recording: &Recording, cursor: &mut RecordingCursor, at: u64, repeats: bool) -> u64 {
-    let round = if repeats { at / recording.end() } else { 0 };
-    let within = at - round * recording.end();
+fn first_arrival_at(recording: &Recording, cursor: &mut RecordingCursor, at: u64, repeats: bool) -> u64 {
+    let round = if repeats { at / recording.end_ns() } else { 0 };
+    let within = at - round * recording.end_ns();
     let (mut low, mut high) = (0, recording.count());
     while low < high {
         let middle = low + (high - low) / 2;

@@ -207,10 +207,10 @@ fn random_arrivals_say_when_their_count_cuts_them_off() {
         let next = all(&more)[20].at;
         for share in 0..3 {
             let mut arrivals = fewer.share(share, 3);
-            assert_eq!(arrivals.cut_at(), None);
+            assert_eq!(arrivals.first_excess_time(), None);
             while arrivals.next().is_some() {}
             // The arrival that one call more would have brought, in every share.
-            assert_eq!(arrivals.cut_at(), Some(next), "{spacing:?}");
+            assert_eq!(arrivals.first_excess_time(), Some(next), "{spacing:?}");
         }
     }
 }
@@ -426,7 +426,7 @@ proptest! {
             for (place, (.., index, number)) in dealt.iter().enumerate() {
                 let round = place as u64 / u64::from(of * calls);
                 let turn = place % (of * calls) as usize / calls as usize;
-                prop_assert_eq!(turns::order(of, round, seed)[turn], *index);
+                prop_assert_eq!(batches::shuffle_batches(of, round, seed)[turn], *index);
                 prop_assert_eq!(number / u64::from(calls), round);
             }
         }

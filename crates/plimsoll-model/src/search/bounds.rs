@@ -7,7 +7,7 @@
 use super::{Trial, TrialPurpose, TrialVerdict};
 
 /// Number of generator-limited trials that show the generator's limit; a single one may be a hiccup.
-const GENERATOR_TRIALS: usize = 2;
+const MIN_GENERATOR_TRIALS: usize = 2;
 /// A trial overrules another only if it is longer by at least this factor.
 const MIN_LENGTH_RATIO: f64 = 1.5;
 
@@ -30,11 +30,11 @@ pub(super) fn is_beyond_generator(trials: &[Trial], rate: f64) -> bool {
             .filter(|t| t.rate_per_s == rate && t.verdict.is_generator_limited() == limited)
             .count()
     };
-    at(true) >= GENERATOR_TRIALS && at(true) > at(false)
+    at(true) >= MIN_GENERATOR_TRIALS && at(true) > at(false)
 }
 
 /// Returns whether a longer trial failed at the rate of `trial` or below.
-pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
+pub(super) fn is_contradicted(trials: &[Trial], trial: &Trial) -> bool {
     trials.iter().any(|t| {
         t.verdict.is_failure()
             && t.rate_per_s <= trial.rate_per_s
@@ -51,11 +51,11 @@ pub(super) struct RateBounds {
     pub(super) upper: Option<f64>,
 }
 
-pub(super) fn bounds(trials: &[Trial]) -> RateBounds {
+pub(super) fn rate_bounds(trials: &[Trial]) -> RateBounds {
     let counting = || trials.iter().filter(|t| t.purpose != TrialPurpose::Curve);
     RateBounds {
         lower: counting()
-            .filter(|t| t.verdict == TrialVerdict::Met && !is_outlasted(trials, t))
+            .filter(|t| t.verdict == TrialVerdict::Met && !is_contradicted(trials, t))
             .map(|t| t.rate_per_s)
             .max_by(f64::total_cmp),
         upper: counting()
@@ -106,7 +106,7 @@ mod tests {
     fn only_much_longer_failed_trial_outlasts() {
         let met = trial(100.0, 2.0, TrialVerdict::Met);
         let failed = |rate, length| trial(rate, length, TrialVerdict::Growing);
-        let outlasted = |other| is_outlasted(&[met.clone(), other], &met);
+        let outlasted = |other| is_contradicted(&[met.clone(), other], &met);
         assert!(outlasted(failed(100.0, 3.1)) && outlasted(failed(90.0, 5.0)));
         assert!(
             !outlasted(failed(100.0, 3.0)),

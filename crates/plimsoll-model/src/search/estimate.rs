@@ -12,8 +12,8 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::bounds::{is_beyond_generator, is_outlasted};
-use super::growth::{MAX_TOLERATED_GROWTH, critical};
+use super::bounds::{is_beyond_generator, is_contradicted};
+use super::growth::{MAX_TOLERATED_GROWTH, critical_standard_errors};
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict};
 
 /// The number of rate ranges (cells), and the maximum number of passes that make them narrower where their weight is
@@ -36,14 +36,14 @@ const HICCUP_PROBABILITY: f64 = 0.005;
 /// The prior probability that the line is the capacity, and the same probability if no trial missed the objectives and
 /// only queues grew.
 const CAPACITY_PRIOR: f64 = 0.6;
-const ONLY_GREW_PRIOR: f64 = 0.97;
+const CAPACITY_PRIOR_WITHOUT_MISSES: f64 = 0.97;
 /// Highest capacity that is considered, in multiples of a line below it.
-const HIGHEST_CAPACITY: f64 = 4.0;
+const MAX_CAPACITY_RATIO: f64 = 4.0;
 /// At more than this multiple of its throughput, an overloaded server may carry less than its capacity, so a trial only
 /// hints at the capacity.
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
 /// How far an overloaded target's throughput may be below its capacity, as a share, while objectives are still met.
-const OVERLOADED_DOUBT: f64 = 0.04;
+const OVERLOAD_UNCERTAINTY: f64 = 0.04;
 /// Growth below this many standard errors is no sign of a queue.
 const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
 
@@ -105,12 +105,12 @@ pub(super) struct LoadLineEstimate {
 
 impl LoadLineEstimate {
     /// Estimates the line from `trials`; `None`: all trials are on the same side of the line.
-    pub(super) fn of(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
+    pub(super) fn new(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
         LoadLineEstimate::from_trials(goal, trials, false)
     }
 
     /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer trials contradict.
-    pub(super) fn with_outlasted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
+    pub(super) fn with_contradicted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
         LoadLineEstimate::from_trials(goal, trials, true)
     }
 
@@ -119,8 +119,8 @@ impl LoadLineEstimate {
         trials: &[Trial],
         outlasted: bool,
     ) -> Option<LoadLineEstimate> {
-        let dispersion = dispersion(trials);
-        let evidence = evidence(goal, trials, dispersion, outlasted);
+        let dispersion = estimate_dispersion(trials);
+        let evidence = collect_evidence(goal, trials, dispersion, outlasted);
         let sides = |met| {
             let rates = evidence.iter().filter(move |e| e.met == Some(met));
             rates.map(|e| e.rate)
@@ -136,7 +136,7 @@ impl LoadLineEstimate {
         let to = (highest * 1.4).ln();
         let edge = |i: usize| from + (to - from) * i as f64 / CELL_COUNT as f64;
         let mut edges: Vec<f64> = (0..=CELL_COUNT).map(edge).collect();
-        let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
+        let (mut cells, mut spread) = weigh_cells(goal, &evidence, &edges);
         for pass in 1..MAX_PASSES {
             let heaviest = cells.iter().map(RateCell::line_weight).fold(0.0, f64::max);
             let fine =
@@ -146,7 +146,7 @@ impl LoadLineEstimate {
                 break;
             }
             edges = refined_edges(&cells);
-            (cells, spread) = weigh(goal, &evidence, &edges);
+            (cells, spread) = weigh_cells(goal, &evidence, &edges);
         }
         let all: f64 = cells.iter().map(RateCell::line_weight).sum();
         for cell in &mut cells {
@@ -188,14 +188,14 @@ impl LoadLineEstimate {
     }
 
     /// Returns the standard error of the throughput over `calls` calls, relative to the rate.
-    pub(super) fn within(&self, calls: f64) -> f64 {
+    pub(super) fn standard_error(&self, calls: f64) -> f64 {
         (self.dispersion / calls.max(1.0)).sqrt()
     }
 
     /// Predicts trials of this length at rates near `middle`.
-    pub(super) fn trials(&self, middle: f64, length_s: f64) -> TrialPrediction<'_> {
+    pub(super) fn predict_trials(&self, middle: f64, length_s: f64) -> TrialPrediction<'_> {
         let mood = self.spread * (self.trial_s / length_s).sqrt();
-        let within = self.within(middle * length_s);
+        let within = self.standard_error(middle * length_s);
         let blur = within.hypot(mood).max(1e-9);
         TrialPrediction {
             lines: self
@@ -205,7 +205,7 @@ impl LoadLineEstimate {
                 .collect(),
             blur,
             insignificant_growth: (self.tolerated_growth
-                + critical(length_s.floor().max(3.0)) * within)
+                + critical_standard_errors(length_s.floor().max(3.0)) * within)
                 / blur,
             measured: self.dispersion > 0.0,
         }
@@ -226,7 +226,7 @@ pub(super) struct TrialPrediction<'a> {
 impl TrialPrediction<'_> {
     /// Returns the probability that a trial at `rate` meets the objectives, and the probability that, in addition, the
     /// rate is within `near` of the line, relative to the line.
-    pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
+    pub(super) fn pass_probabilities(&self, rate: f64, near: f64) -> (f64, f64) {
         let normal = Normal::standard();
         let at = rate.ln();
         // The lowest and the highest line (as logarithms) that are within `near` of the rate.
@@ -252,7 +252,7 @@ impl TrialPrediction<'_> {
 
 /// Returns the variance of the throughput in a second, relative to its mean (the squared coefficient of variation of
 /// service times), from the trials in which the server was never idle.
-fn dispersion(trials: &[Trial]) -> f64 {
+fn estimate_dispersion(trials: &[Trial]) -> f64 {
     // Before there is data, assume a value between those of constant and exponential service times.
     let (mut squares, mut degrees) = (0.5, 1.0);
     if trials.iter().all(|t| t.growth.is_none()) {
@@ -271,7 +271,7 @@ fn dispersion(trials: &[Trial]) -> f64 {
     squares / degrees
 }
 
-fn evidence(
+fn collect_evidence(
     goal: &SearchGoal,
     trials: &[Trial],
     dispersion: f64,
@@ -291,16 +291,16 @@ fn evidence(
         };
         let limited = matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. });
         let growth = trial.growth.filter(|_| !limited);
-        let clear = growth.is_some_and(|g| g.is_clear(trial.rate_per_s, goal.precision));
+        let clear = growth.is_some_and(|g| g.is_significant(trial.rate_per_s, goal.precision));
         let carried = growth.map_or(trial.rate_per_s, |g| trial.rate_per_s - g.per_s);
         let overloaded = trial.rate_per_s > OVERLOAD_RATIO * carried;
         let only_grew = trial.verdict == TrialVerdict::Growing;
         let measures = growth.filter(|_| carried > 0.0 && (only_grew || !overloaded));
         let calls = measures.map(|g| carried * f64::from(g.increments));
-        let doubt = if overloaded { OVERLOADED_DOUBT } else { 0.0 };
+        let doubt = if overloaded { OVERLOAD_UNCERTAINTY } else { 0.0 };
         all.push(TrialEvidence {
             rate: trial.rate_per_s,
-            met: (!met || outlasted || !is_outlasted(trials, trial)).then_some(met),
+            met: (!met || outlasted || !is_contradicted(trials, trial)).then_some(met),
             grew: clear,
             only_grew,
             growth: measures.map(|g| g.per_s / trial.rate_per_s),
@@ -344,7 +344,7 @@ fn refined_edges(cells: &[RateCell]) -> Vec<f64> {
 }
 
 /// Returns the cells between `edges` with their weights, and the mean standard deviation between trials.
-fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<RateCell>, f64) {
+fn weigh_cells(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<RateCell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
     let mut cells: Vec<RateCell> = edges
@@ -368,7 +368,7 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
     let capacity_prior = if missed {
         CAPACITY_PRIOR
     } else {
-        ONLY_GREW_PRIOR
+        CAPACITY_PRIOR_WITHOUT_MISSES
     };
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
@@ -404,7 +404,7 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
             above += carried;
             let capacity = prior * capacity_prior * as_capacity[i] * carried;
             let below = prior * (1.0 - capacity_prior) * as_below[i] * above * cell.width()
-                / HIGHEST_CAPACITY.ln();
+                / MAX_CAPACITY_RATIO.ln();
             cell.capacity += capacity;
             cell.below += below;
             cell.throughput_likelihood += carried;
@@ -418,11 +418,11 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
 /// Returns the probability that a random walk ends at `end` or below. The walk starts at `first`, has drift `drift` and
 /// standard deviation 1, and is reflected at zero.
 fn reflected_walk_cdf(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
-    normal.cdf(end - first - drift) - mirror_term(normal, first, end, drift)
+    normal.cdf(end - first - drift) - reflection_term(normal, first, end, drift)
 }
 
 /// Returns e^(2·drift·end) · Φ(−end − first − drift), computed so that the first factor does not overflow.
-fn mirror_term(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
+fn reflection_term(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     match end + first + drift {
         far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / SQRT_TWO_PI,
         far => (2.0 * drift * end).exp() * normal.cdf(-far),
@@ -440,7 +440,7 @@ fn walk_density(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur
     } else {
         let straight = density(end - first - drift);
         let back = (-2.0 * drift * first - (end + first - drift).powi(2) / 2.0).exp() / SQRT_TWO_PI;
-        (straight + back - 2.0 * drift * mirror_term(normal, first, end, drift)) / blur
+        (straight + back - 2.0 * drift * reflection_term(normal, first, end, drift)) / blur
     };
     HICCUP_PROBABILITY / 10.0 + (1.0 - HICCUP_PROBABILITY) * p.max(0.0)
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{bounds, is_beyond_generator, is_outlasted, is_rejected};
+use super::bounds::{rate_bounds, is_beyond_generator, is_contradicted, is_rejected};
 use super::estimate::LoadLineEstimate;
-use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, width};
+use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, relative_width};
 
 /// Probability of the reported interval in the estimate, which corresponds to three standard deviations. It is higher
 /// than 95 % because the estimate ignores that rates are chosen by earlier results; with this value, the interval
@@ -75,17 +75,17 @@ pub struct SearchResult {
 
 /// Returns the result of a search that ends after `trials`. A caller that stops the search early sets
 /// [`SearchResult::budget_spent`].
-pub fn finding(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
-    found(goal, trials, LoadLineEstimate::of(goal, trials).as_ref())
+pub fn search_result(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
+    search_result_with_estimate(goal, trials, LoadLineEstimate::new(goal, trials).as_ref())
 }
 
 /// Returns the result like [`finding`], given the estimate of these trials.
-pub(super) fn found(
+pub(super) fn search_result_with_estimate(
     goal: &SearchGoal,
     trials: &[Trial],
     estimate: Option<&LoadLineEstimate>,
 ) -> SearchResult {
-    let (line_per_s, confirmed) = line(trials, estimate);
+    let (line_per_s, confirmed) = reported_line(trials, estimate);
     let lowest = |ends: &dyn Fn(&Trial) -> bool| {
         let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
         let ending = trials.iter().filter(above).filter(|t| ends(t));
@@ -104,9 +104,9 @@ pub(super) fn found(
     // Trials that longer ones contradict may still have been right, so they extend the interval.
     let outlasted = trials
         .iter()
-        .any(|t| t.verdict == TrialVerdict::Met && is_outlasted(trials, t));
+        .any(|t| t.verdict == TrialVerdict::Met && is_contradicted(trials, t));
     let highest = outlasted
-        .then(|| LoadLineEstimate::with_outlasted(goal, trials))
+        .then(|| LoadLineEstimate::with_contradicted(goal, trials))
         .flatten()
         .map_or(0.0, |e| e.quantile(1.0 - tail));
     SearchResult {
@@ -115,9 +115,9 @@ pub(super) fn found(
         high_per_s: failed_per_s.map(|failed| {
             quantile(1.0 - tail).map_or(failed, |high| high.max(failed).max(highest))
         }),
-        width: line_per_s.zip(failed_per_s).map(|(l, f)| width(l, f)),
+        width: line_per_s.zip(failed_per_s).map(|(l, f)| relative_width(l, f)),
         confirmed,
-        limit: limit(
+        limit: limiting_factor(
             goal,
             trials,
             line_per_s,
@@ -126,13 +126,13 @@ pub(super) fn found(
         ),
         generator_limit_per_s,
         budget_spent: false,
-        knee: knee(trials),
+        knee: find_knee(trials),
     }
 }
 
 /// Returns the rate that is reported as the line, and whether it is confirmed. It is the highest rate that a
 /// confirmation met or, without one, the highest that met the objectives and is probably below the line.
-fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, bool) {
+fn reported_line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, bool) {
     let met = |purpose: TrialPurpose| {
         trials
             .iter()
@@ -144,7 +144,7 @@ fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, 
     if let Some(rate) = met(TrialPurpose::Confirm) {
         return (Some(rate), true);
     }
-    let known = bounds(trials).lower;
+    let known = rate_bounds(trials).lower;
     let likely = estimate.map(|e| e.quantile(0.75));
     let below = trials
         .iter()
@@ -155,7 +155,7 @@ fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, 
     (below.or(known), false)
 }
 
-fn limit(
+fn limiting_factor(
     goal: &SearchGoal,
     trials: &[Trial],
     line: Option<f64>,
@@ -194,7 +194,7 @@ fn limit(
 
 /// Finds the knee: the rate at which the curve of p99 against rate is farthest below its chord, with both axes scaled
 /// to 0–1 (Satopää et al. 2011). `None`: there are too few points, or the curve has no bend.
-fn knee(trials: &[Trial]) -> Option<Knee> {
+fn find_knee(trials: &[Trial]) -> Option<Knee> {
     const MIN_KNEE_POINTS: usize = 5;
     const MIN_BEND: f64 = 0.2;
     let mut points: Vec<(f64, f64)> = trials

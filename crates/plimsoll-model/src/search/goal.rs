@@ -120,7 +120,7 @@ impl SearchGoal {
     }
 
     /// Returns the length of a trial at `rate_per_s`, seconds. A short budget shortens trials.
-    pub(super) fn length_s(&self, purpose: TrialPurpose, rate_per_s: f64) -> f64 {
+    pub(super) fn trial_length_s(&self, purpose: TrialPurpose, rate_per_s: f64) -> f64 {
         let (length_s, of_budget) = match purpose {
             TrialPurpose::Probe | TrialPurpose::Curve => (self.probe_s, 1.0 / 30.0),
             TrialPurpose::Narrow => (self.trial_s, 1.0 / 12.0),

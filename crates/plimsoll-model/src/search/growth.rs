@@ -22,11 +22,11 @@ pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
 /// Minimum growth in calls; a lower value may be an artefact of when the readings were taken.
 const MIN_GROWN_CALLS: f64 = 3.0;
 /// With at most this many increments, their variance can't be estimated. It is assumed to be that of a server with
-/// exponential service times, and growth is significant above [`CLEAR_DEVIATIONS`] standard deviations.
+/// exponential service times, and growth is significant above [`MIN_SIGNIFICANT_DEVIATIONS`] standard deviations.
 const MAX_SHORT_INCREMENTS: u32 = 3;
-const CLEAR_DEVIATIONS: f64 = 2.6;
+const MIN_SIGNIFICANT_DEVIATIONS: f64 = 2.6;
 /// Minimum error of the mean of increments, in calls, because readings are whole calls.
-const ROUNDING_ERROR: f64 = 0.5;
+const MIN_ERROR_CALLS: f64 = 0.5;
 
 /// The growth of the backlog over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct BacklogGrowth {
 impl BacklogGrowth {
     /// Estimates the growth from the calls in flight and due at the ends of a run's `intervals`, between the end of
     /// its warm-up and the end of its load (both from the start of the run). `None`: fewer than three readings.
-    pub fn of(
+    pub fn from_intervals(
         intervals: &[IntervalRecord],
         warmup: Duration,
         end: Duration,
@@ -65,10 +65,10 @@ impl BacklogGrowth {
             .map(|w| (w[1].1 - w[0].1) / (w[1].0 - w[0].0))
             .collect();
         let (_, first) = readings.first()?;
-        BacklogGrowth::of_increments(*first, &increments)
+        BacklogGrowth::from_increments(*first, &increments)
     }
 
-    fn of_increments(first: f64, increments: &[f64]) -> Option<BacklogGrowth> {
+    fn from_increments(first: f64, increments: &[f64]) -> Option<BacklogGrowth> {
         let n = increments.len() as f64;
         if increments.len() < 2 {
             return None;
@@ -78,7 +78,7 @@ impl BacklogGrowth {
         let error_per_s = (squares / (n - 1.0) / n).sqrt();
         Some(BacklogGrowth {
             per_s,
-            error_per_s: error_per_s.max(ROUNDING_ERROR / n),
+            error_per_s: error_per_s.max(MIN_ERROR_CALLS / n),
             increments: increments.len() as u32,
             first,
         })
@@ -86,24 +86,24 @@ impl BacklogGrowth {
 
     /// Returns whether the rate was above the target's capacity: the queue grew by more than `precision` (a share)
     /// tolerates, with an error probability of [`GROWTH_ERROR`].
-    pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
+    pub fn is_significant(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
         let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
         if self.per_s * n < MIN_GROWN_CALLS {
             return false;
         }
         if self.increments <= MAX_SHORT_INCREMENTS
-            && more_per_s * n >= CLEAR_DEVIATIONS * (rate_per_s * n).sqrt()
+            && more_per_s * n >= MIN_SIGNIFICANT_DEVIATIONS * (rate_per_s * n).sqrt()
         {
             return true;
         }
-        more_per_s > critical(n) * self.error_per_s
+        more_per_s > critical_standard_errors(n) * self.error_per_s
     }
 }
 
 /// Returns how many standard errors above zero a growth of `n` increments must be to be significant. A queue never
 /// falls below zero, so it exceeds a bound twice as often as an unrestricted walk (the reflection principle).
-pub(super) fn critical(n: f64) -> f64 {
+pub(super) fn critical_standard_errors(n: f64) -> f64 {
     let error = if n <= f64::from(MAX_SHORT_INCREMENTS) {
         SHORT_TRIAL_GROWTH_ERROR
     } else {
@@ -129,7 +129,7 @@ mod tests {
             })
             .collect();
         let end = Duration::from_secs(calls.len() as u64);
-        BacklogGrowth::of(&intervals, Duration::from_secs(1), end)
+        BacklogGrowth::from_intervals(&intervals, Duration::from_secs(1), end)
     }
 
     #[test]
@@ -142,12 +142,12 @@ mod tests {
             for rate in least..=231 {
                 let growth = growth(&queue(rate, seconds)).unwrap();
                 assert!(
-                    growth.is_clear(rate as f64, 0.01),
+                    growth.is_significant(rate as f64, 0.01),
                     "{rate}/s for {seconds} s"
                 );
             }
         }
-        assert!(!growth(&queue(200, 5)).unwrap().is_clear(200.0, 0.01));
+        assert!(!growth(&queue(200, 5)).unwrap().is_significant(200.0, 0.01));
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             &[90, 70, 50, 30, 10, 0],
             &[4, 4, 5, 5, 5, 6],
         ] {
-            assert!(!growth(calls).unwrap().is_clear(1_000.0, 0.01), "{calls:?}");
+            assert!(!growth(calls).unwrap().is_significant(1_000.0, 0.01), "{calls:?}");
         }
         assert_eq!(growth(&[4, 9]), None, "one increment");
     }
@@ -169,15 +169,15 @@ mod tests {
         // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, standard error 0.7071; critical at 0.25 %
         // with four degrees of freedom: 5.598 (Student's table). A quarter of 1 % of 100/s is
         // within the precision.
-        let growth = BacklogGrowth::of_increments(0.0, &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let growth = BacklogGrowth::from_increments(0.0, &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((growth.per_s - 3.0).abs() < 1e-12);
         assert!((growth.error_per_s - 0.5_f64.sqrt()).abs() < 1e-12);
-        assert!(!growth.is_clear(100.0, 0.01));
+        assert!(!growth.is_significant(100.0, 0.01));
         let near = |error_per_s| BacklogGrowth {
             error_per_s,
             ..growth
         };
-        assert!(near(2.75 / 5.6).is_clear(100.0, 0.01));
-        assert!(!near(2.75 / 5.59).is_clear(100.0, 0.01));
+        assert!(near(2.75 / 5.6).is_significant(100.0, 0.01));
+        assert!(!near(2.75 / 5.59).is_significant(100.0, 0.01));
     }
 }

@@ -63,7 +63,7 @@ impl SearchRecord {
     }
 
     /// Returns whether `dir` contains a search.
-    pub fn is_in(dir: &Path) -> bool {
+    pub fn exists_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::run::SCHEMA_VERSION;
-    use crate::search::{SearchStep, TrialPurpose, next};
+    use crate::search::{SearchStep, TrialPurpose, next_step};
 
     #[test]
     fn search_record_round_trips_and_is_validated() {
@@ -147,7 +147,7 @@ mod tests {
             budget_s: 3.0,
             ..goal.clone()
         };
-        let SearchStep::Done(finding) = next(&short, &trials) else {
+        let SearchStep::Done(finding) = next_step(&short, &trials) else {
             panic!("the budget is spent");
         };
         let record = SearchRecord {
@@ -165,7 +165,7 @@ mod tests {
             interrupted: false,
         };
         let dir = tempfile::tempdir().unwrap();
-        assert!(!SearchRecord::is_in(dir.path()));
+        assert!(!SearchRecord::exists_in(dir.path()));
         record.write(dir.path()).unwrap();
         assert_eq!(SearchRecord::load(dir.path()).unwrap(), record);
         let refused = |change: &dyn Fn(&mut SearchRecord), expected: &str| {

@@ -17,16 +17,16 @@ pub(super) const NON_UTF8_HELP: &str = "not valid UTF-8, which a plan needs: use
 ///
 /// # Errors
 /// When a plan can't contain the value, such as a path that is not UTF-8.
-pub fn apply_typed<T: Serialize + DeserializeOwned>(
+pub fn apply_flags<T: Serialize + DeserializeOwned>(
     name: &str,
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
     let whole = |e: &dyn Display| Problem::new(name, e.to_string());
     // Check the present values first, since an earlier flag may have set a value that a plan can't contain.
-    keys(name, over)?;
+    to_json_entries(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
-    for (key, value) in keys(name, typed)? {
+    for (key, value) in to_json_entries(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
             // Of the remaining JSON values, TOML can't represent only integers above `i64::MAX`.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
@@ -39,11 +39,11 @@ pub fn apply_typed<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// Like [`apply_typed`], for a section that a plan may omit.
+/// Like [`apply_flags`], for a section that a plan may omit.
 ///
 /// # Errors
-/// Returns the errors of [`apply_typed`].
-pub fn apply_typed_to_optional<T>(
+/// Returns the errors of [`apply_flags`].
+pub fn apply_flags_to_optional<T>(
     name: &str,
     typed: &impl Serialize,
     over: &mut Option<T>,
@@ -52,13 +52,13 @@ where
     T: Serialize + DeserializeOwned + Default + PartialEq,
 {
     let mut section = over.take().unwrap_or_default();
-    apply_typed(name, typed, &mut section)?;
+    apply_flags(name, typed, &mut section)?;
     *over = Some(section).filter(|section| *section != T::default());
     Ok(())
 }
 
 /// Serialises the section as JSON, whose errors can be traced to a key.
-fn keys(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
+fn to_json_entries(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Ok(Map::new()),
@@ -85,7 +85,7 @@ mod tests {
             batch: Some(5),
             ..LadderSpec::default()
         };
-        apply_typed("ladder", &typed, &mut ladder).unwrap();
+        apply_flags("ladder", &typed, &mut ladder).unwrap();
         let expected: LadderSpec = toml::from_str(&text.replace('9', "5")).unwrap();
         assert_eq!(ladder, expected);
         let written = toml::to_string(&ladder).unwrap();
@@ -101,16 +101,16 @@ mod tests {
             ca: Some(PathBuf::from(OsStr::from_bytes(b"\xff"))),
             ..TlsSpec::default()
         };
-        let wrong = apply_typed("tls", &tls, &mut TlsSpec::default()).unwrap_err();
+        let wrong = apply_flags("tls", &tls, &mut TlsSpec::default()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
         assert_eq!(wrong.help.as_deref(), Some(NON_UTF8_HELP));
-        let wrong = apply_typed("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
+        let wrong = apply_flags("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
         let load = LoadSpec {
             calls: Some(u64::MAX),
             ..LoadSpec::default()
         };
-        let wrong = apply_typed("load", &load, &mut LoadSpec::default()).unwrap_err();
+        let wrong = apply_flags("load", &load, &mut LoadSpec::default()).unwrap_err();
         assert_eq!(
             wrong.to_string(),
             "`load.calls`: 18446744073709551615 is too large: at most 9223372036854775807"

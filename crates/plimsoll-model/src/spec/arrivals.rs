@@ -13,18 +13,18 @@ pub(super) const ARRIVALS_TABLE_HELP: &str =
 
 impl Problems {
     /// Resolves the arrival model and the stages, of which the warm-up comes first.
-    pub(super) fn arrivals(
+    pub(super) fn resolve_arrivals(
         &mut self,
         spec: &Spec,
         recording: Option<&Recording>,
     ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         let load = &spec.load;
         let is_recorded = load.recording_key().is_some();
-        let users = spec.call.calls_in_a_row().is_some();
+        let users = spec.call.calls_per_user().is_some();
         let spacing = if is_recorded {
             ArrivalSpacing::Recorded
         } else {
-            self.spacing(load)
+            self.resolve_spacing(load)
         };
         let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
         if load.duration.is_some_and(|p| p.0.is_zero()) {
@@ -62,14 +62,14 @@ impl Problems {
             );
         }
         if is_recorded {
-            let stages = recording.map(|recording| self.replay_stages(load, recording, warmup));
+            let stages = recording.map(|recording| self.resolve_replay_stages(load, recording, warmup));
             return (
                 Some(ArrivalModel::Open(spacing)),
                 stages.unwrap_or_default(),
             );
         }
         match (load.clients, &load.rate, &load.steps) {
-            (Some(clients), ..) => self.closed_loop(load, clients, duration, warmup),
+            (Some(clients), ..) => self.resolve_closed_loop(load, clients, duration, warmup),
             (None, None, None) => {
                 self.add("load", "neither a rate nor clients: write rate = \"1000/s\" (open loop) or clients = 100 (closed loop)");
                 (None, Vec::new())
@@ -91,7 +91,7 @@ impl Problems {
                     // Use the first rate above 0, because a warm-up at rate 0 would have no effect.
                     let mut rates = stages.iter().flat_map(|s| [s.rate_from, s.rate_to]);
                     let rate = rates.find(|rate| *rate > 0.0).unwrap_or(0.0);
-                    stages.insert(0, warm_up(length, rate));
+                    stages.insert(0, warmup_stage(length, rate));
                 }
                 (Some(ArrivalModel::Open(spacing)), stages)
             }
@@ -99,7 +99,7 @@ impl Problems {
     }
 
     /// Resolves a closed loop, in which clients start calls.
-    fn closed_loop(
+    fn resolve_closed_loop(
         &mut self,
         load: &LoadSpec,
         clients: u32,
@@ -123,9 +123,9 @@ impl Problems {
         }
         let own = LoadStage {
             duration,
-            ..LoadStage::measured("clients", Duration::ZERO, 0.0)
+            ..LoadStage::constant_rate("clients", Duration::ZERO, 0.0)
         };
-        let stages = warmup.map(|length| warm_up(length, 0.0)).into_iter();
+        let stages = warmup.map(|length| warmup_stage(length, 0.0)).into_iter();
         let think = load.think.map_or(Duration::ZERO, |p| p.0);
         let arrivals = ArrivalModel::Closed { clients, think };
         (Some(arrivals), stages.chain([own]).collect())
@@ -153,7 +153,7 @@ impl Problems {
         if length.is_none() && load.duration.is_none() {
             self.report_missing_end();
         }
-        Some(LoadStage::measured("steady", length?, rate))
+        Some(LoadStage::constant_rate("steady", length?, rate))
     }
 
     fn add_ramp(
@@ -177,7 +177,7 @@ impl Problems {
         ]);
         stages.push(LoadStage {
             rate_to: ramp.to.0,
-            ..LoadStage::measured("ramp", over, ramp.from.0)
+            ..LoadStage::constant_rate("ramp", over, ramp.from.0)
         });
         match duration {
             Some(length) if length < over => {
@@ -189,34 +189,34 @@ impl Problems {
                 self.add("load.duration", problem);
             }
             Some(length) if length > over => {
-                stages.push(LoadStage::measured("hold", length - over, ramp.to.0));
+                stages.push(LoadStage::constant_rate("hold", length - over, ramp.to.0));
             }
             _ => {}
         }
     }
 
     /// Resolves the spacing of open-loop arrivals.
-    pub fn spacing(&mut self, load: &LoadSpec) -> ArrivalSpacing {
-        const KEY: &str = "load.arrivals";
+    pub fn resolve_spacing(&mut self, load: &LoadSpec) -> ArrivalSpacing {
+        const ARRIVALS_KEY: &str = "load.arrivals";
         match &load.arrivals {
             None => ArrivalSpacing::Constant,
             Some(ArrivalsSpec::Named(name)) => {
                 let named = [ArrivalSpacing::Constant, ArrivalSpacing::Poisson];
-                self.choice(KEY, Some(name.as_str()), &named, ArrivalSpacing::name)
+                self.resolve_choice(ARRIVALS_KEY, Some(name.as_str()), &named, ArrivalSpacing::name)
             }
             Some(ArrivalsSpec::Table(table)) => match (table.gamma, &table.file) {
                 (Some(shape), None) => {
-                    if !ArrivalSpacing::GAMMA_SHAPES.contains(&shape) {
+                    if !ArrivalSpacing::GAMMA_SHAPE_RANGE.contains(&shape) {
                         let problem = format!(
                             "{shape} is not a useful shape of a gamma distribution: use 0.01 to 100, such as 0.25"
                         );
-                        self.add(KEY, problem);
+                        self.add(ARRIVALS_KEY, problem);
                     }
                     ArrivalSpacing::Gamma(shape)
                 }
                 (None, Some(_)) => ArrivalSpacing::Recorded,
                 _ => {
-                    self.add(KEY, ARRIVALS_TABLE_HELP);
+                    self.add(ARRIVALS_KEY, ARRIVALS_TABLE_HELP);
                     ArrivalSpacing::Constant
                 }
             },
@@ -277,7 +277,7 @@ impl Problems {
             }
             stages.push(LoadStage {
                 rate_to: to,
-                ..LoadStage::measured(&name, length.0, from)
+                ..LoadStage::constant_rate(&name, length.0, from)
             });
         }
         if !steps.is_empty() && stages.len() == steps.len() && highest <= 0.0 {
@@ -289,10 +289,10 @@ impl Problems {
     }
 }
 
-fn warm_up(length: Duration, rate: f64) -> LoadStage {
+fn warmup_stage(length: Duration, rate: f64) -> LoadStage {
     LoadStage {
         warmup: true,
-        ..LoadStage::measured("warmup", length, rate)
+        ..LoadStage::constant_rate("warmup", length, rate)
     }
 }
 
@@ -302,14 +302,14 @@ fn open_loop_length(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration 
         ArrivalSpacing::Constant | ArrivalSpacing::Recorded => calls as f64,
         // Long enough that only one run in a billion does not reach the number of calls, at which the load ends.
         ArrivalSpacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
-        ArrivalSpacing::Gamma(shape) => longest_gaps(calls as f64, shape),
+        ArrivalSpacing::Gamma(shape) => max_gap_sum(calls as f64, shape),
     };
     Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
 }
 
 /// Returns an upper bound of the sum of `gaps` gaps of a gamma distribution of mean 1, exceeded only once in a billion
 /// times.
-fn longest_gaps(gaps: f64, shape: f64) -> f64 {
+fn max_gap_sum(gaps: f64, shape: f64) -> f64 {
     // The negative natural logarithm of one in a billion, rounded up.
     const NEG_LN_MISS_PROBABILITY: f64 = 21.0;
     // The gap in which the run starts has a shape that is higher by at most 1, so the sum has at most this shape. The

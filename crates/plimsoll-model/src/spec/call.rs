@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for CallSpec {
                 let mut call = CallSpec::default();
                 while let Some(section) = map.next_key::<String>()? {
                     let unknown = || de::Error::custom(format!("unknown section `{section}`"));
-                    let protocol = protocol::named(&section).ok_or_else(unknown)?;
+                    let protocol = protocol::find_by_section(&section).ok_or_else(unknown)?;
                     let name = protocol.schemes.section;
                     call.sections.insert(name, map.next_value()?);
                 }
@@ -51,8 +51,8 @@ impl CallSpec {
     ///
     /// # Errors
     /// When a plan can't contain the section, such as a path that is not UTF-8.
-    pub fn of<S: CallSection>(section: &S) -> Result<CallSpec, Problem> {
-        let sections = [(S::SCHEMES.section, protocol::table_of(section)?)];
+    pub fn from_section<S: CallSection>(section: &S) -> Result<CallSpec, Problem> {
+        let sections = [(S::SCHEMES.section, protocol::to_table(section)?)];
         Ok(CallSpec {
             sections: sections.into(),
         })
@@ -69,7 +69,7 @@ impl CallSpec {
     }
 
     /// Returns the names of the sections that are present, in the order of registration.
-    pub(crate) fn given(&self) -> Vec<&'static str> {
+    pub(crate) fn present_names(&self) -> Vec<&'static str> {
         let is_given = |name: &&str| self.sections.contains_key(name);
         CallSpec::names().filter(is_given).collect()
     }
@@ -77,16 +77,16 @@ impl CallSpec {
     /// Returns the sections that are present, each with its protocol.
     pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static CallProtocol, &Table)> {
         let sections = self.sections.iter();
-        sections.filter_map(|(name, section)| Some((protocol::named(name)?, section)))
+        sections.filter_map(|(name, section)| Some((protocol::find_by_section(name)?, section)))
     }
 
     /// Applies `change` to every section.
-    pub(crate) fn change<E>(
+    pub(crate) fn try_change_sections<E>(
         &mut self,
         change: impl Fn(&'static CallProtocol, &Table) -> Result<Table, E>,
     ) -> Result<(), E> {
         for (name, section) in &mut self.sections {
-            if let Some(protocol) = protocol::named(name) {
+            if let Some(protocol) = protocol::find_by_section(name) {
                 *section = change(protocol, section)?;
             }
         }
@@ -96,40 +96,40 @@ impl CallSpec {
     /// Returns whether calls can run before the measured ones.
     pub fn has_warmup(&self) -> bool {
         let mut given = self.protocols();
-        !given.any(|(protocol, _)| protocol.schedules_itself)
+        !given.any(|(protocol, _)| protocol.schedules_own_arrivals)
     }
 
     /// Returns whether a warm-up is certain to end. It is not where a user makes several calls: all of them belong to
     /// the stage in which the user started, so a user from the warm-up might never make a measured call.
     pub fn can_leave_warmup(&self) -> bool {
-        self.has_warmup() && self.calls_in_a_row().is_none_or(|calls| calls <= 1)
+        self.has_warmup() && self.calls_per_user().is_none_or(|calls| calls <= 1)
     }
 
     /// Returns whether the protocol schedules calls itself, so that rate and clients of the load don't apply.
-    pub fn schedules_itself(&self) -> bool {
-        self.calls_in_a_row().is_some() || !self.has_warmup()
+    pub fn schedules_own_arrivals(&self) -> bool {
+        self.calls_per_user().is_some() || !self.has_warmup()
     }
 
     /// Returns [`crate::plan::Call::calls_in_a_row`] as far as it is known before resolution.
-    pub fn calls_in_a_row(&self) -> Option<u32> {
+    pub fn calls_per_user(&self) -> Option<u32> {
         let mut given = self.protocols();
-        given.find_map(|(protocol, section)| (protocol.calls_in_a_row)(section))
+        given.find_map(|(protocol, section)| (protocol.calls_per_user)(section))
     }
 
     /// Returns the section's name, and the deadline that the section sets.
     pub fn deadline(&self) -> (&'static str, Option<OptionalPeriod>) {
-        let name = self.section();
+        let name = self.section_name();
         let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
         let own = typed.and_then(|typed| typed.clone().try_into().ok());
         (name, own)
     }
 
     /// Returns the wire format of this call's connections. `spec`: the spec to which the call belongs.
-    pub fn wire(&self, spec: &Spec) -> WireFormat {
+    pub fn wire_format(&self, spec: &Spec) -> WireFormat {
         let mut given = self.protocols();
         let first = given.next();
         first.map_or_else(WireFormat::default, |(protocol, section)| {
-            (protocol.wire)(section, spec)
+            (protocol.wire_format)(section, spec)
         })
     }
 
@@ -141,13 +141,13 @@ impl CallSpec {
     }
 
     /// Returns the name of the present section; the first registered one if there is none yet.
-    fn section(&self) -> &'static str {
+    fn section_name(&self) -> &'static str {
         let given = self.sections.keys().copied().next();
         given.unwrap_or(protocol::default_url_schemes().section)
     }
 
     /// Returns the scheme of a target for this call, plaintext or over TLS.
     pub fn scheme(&self, secured: bool) -> &'static str {
-        target::schemes_for(self.section()).scheme(secured)
+        target::schemes_for(self.section_name()).scheme(secured)
     }
 }

@@ -8,7 +8,7 @@ use crate::recording::{Recording, RecordingRequest};
 /// Access to files, variables and commands for resolution. It is a trait, so that resolution itself does no I/O.
 pub trait ResolveContext {
     /// Returns an environment variable.
-    fn variable(&self, name: &str) -> Option<String>;
+    fn env_variable(&self, name: &str) -> Option<String>;
     /// Reads a file as text.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ pub trait ResolveContext {
     ///
     /// # Errors
     /// Returns why the file has no arrivals.
-    fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+    fn read_recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         let bytes = self.read_bytes(&request.file);
         let bytes = bytes.map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
         Recording::read(request, Box::new(bytes.as_slice()))
@@ -32,7 +32,7 @@ pub trait ResolveContext {
     ///
     /// # Errors
     /// Returns why the command has no output.
-    fn printed(&self, command: &str) -> Result<String, String> {
+    fn run_command(&self, command: &str) -> Result<String, String> {
         Err(format!("`{command}` can't be run here"))
     }
     /// Returns whether code that the plan refers to (plugins) may run. Such code may not run if the plan is only
@@ -42,7 +42,7 @@ pub trait ResolveContext {
     }
     /// Answers a question of a single protocol. The type of `question` belongs to that protocol, and also receives the
     /// answer.
-    fn ask(&self, question: &mut dyn Any) {
+    fn answer_question(&self, question: &mut dyn Any) {
         let _ = question;
     }
 }

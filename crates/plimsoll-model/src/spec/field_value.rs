@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::keys::keys_of;
+use super::keys::struct_keys;
 use crate::units::Period;
 
 /// A metadata value: literal text, or the source of a secret.
@@ -40,7 +40,7 @@ pub enum MetadataSpec {
 
 impl MetadataSpec {
     /// Returns the single values, in order.
-    pub fn each(&self) -> &[MetadataSpec] {
+    pub fn values(&self) -> &[MetadataSpec] {
         match self {
             MetadataSpec::Several(values) => values,
             one => std::slice::from_ref(one),
@@ -48,7 +48,7 @@ impl MetadataSpec {
     }
 
     /// Parses a value as flags have it: `$NAME` is an environment variable, and `$$` a plain $.
-    pub fn typed(text: &str) -> MetadataSpec {
+    pub fn from_flag(text: &str) -> MetadataSpec {
         match text.strip_prefix('$') {
             Some(literal) if literal.starts_with('$') => MetadataSpec::Text(literal.to_owned()),
             Some(variable) => MetadataSpec::Env(variable.to_owned()),
@@ -62,7 +62,7 @@ impl MetadataSpec {
             MetadataSpec::Text(_) => true,
             MetadataSpec::Basic(pair) => {
                 let password = pair.split_once(':').map_or("", |(_, password)| password);
-                !matches!(MetadataSpec::typed(password), MetadataSpec::Env(_))
+                !matches!(MetadataSpec::from_flag(password), MetadataSpec::Env(_))
             }
             _ => false,
         }
@@ -81,7 +81,7 @@ impl MetadataSpec {
 
     /// Returns the keys of a value that is a table.
     pub fn keys() -> &'static [&'static str] {
-        keys_of::<MetadataSource>()
+        struct_keys::<MetadataSource>()
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, Spec};
 use crate::plan::{Metric, Plan, Statistic};
 use crate::search::SearchGoal;
-use crate::statistics::quantile::{first, is_supported};
+use crate::statistics::quantile::{first_satisfying, is_supported};
 use crate::units::{Period, Rate};
 
 /// How the load line is searched for. The search begins at `load.rate`.
@@ -52,7 +52,7 @@ impl Spec {
     ///
     /// # Errors
     /// Returns the key of `[find]` with an invalid value, and what would be valid.
-    pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<SearchGoal, Problem> {
+    pub fn search_goal(&self, plan: &Plan, start_per_s: f64) -> Result<SearchGoal, Problem> {
         let find = self.find.clone().unwrap_or_default();
         let defaults = SearchGoal::default();
         let seconds =
@@ -89,7 +89,7 @@ impl Spec {
                 .objectives
                 .iter()
                 .map(|o| match o.metric {
-                    Metric::Time(_, Statistic::Percentile(p)) => least_calls(p / 100.0),
+                    Metric::Time(_, Statistic::Percentile(p)) => min_calls(p / 100.0),
                     _ => 0,
                 })
                 .max()
@@ -104,8 +104,8 @@ impl Spec {
 }
 
 /// Returns the number of calls that quantile `p` needs, with a margin.
-fn least_calls(p: f64) -> u64 {
-    let least = first(1 << 40, |n| is_supported(n, p));
+fn min_calls(p: f64) -> u64 {
+    let least = first_satisfying(1 << 40, |n| is_supported(n, p));
     least + least / 20 + 2
 }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn goal_requires_calls_for_percentiles() {
-        assert_eq!(least_calls(0.99), 368 + 18 + 2);
-        assert_eq!(least_calls(0.999), 3_688 + 184 + 2);
+        assert_eq!(min_calls(0.99), 368 + 18 + 2);
+        assert_eq!(min_calls(0.999), 3_688 + 184 + 2);
     }
 }

@@ -20,7 +20,7 @@ pub struct GoodputSpec {
 
 impl Problems {
     /// Resolves the bounds at `key`, each of which must be attainable.
-    pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> GoodputBounds {
+    pub fn resolve_goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> GoodputBounds {
         let spec = spec.cloned().unwrap_or_default();
         for (name, bound) in [
             ("first_token", spec.first_token),

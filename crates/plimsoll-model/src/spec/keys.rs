@@ -3,7 +3,7 @@
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// Returns the keys of a struct, as its derived `Deserialize` lists them.
-pub fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+pub fn struct_keys<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     struct KeyCollector<'a>(&'a mut &'static [&'static str]);
     impl<'de> Deserializer<'de> for KeyCollector<'_> {
         type Error = de::value::Error;

@@ -10,9 +10,9 @@ use clap::{ArgAction, Args, value_parser};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::file_calls::{files, made_by_server};
-use super::problem::{one_of, reword};
-use super::target::{is_secured, scheme_of, schemes_like, section_of};
+use super::file_calls::{file_section_name, generated_file_size};
+use super::problem::{find_by_name, reword_list_error};
+use super::target::{has_tls_scheme, split_scheme, schemes_for_url, section_for_url};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
 use crate::units::Period;
@@ -189,7 +189,7 @@ impl Spec {
         let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
-            security: security_of(self),
+            security: connection_security(self),
             network: RungNetwork::Localhost,
             route: RungRoute::Direct,
             upstream_tls: None,
@@ -217,14 +217,14 @@ impl Spec {
             let mut next = Vec::new();
             for rung in &rungs {
                 for value in values {
-                    next.push(rung.with(axis, value)?);
+                    next.push(rung.with_axis_value(axis, value)?);
                 }
             }
             rungs = next;
         }
         // Where only some rungs resume sessions, remove an objective about resumption from the other rungs.
-        if rungs.iter().any(|rung| rung.spec.resumes()) {
-            for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes()) {
+        if rungs.iter().any(|rung| rung.spec.resumes_tls_sessions()) {
+            for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes_tls_sessions()) {
                 rung.spec
                     .objective
                     .retain(|metric, _| !metric.trim_start().starts_with("resumed"));
@@ -240,7 +240,7 @@ impl Spec {
             )
             .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
         }
-        via::check_names(rungs.iter(), ladder.proxies.as_deref())
+        via::check_proxy_names(rungs.iter(), ladder.proxies.as_deref())
             .map_err(|message| Problem::new("ladder.via", message))?;
         let unserved = |rung: &RungSpec| ladder.serve.is_none() && rung.serve.is_some();
         if rungs.iter().any(unserved) {
@@ -289,16 +289,16 @@ impl RungSpec {
     fn resolve_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
-            rung = rung.with("target", &Value::String(target.clone()))?;
-            if !rung.spec.target.as_deref().is_some_and(is_secured) {
+            rung = rung.with_axis_value("target", &Value::String(target.clone()))?;
+            if !rung.spec.target.as_deref().is_some_and(has_tls_scheme) {
                 rung.spec.tls = None;
             }
-            rung.security = security_of(&rung.spec);
+            rung.security = connection_security(&rung.spec);
         }
         for (axis, value) in &table.settings {
             rung = match (axis.as_str(), value) {
                 ("tls", Value::Table(own)) => rung.with_tls(own)?,
-                _ => rung.with(axis, value)?,
+                _ => rung.with_axis_value(axis, value)?,
             };
         }
         rung.serve.clone_from(&table.serve);
@@ -321,15 +321,15 @@ impl RungSpec {
             rung.spec = with_key(&rung.spec, &format!("tls.{key}"), value)
                 .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
         }
-        rung.security = security_of(&rung.spec).max(RungSecurity::Server);
+        rung.security = connection_security(&rung.spec).max(RungSecurity::Server);
         Ok(rung)
     }
 
-    fn with(&self, axis: &str, value: &Value) -> Result<RungSpec, Problem> {
+    fn with_axis_value(&self, axis: &str, value: &Value) -> Result<RungSpec, Problem> {
         let key = format!("ladder.{axis}");
         let text = match value {
             Value::String(text) => text.clone(),
-            Value::Table(own) if axis == "via" => via::command_name(own),
+            Value::Table(own) if axis == "via" => via::custom_proxy_name(own),
             other => other.to_string(),
         };
         let mut rung = self.clone();
@@ -338,7 +338,7 @@ impl RungSpec {
         match axis {
             "tls" => {
                 rung.security =
-                    one_of(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
+                    find_by_name(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
                 match rung.security {
                     RungSecurity::Off => spec.tls = None,
                     RungSecurity::Server => {
@@ -350,13 +350,13 @@ impl RungSpec {
                     }
                 }
                 if let Some(target) = &mut spec.target {
-                    *target = with_security(target, rung.security != RungSecurity::Off);
+                    *target = with_url_security(target, rung.security != RungSecurity::Off);
                 }
             }
             "connection" => {
                 let all = ["new", "resumed", "reused"];
                 let load = &mut spec.load;
-                match one_of(&text, &all, |name| name).map_err(wrong)? {
+                match find_by_name(&text, &all, |name| name).map_err(wrong)? {
                     "reused" => load.reuse = Some("always".into()),
                     asked => {
                         (load.reuse, load.connections) = (Some("never".into()), None);
@@ -366,15 +366,15 @@ impl RungSpec {
                     }
                 }
             }
-            "via" => rung.route = via::read(value, &text).map_err(wrong)?,
+            "via" => rung.route = via::parse_route(value, &text).map_err(wrong)?,
             "upstream_tls" => {
                 let all = &UpstreamTls::ALL;
-                let found = one_of(&text, all, UpstreamTls::name).map_err(wrong)?;
+                let found = find_by_name(&text, all, UpstreamTls::name).map_err(wrong)?;
                 rung.upstream_tls = Some(found);
             }
             "between_tls" => {
                 rung.between_tls =
-                    one_of(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
+                    find_by_name(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
             }
             "proxy_workers" => {
                 let workers = text.parse().ok();
@@ -388,14 +388,14 @@ impl RungSpec {
             }
             "network" => {
                 rung.network =
-                    one_of(&text, &RungNetwork::ALL, RungNetwork::name).map_err(wrong)?;
+                    find_by_name(&text, &RungNetwork::ALL, RungNetwork::name).map_err(wrong)?;
             }
             "version" => spec.tls.get_or_insert_default().versions = Some(vec![text.clone()]),
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
             "library" => {
-                rung.library = one_of(&text, &TlsLibrary::ALL, TlsLibrary::name).map_err(wrong)?;
+                rung.library = find_by_name(&text, &TlsLibrary::ALL, TlsLibrary::name).map_err(wrong)?;
             }
             "size" => spec.set_file_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
@@ -428,11 +428,11 @@ impl RungSpec {
 }
 
 /// Returns the security of a plan's connections, from its target and TLS settings.
-fn security_of(spec: &Spec) -> RungSecurity {
+fn connection_security(spec: &Spec) -> RungSecurity {
     match (&spec.tls, spec.target.as_deref()) {
         (Some(tls), _) if tls.cert.is_some() => RungSecurity::Mutual,
         (Some(_), _) => RungSecurity::Server,
-        (None, Some(url)) if is_secured(url) => RungSecurity::Server,
+        (None, Some(url)) if has_tls_scheme(url) => RungSecurity::Server,
         _ => RungSecurity::Off,
     }
 }
@@ -453,19 +453,19 @@ fn with_key(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
             .as_table_mut()
             .ok_or_else(|| format!("`{path}`: {part} is not a section"))?;
     }
-    let mut spec = Spec::deserialize(whole).map_err(|e| reword(e.message()))?;
+    let mut spec = Spec::deserialize(whole).map_err(|e| reword_list_error(e.message()))?;
     let checked = spec
         .call
-        .change(|protocol, section| (protocol.check)(section));
+        .try_change_sections(|protocol, section| (protocol.check)(section));
     checked.map_err(|problem| problem.message)?;
     Ok(spec)
 }
 
 /// Returns the URL with the scheme of a TLS target or a plaintext one.
-fn with_security(url: &str, secure: bool) -> String {
-    match (section_of(url), scheme_of(url)) {
+fn with_url_security(url: &str, secure: bool) -> String {
+    match (section_for_url(url), split_scheme(url)) {
         (Some(_), Some((_, rest))) => {
-            let (plain, secured) = schemes_like(url);
+            let (plain, secured) = schemes_for_url(url);
             format!("{}{rest}", if secure { secured } else { plain })
         }
         _ => url.to_owned(),

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::lane_table::LaneTable;
-use super::target::{is_secured, scheme_of};
+use super::target::{has_tls_scheme, split_scheme};
 use super::{Problem, Spec, read};
 
 /// One lane, ready to be resolved.
@@ -18,7 +18,7 @@ pub struct LaneSpec {
 }
 
 /// Maximum sum of weights, which keeps a round of the schedule short.
-const MAX_WEIGHT: u32 = 10_000;
+const MAX_WEIGHT_SUM: u32 = 10_000;
 
 /// Maximum number of lanes, since each lane has its own thread and connections.
 const MAX_LANES: usize = 16;
@@ -64,13 +64,13 @@ impl Spec {
         let plan = Table::try_from(&plain).map_err(|e| Problem::new("lanes", e.to_string()))?;
         let lanes = self.lanes.iter();
         let lanes: Vec<LaneSpec> = lanes
-            .map(|(name, own)| lane(&plan, name, own))
+            .map(|(name, own)| build_lane(&plan, name, own))
             .collect::<Result<_, _>>()?;
         let all = lanes.iter().map(|lane| u64::from(lane.weight)).sum::<u64>();
-        if all > u64::from(MAX_WEIGHT) {
+        if all > u64::from(MAX_WEIGHT_SUM) {
             return Err(Problem::new(
                 "lanes",
-                format!("the weights add up to {all}: at most {MAX_WEIGHT}, such as 9 and 1"),
+                format!("the weights add up to {all}: at most {MAX_WEIGHT_SUM}, such as 9 and 1"),
             ));
         }
         Ok(lanes)
@@ -83,7 +83,7 @@ fn is_valid_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.chars().all(plain)
 }
 
-fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> {
+fn build_lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> {
     let key = format!("lanes.{name}");
     if !is_valid_name(name) {
         return Err(Problem::new(
@@ -96,14 +96,14 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     let mut own = Table::try_from(own).map_err(|e| Problem::new(key.as_str(), e.to_string()))?;
     let weight = match own.remove("weight") {
         None => 1,
-        Some(Value::Integer(weight)) if (1..=i64::from(MAX_WEIGHT)).contains(&weight) => {
+        Some(Value::Integer(weight)) if (1..=i64::from(MAX_WEIGHT_SUM)).contains(&weight) => {
             weight as u32
         }
         Some(other) => {
             return Err(Problem::new(
                 format!("{key}.weight"),
                 format!(
-                    "`{other}` is not a valid weight: use a whole number from 1 to {MAX_WEIGHT}"
+                    "`{other}` is not a valid weight: use a whole number from 1 to {MAX_WEIGHT_SUM}"
                 ),
             ));
         }
@@ -126,7 +126,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     if !protocols(&own).is_empty() && protocols(&own) != protocols(&merged) {
         merged.remove("call");
     }
-    let plaintext = |target: &str| scheme_of(target).is_some() && !is_secured(target);
+    let plaintext = |target: &str| split_scheme(target).is_some() && !has_tls_scheme(target);
     if own
         .get("target")
         .and_then(Value::as_str)
@@ -144,7 +144,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
         problem.span = None;
         problem
     })?;
-    if spec.call.schedules_itself() {
+    if spec.call.schedules_own_arrivals() {
         return Err(Problem::new(
             key,
             "users with several calls, sessions and held connections have no arrivals that lanes could share",
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(checkout.load.connections, Some(5));
         assert_eq!(browse.load.connections, Some(2));
         assert_eq!(checkout.objective.len(), 2);
-        assert_eq!(files.call.given(), ["http"]);
+        assert_eq!(files.call.present_names(), ["http"]);
     }
 
     #[test]

@@ -19,13 +19,13 @@ const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
-    pub(super) fn load(&mut self, spec: &Spec, context: &dyn ResolveContext) -> Option<LoadPlan> {
+    pub(super) fn resolve_load(&mut self, spec: &Spec, context: &dyn ResolveContext) -> Option<LoadPlan> {
         let load = &spec.load;
         let defaults = LoadPlan::default();
         let before = self.0.len();
-        let recording = self.recording(spec, context);
-        let (arrivals, stages) = self.arrival_model(spec, recording.as_ref());
-        let reuse = self.choice(
+        let recording = self.resolve_recording(spec, context);
+        let (arrivals, stages) = self.resolve_arrival_model(spec, recording.as_ref());
+        let reuse = self.resolve_choice(
             "load.reuse",
             load.reuse.as_deref(),
             &ConnectionReuse::ALL,
@@ -34,7 +34,7 @@ impl Problems {
         // A user has as many connections as it needs.
         let connections = load.connections.unwrap_or(defaults.connections);
         self.check_counts(spec, reuse, connections);
-        let deadline = self.deadline(spec);
+        let deadline = self.resolve_deadline(spec);
         let stall_timeout = spec.stall_timeout();
         let connect_timeout = load
             .connect_timeout
@@ -43,9 +43,9 @@ impl Problems {
         let resolve_interval = load
             .resolve_interval
             .map_or(defaults.resolve_interval, |p| p.0);
-        let precision = self.precision(load);
+        let precision = self.resolve_precision(load);
         let spin = load.spin.map_or(defaults.spin, |p| p.0);
-        let tick = self.tick(spec);
+        let tick = self.resolve_tick(spec);
         let read_buffer = load
             .read_buffer
             .map_or(defaults.read_buffer as u64, |size| size.0);
@@ -76,9 +76,9 @@ impl Problems {
                 "out of range: use 1KiB to 16MiB",
             ),
         ]);
-        let in_flight_limit = self.in_flight_limit(spec);
+        let in_flight_limit = self.resolve_in_flight_limit(spec);
         let source_addresses =
-            self.source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
+            self.resolve_source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
         if self.0.len() > before {
             return None;
         }
@@ -158,7 +158,7 @@ impl Problems {
         if let Some(workers) = load.workers
             && u32::from(workers) > connections
             && reuse == ConnectionReuse::Always
-            && spec.call.calls_in_a_row().is_none()
+            && spec.call.calls_per_user().is_none()
         {
             self.add(
                 "load.workers",
@@ -170,7 +170,7 @@ impl Problems {
     }
 
     /// Resolves the deadline of a call, which either the load or the call's section sets.
-    fn deadline(&mut self, spec: &Spec) -> Option<Duration> {
+    fn resolve_deadline(&mut self, spec: &Spec) -> Option<Duration> {
         let load = &spec.load;
         let (section, call_deadline) = spec.call.deadline();
         let call_key = format!("call.{section}.deadline");
@@ -195,11 +195,11 @@ impl Problems {
     }
 
     /// Resolves the interval at which due calls are sent together.
-    fn tick(&mut self, spec: &Spec) -> Duration {
+    fn resolve_tick(&mut self, spec: &Spec) -> Duration {
         let Some(tick) = spec.load.tick else {
             return Duration::ZERO;
         };
-        if spec.load.clients.is_some() || spec.call.schedules_itself() {
+        if spec.load.clients.is_some() || spec.call.schedules_own_arrivals() {
             self.add(
                 "load.tick",
                 "for calls of an open loop (load.rate): clients, sessions and held connections have no calls that could leave together",
@@ -214,13 +214,13 @@ impl Problems {
     }
 
     /// Resolves the arrival model and the stages: from the load, or from the protocol itself.
-    fn arrival_model(
+    fn resolve_arrival_model(
         &mut self,
         spec: &Spec,
         recording: Option<&Recording>,
     ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         let load = &spec.load;
-        let own = spec.call.protocols().find(|(own, _)| own.schedules_itself);
+        let own = spec.call.protocols().find(|(own, _)| own.schedules_own_arrivals);
         if let (Some(_), Some(key)) = (own, load.recording_key()) {
             self.add(
                 key,
@@ -229,12 +229,12 @@ impl Problems {
         }
         match own {
             Some((protocol, section)) => (protocol.arrivals)(section, load, self),
-            None => self.arrivals(spec, recording),
+            None => self.resolve_arrivals(spec, recording),
         }
     }
 
     /// Resolves the limit of calls in flight.
-    fn in_flight_limit(&mut self, spec: &Spec) -> Option<InFlightLimit> {
+    fn resolve_in_flight_limit(&mut self, spec: &Spec) -> Option<InFlightLimit> {
         let load = &spec.load;
         let Some(calls) = load.max_in_flight else {
             if load.on_full.is_some() {
@@ -251,7 +251,7 @@ impl Problems {
                 "load.max_in_flight",
                 "for an open loop (load.rate): with clients, one call of each client is in flight at most",
             );
-        } else if spec.call.schedules_itself() || spec.call.calls_in_a_row().is_some() {
+        } else if spec.call.schedules_own_arrivals() || spec.call.calls_per_user().is_some() {
             self.add(
                 "load.max_in_flight",
                 "for single calls: users, sessions and held connections have connections of their own instead",
@@ -267,7 +267,7 @@ impl Problems {
                 format!("{calls} calls in flight can't be divided among {workers} workers: each needs at least one"),
             );
         }
-        let when_full = self.choice(
+        let when_full = self.resolve_choice(
             "load.on_full",
             load.on_full.as_deref(),
             &WhenFull::ALL,
@@ -292,7 +292,7 @@ impl Problems {
         for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
             if reuse == ConnectionReuse::Never {
                 self.add(key, "with load.reuse = \"never\" each call has a connection of its own: remove one of the two");
-            } else if spec.call.calls_in_a_row().is_some() {
+            } else if spec.call.calls_per_user().is_some() {
                 self.add(key, "a user's connections are its own: leave it out");
             }
         }
@@ -311,9 +311,9 @@ impl Problems {
     }
 
     /// Resolves the precision of the rate at which the load stops.
-    fn precision(&mut self, load: &LoadSpec) -> Option<f64> {
+    fn resolve_precision(&mut self, load: &LoadSpec) -> Option<f64> {
         let typed = load.precision.as_deref()?;
-        let precision = objective::percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
+        let precision = objective::parse_percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
         if precision.is_none() {
             self.add(
                 "load.precision",
@@ -337,7 +337,7 @@ impl Problems {
         precision
     }
 
-    fn source_addresses(&mut self, typed: &[String]) -> Vec<IpAddr> {
+    fn resolve_source_addresses(&mut self, typed: &[String]) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         for (i, text) in typed.iter().enumerate() {
             let key = format!("load.source_addresses.{i}");

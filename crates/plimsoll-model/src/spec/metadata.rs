@@ -15,10 +15,10 @@ use crate::template::{
 };
 
 /// Minimum refresh interval; more frequent changes need another mechanism.
-const MIN_REFRESH: Duration = Duration::from_secs(1);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The first slot number of random fields in metadata; slots of messages have lower numbers.
-const FIRST_SLOT: u32 = 1 << 24;
+const FIRST_METADATA_SLOT: u32 = 1 << 24;
 
 /// The rules for the names of a table of fields.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl FieldNameRules {
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
         // Servers of another protocol would decode the value of such a name as binary.
-        let others = protocol::all().filter_map(|protocol| protocol.binary_names);
+        let others = protocol::all().filter_map(|protocol| protocol.binary_name_suffix);
         let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
         others.next().map_or(Ok(()), |(_, problem)| Err(problem))
     }
@@ -58,7 +58,7 @@ pub enum PlanRows<'a> {
 
 impl<'a> PlanRows<'a> {
     /// Wraps the `rows` of `spec`, if they could be read.
-    pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> PlanRows<'a> {
+    pub fn from_spec(rows: Option<&'a Rows>, spec: &Spec) -> PlanRows<'a> {
         match rows {
             Some(rows) => PlanRows::Rows(rows),
             None if spec.rows.is_some() => PlanRows::Unreadable,
@@ -95,7 +95,7 @@ pub struct CallMetadata {
 
 impl CallMetadata {
     /// Converts to the header fields of requests.
-    pub fn in_requests(self, variation: &Variation) -> RequestFields {
+    pub fn into_request_fields(self, variation: &Variation) -> RequestFields {
         RequestFields {
             constant: self.constant,
             varying: (!self.varying.is_empty()).then(|| VaryingMetadata {
@@ -126,17 +126,17 @@ struct ParsedField {
 
 impl Problems {
     /// Resolves the value at `key`, which is the same for all calls. The rules for field names are not applied.
-    pub fn shared_value(
+    pub fn resolve_shared_value(
         &mut self,
         key: &str,
         spec: &MetadataSpec,
         surroundings: &dyn ResolveContext,
     ) -> Option<SharedValue> {
-        self.keep(key, value(spec, surroundings))
+        self.ok_or_report(key, resolve_value(spec, surroundings))
     }
 
     /// Resolves the header fields or metadata of a section; invalid ones are reported and left out.
-    pub fn metadata<'a>(
+    pub fn resolve_metadata<'a>(
         &mut self,
         names: &FieldNameRules,
         entries: &BTreeMap<String, MetadataSpec>,
@@ -145,10 +145,10 @@ impl Problems {
     ) -> CallMetadata {
         let scope = scope.into();
         let mut metadata = CallMetadata::default();
-        let mut slots = FIRST_SLOT;
+        let mut slots = FIRST_METADATA_SLOT;
         for (name, spec) in entries {
             let mut fields = Vec::new();
-            for one in spec.each() {
+            for one in spec.values() {
                 let field = self.resolve_field(names, (name, one), scope, surroundings, &mut slots);
                 metadata.uses_rows |= field.uses_rows;
                 fields.extend(field.field);
@@ -156,7 +156,7 @@ impl Problems {
             // Constant fields are sent before varying ones, so values of the same name keep their order only if all of
             // them are constant, or none is.
             let constant = |field: &MetadataField| {
-                let text = field.template.constant()?;
+                let text = field.template.constant_text()?;
                 Some((field.name.clone(), text.to_owned()))
             };
             match fields.iter().map(constant).collect::<Option<Vec<_>>>() {
@@ -190,13 +190,13 @@ impl Problems {
             );
             return parsed;
         }
-        let typed = match self.keep(&key, value(spec, surroundings)) {
+        let typed = match self.ok_or_report(&key, resolve_value(spec, surroundings)) {
             None => return parsed,
             Some(SharedValue::Live(value)) => {
                 parsed.field = Some(MetadataField {
                     name: lower,
                     typed: String::new(),
-                    template: Template::live(value),
+                    template: Template::from_live_value(value),
                 });
                 return parsed;
             }
@@ -204,7 +204,7 @@ impl Problems {
         };
         parsed.uses_rows = template::uses_rows(&typed);
         let is_typed = matches!(spec, MetadataSpec::Text(_));
-        let template = match template(&typed, is_typed, slots, scope) {
+        let template = match parse_template(&typed, is_typed, slots, scope) {
             Ok(Some(template)) => template,
             Ok(None) => return parsed,
             Err(problem) => {
@@ -212,7 +212,7 @@ impl Problems {
                 return parsed;
             }
         };
-        match check(names, &lower, &template, scope.rows) {
+        match check_template(names, &lower, &template, scope.rows) {
             Err(problem) => self.add(&*key, problem),
             Ok(()) => {
                 parsed.field = Some(MetadataField {
@@ -226,7 +226,7 @@ impl Problems {
     }
 
     /// Adds a `traceparent` for each call if `spec` asks for it.
-    pub fn traceparent(
+    pub fn add_traceparent(
         &mut self,
         names: &FieldNameRules,
         spec: &Spec,
@@ -245,16 +245,16 @@ impl Problems {
             );
             return;
         }
-        metadata.varying.push(MetadataField::traceparent());
+        metadata.varying.push(MetadataField::new_traceparent());
     }
 }
 
-fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<SharedValue, String> {
+fn resolve_value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Several(_) => return Err("a list, but only one value is allowed here".to_owned()),
         MetadataSpec::Env(variable) => surroundings
-            .variable(variable)
+            .env_variable(variable)
             .ok_or_else(|| {
                 let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
                 let begins = variable.starts_with(|c: char| !c.is_ascii_digit());
@@ -270,13 +270,13 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
             .read(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("can't read {}: {e}", path.display()))?,
-        MetadataSpec::Basic(pair) => basic(pair, surroundings)?,
+        MetadataSpec::Basic(pair) => basic_auth_value(pair, surroundings)?,
         MetadataSpec::Command { command, refresh } => {
             let refresh = refresh.map(|period| period.0);
-            if refresh.is_some_and(|every| every < MIN_REFRESH) {
+            if refresh.is_some_and(|every| every < MIN_REFRESH_INTERVAL) {
                 return Err("refresh: too short, use 1s or longer".to_owned());
             }
-            let printed = surroundings.printed(command)?;
+            let printed = surroundings.run_command(command)?;
             // The output may be secret, so messages don't contain it.
             let value = LiveValue::new(command, refresh, &printed);
             return value
@@ -288,12 +288,12 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
 }
 
 /// Returns the value of Basic authentication for `USER:PASSWORD` (RFC 7617 §2). Messages do not contain the password.
-fn basic(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String> {
+fn basic_auth_value(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String> {
     let (user, typed) = pair
         .split_once(':')
         .ok_or("no colon: write USER:PASSWORD, or USER:$NAME for a password of the environment")?;
-    let password = match MetadataSpec::typed(typed) {
-        MetadataSpec::Env(variable) => surroundings.variable(&variable).ok_or(
+    let password = match MetadataSpec::from_flag(typed) {
+        MetadataSpec::Env(variable) => surroundings.env_variable(&variable).ok_or(
             "a password that begins with $ is taken from the environment, and its variable is not set; a plain $ is written $$",
         )?,
         MetadataSpec::Text(password) => password,
@@ -317,7 +317,7 @@ fn basic(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String
 
 /// Parses a value. `is_typed`: the value is literal text of the plan; otherwise it may be secret. `None`: the value
 /// needs rows that could not be read.
-fn template(
+fn parse_template(
     text: &str,
     is_typed: bool,
     slots: &mut u32,
@@ -340,11 +340,11 @@ const UNPRINTABLE_METADATA: &str =
     "not a metadata value: use printable ASCII without leading or trailing spaces";
 const UNPRINTABLE_FIELD: &str =
     "not a field value: use printable ASCII without leading or trailing spaces";
-const NO_BASE64: &str =
+const INVALID_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
 /// Checks that `template` gives a valid value for every call. Values may be secret, so messages don't contain them.
-fn check(
+fn check_template(
     names: &FieldNameRules,
     name: &str,
     template: &Template,
@@ -367,12 +367,12 @@ fn check(
     });
     let columns: Vec<&RowColumn> = columns.collect();
     let PlanRows::Rows(rows) = rows else {
-        return check_one(is_binary, template, &[], 0)
+        return check_row(is_binary, template, &[], 0)
             .map_err(|(problem, _)| in_words(problem).to_owned());
     };
     let rows_to_check = if columns.is_empty() { 1 } else { rows.count() };
     for row in 0..rows_to_check {
-        check_one(is_binary, template, &columns, row).map_err(
+        check_row(is_binary, template, &columns, row).map_err(
             |(problem, column)| match column {
                 Some(column) => format!(
                     "{}, row {}, column {column:?}: {}",
@@ -388,7 +388,7 @@ fn check(
 }
 
 /// Checks the value with the columns of one row. An error contains the column that causes it, if any.
-fn check_one<'a>(
+fn check_row<'a>(
     is_binary: bool,
     template: &Template,
     columns: &[&'a RowColumn],
@@ -398,18 +398,18 @@ fn check_one<'a>(
         Err((problem, column.map(|column| column.name.as_str())))
     };
     if is_binary {
-        let source = template.alone().map(|field| &field.source);
-        if let Some(text) = template.constant() {
+        let source = template.sole_field().map(|field| &field.source);
+        if let Some(text) = template.constant_text() {
             return if is_base64(text) {
                 Ok(())
             } else {
-                bad(NO_BASE64, None)
+                bad(INVALID_BASE64, None)
             };
         }
         return match (source, columns) {
             (Some(FieldSource::Uuid), _) => Ok(()),
             (Some(FieldSource::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
-            (Some(FieldSource::Row(_)), _) => bad(NO_BASE64, columns.first()),
+            (Some(FieldSource::Row(_)), _) => bad(INVALID_BASE64, columns.first()),
             _ => bad(
                 "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
                 None,

@@ -38,7 +38,7 @@ pub(super) struct WrittenObjective<'a> {
 }
 
 /// Returns the objectives of `spec`: those of the whole load, then those of each step.
-pub(super) fn written(spec: &Spec) -> impl Iterator<Item = WrittenObjective<'_>> {
+pub(super) fn written_objectives(spec: &Spec) -> impl Iterator<Item = WrittenObjective<'_>> {
     let whole = spec
         .objective
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn written(spec: &Spec) -> impl Iterator<Item = WrittenObjective<'_>>
             limit,
             step: None,
         });
-    whole.chain(steps::all(spec).flat_map(|(index, step)| {
+    whole.chain(steps::all_steps(spec).flat_map(|(index, step)| {
         let given = step.get("objective").and_then(toml::Value::as_table);
         let limits = given.into_iter().flatten();
         limits.filter_map(move |(metric, limit)| {
@@ -124,11 +124,11 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
                 words => words,
             };
             match words {
-                None => Metric::Time(TimeMetric::Response, statistic(metric, metric)?),
-                Some(("finish", reason)) => Metric::Finish(finish_reason(reason.trim())?),
+                None => Metric::Time(TimeMetric::Response, parse_statistic(metric, metric)?),
+                Some(("finish", reason)) => Metric::Finish(parse_finish_reason(reason.trim())?),
                 Some((name, figure)) => {
-                    let timed = timed(name, figure)?;
-                    Metric::Time(timed, statistic(metric, figure)?)
+                    let timed = parse_time_metric(name, figure)?;
+                    Metric::Time(timed, parse_statistic(metric, figure)?)
                 }
             }
         }
@@ -179,7 +179,7 @@ fn is_percentile(text: &str) -> bool {
         .is_some_and(|digits| digits.parse::<f64>().is_ok())
 }
 
-fn timed(name: &str, statistic: &str) -> Result<TimeMetric, String> {
+fn parse_time_metric(name: &str, statistic: &str) -> Result<TimeMetric, String> {
     let known = TIMES_BY_NAME
         .iter()
         .find(|(known, _)| *known == name)
@@ -208,7 +208,7 @@ fn timed(name: &str, statistic: &str) -> Result<TimeMetric, String> {
 }
 
 /// Parses the reason for which a model ended its answer, such as `length`.
-fn finish_reason(name: &str) -> Result<Count, String> {
+fn parse_finish_reason(name: &str) -> Result<Count, String> {
     let mut known = Count::FINISH_REASONS.into_iter();
     known
         .find(|count| count.finish_reason() == name)
@@ -220,7 +220,7 @@ fn finish_reason(name: &str) -> Result<Count, String> {
         })
 }
 
-fn statistic(metric: &str, text: &str) -> Result<Statistic, String> {
+fn parse_statistic(metric: &str, text: &str) -> Result<Statistic, String> {
     match text.trim() {
         "mean" => Ok(Statistic::Mean),
         p if p.starts_with('p') => parse_percentile(p).map(Statistic::Percentile),
@@ -237,7 +237,7 @@ fn parse_percentile(text: &str) -> Result<f64, String> {
 }
 
 /// Parses `"0.1%"` as 0.001.
-pub(super) fn percent(text: &str) -> Option<f64> {
+pub(super) fn parse_percent(text: &str) -> Option<f64> {
     text.strip_suffix('%')
         .and_then(|percent| percent.trim().parse::<f64>().ok())
         .filter(|percent| (0.0..=100.0).contains(percent))
@@ -246,39 +246,39 @@ pub(super) fn percent(text: &str) -> Option<f64> {
 
 /// Parses a share. `of`: for the message, the whole to which the share refers, and what would be valid.
 fn parse_share(text: &str, of: &str) -> Result<f64, String> {
-    percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
+    parse_percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
 /// Returns why `metric` can't be measured for `call`; `None`: it can.
-fn lack_of(call: &CallPlan, metric: Metric) -> Option<&'static str> {
+fn missing_metric_reason(call: &CallPlan, metric: Metric) -> Option<&'static str> {
     match metric {
-        Metric::FailedUsers if call.calls_in_a_row().is_none() => {
+        Metric::FailedUsers if call.calls_per_user().is_none() => {
             Some("each call is on its own, so there are no users: limit errors")
         }
         Metric::Time(TimeMetric::Measure(TimeMeasure::Journey), _)
-            if call.most_calls_of_journey().is_none() =>
+            if call.max_calls_per_journey().is_none() =>
         {
             Some(
                 "the calls are no journeys, which have [[steps]]: limit the response time, as in p99",
             )
         }
-        metric => call.lacks(metric),
+        metric => call.missing_metric_reason(metric),
     }
 }
 
 impl Problems {
     /// Resolves the objectives. `call` and `load`: the resolved call, and the resolved load with its stages, if they are
     /// valid.
-    pub(super) fn objectives(
+    pub(super) fn resolve_objectives(
         &mut self,
         spec: &Spec,
         call: Option<&CallPlan>,
         load: Option<&LoadPlan>,
     ) -> Vec<Objective> {
         let mut objectives = Vec::new();
-        for written in written(spec) {
+        for written in written_objectives(spec) {
             let key = format!("{}.{}", written.table, written.metric);
-            let Some(objective) = self.keep(&key, written.parse()) else {
+            let Some(objective) = self.ok_or_report(&key, written.parse()) else {
                 continue;
             };
             if let (Some(stage), Some(load)) = (&objective.stage, load)
@@ -308,14 +308,14 @@ impl Problems {
                 );
                 continue;
             }
-            if objective.metric == Metric::Resumed && !spec.resumes() {
+            if objective.metric == Metric::Resumed && !spec.resumes_tls_sessions() {
                 self.add(
                     key,
                     "no sessions are resumed: request it with tls.resume = true (fetch: --mode resumed)",
                 );
                 continue;
             }
-            if let Some(why) = call.and_then(|call| lack_of(call, objective.metric)) {
+            if let Some(why) = call.and_then(|call| missing_metric_reason(call, objective.metric)) {
                 self.add(key, why);
                 continue;
             }

@@ -52,7 +52,7 @@ impl std::error::Error for Problem {}
 ///
 /// # Errors
 /// When none of `all` has this name.
-pub(super) fn one_of<T: Copy>(
+pub(super) fn find_by_name<T: Copy>(
     typed: &str,
     all: &[T],
     name: fn(T) -> &'static str,
@@ -78,7 +78,7 @@ impl Problems {
 
     /// Reports template fields in a text that is not a template, because the server would receive the characters
     /// `{{seq}}`.
-    pub fn refuse_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
+    pub fn reject_template_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
         if let Some(field) = text.and_then(template::first_field) {
             let problem = "fields are not supported here, where every call has the same text";
             self.add(key, format!("`{field}`: {problem}"));
@@ -87,14 +87,14 @@ impl Problems {
 
     /// Returns the value in `all` with the typed name. Without a typed name, or if it is invalid (which is reported),
     /// returns the first of `all`.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn resolve_choice<T: Copy>(
         &mut self,
         key: &str,
         typed: Option<&str>,
         all: &[T],
         name: fn(T) -> &'static str,
     ) -> T {
-        let found = typed.and_then(|typed| self.keep(key, one_of(typed, all, name)));
+        let found = typed.and_then(|typed| self.ok_or_report(key, find_by_name(typed, all, name)));
         found.unwrap_or(all[0])
     }
 
@@ -109,13 +109,13 @@ impl Problems {
     }
 
     /// Returns the value of `result`, or reports its error as a problem of `key`.
-    pub fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+    pub fn ok_or_report<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()
     }
 }
 
 /// Replaces the parser's message about a string that should be a list.
-pub(super) fn reword(message: &str) -> String {
+pub(super) fn reword_list_error(message: &str) -> String {
     let text = message
         .strip_prefix("invalid type: string ")
         .and_then(|rest| rest.strip_suffix(", expected a sequence"));

@@ -14,8 +14,8 @@ use toml::{Table, Value};
 
 use super::apply::NON_UTF8_HELP;
 use super::context::ResolveContext;
-use super::keys::keys_of;
-use super::problem::{Problem, Problems, reword};
+use super::keys::struct_keys;
+use super::problem::{Problem, Problems, reword_list_error};
 use super::wire::WireFormat;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
@@ -49,7 +49,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     /// The section's name, and the URL schemes of its targets.
     const SCHEMES: UrlSchemes;
     /// Whether the protocol schedules calls itself ([`CallSection::arrivals`]), so that rate and clients don't apply.
-    const SCHEDULES_ITSELF: bool = false;
+    const SCHEDULES_OWN_ARRIVALS: bool = false;
     /// Whether calls may use rows.
     const SUPPORTS_ROWS: bool = false;
     /// Whether requests have header fields that can differ from call to call: [`Problems::traceparent`] adds one.
@@ -58,12 +58,12 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     const FETCHES_FILES: bool = false;
     /// The suffix of field names whose values servers decode as binary, and the problem with such a name in a section
     /// of another protocol.
-    const BINARY_NAMES: Option<(&'static str, &'static str)> = None;
+    const BINARY_NAME_SUFFIX: Option<(&'static str, &'static str)> = None;
     /// The resolved call.
     type Call: Call;
 
     /// Returns the keys of the table at this path within the section; `None`: any key is allowed.
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         let _ = path;
         None
     }
@@ -86,18 +86,18 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
     fn apply_defaults(&self, _: &mut LoadSpec) {}
 
     /// Returns [`Call::calls_in_a_row`] as far as it is known before resolution.
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         None
     }
 
     /// Returns whether some calls use TLS, whatever the target's scheme.
-    fn is_secured(&self, spec: &Spec) -> bool {
+    fn uses_tls(&self, spec: &Spec) -> bool {
         let _ = spec;
         false
     }
 
     /// Returns the wire format of the calls' connections.
-    fn wire(&self, spec: &Spec) -> WireFormat {
+    fn wire_format(&self, spec: &Spec) -> WireFormat {
         let _ = spec;
         WireFormat::Bytes
     }
@@ -124,7 +124,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
 
     /// Returns the section with every default of `call` written out.
     #[must_use]
-    fn filled_in(self, call: &Self::Call) -> Self;
+    fn with_defaults(self, call: &Self::Call) -> Self;
 }
 
 /// A function that changes a field of a section, given the field's name and value.
@@ -139,9 +139,9 @@ pub struct CallProtocol {
     /// The keys of the section.
     pub keys: fn() -> &'static [&'static str],
     /// [`CallSection::keys_within`].
-    pub(super) keys_within: fn(&str) -> Option<&'static [&'static str]>,
+    pub(super) nested_keys: fn(&str) -> Option<&'static [&'static str]>,
     /// [`CallSection::SCHEDULES_ITSELF`].
-    pub(super) schedules_itself: bool,
+    pub(super) schedules_own_arrivals: bool,
     /// [`CallSection::SUPPORTS_ROWS`].
     pub(super) supports_rows: bool,
     /// [`CallSection::SUPPORTS_TRACEPARENT`].
@@ -149,17 +149,17 @@ pub struct CallProtocol {
     /// [`CallSection::FETCHES_FILES`].
     pub(super) fetches_files: bool,
     /// [`CallSection::BINARY_NAMES`].
-    pub(super) binary_names: Option<(&'static str, &'static str)>,
+    pub(super) binary_name_suffix: Option<(&'static str, &'static str)>,
     /// Parses the section and serialises it again; an error names the key of a value of the wrong type.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
     /// Returns the section after changing its header fields, if it has any.
     pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
     /// [`CallSection::calls_in_a_row`].
-    pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
+    pub(super) calls_per_user: fn(&Table) -> Option<u32>,
     /// [`CallSection::is_secured`].
-    pub(super) is_secured: fn(&Table, &Spec) -> bool,
+    pub(super) uses_tls: fn(&Table, &Spec) -> bool,
     /// [`CallSection::wire`].
-    pub(super) wire: fn(&Table, &Spec) -> WireFormat,
+    pub(super) wire_format: fn(&Table, &Spec) -> WireFormat,
     /// [`CallSection::files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`CallSection::apply_defaults`].
@@ -171,22 +171,22 @@ pub struct CallProtocol {
     /// [`CallSection::canonical`].
     pub(crate) canonical: fn(&Table) -> Table,
     /// [`CallSection::filled_in`].
-    pub(super) filled_in: fn(&Table, &CallPlan) -> Table,
+    pub(super) with_defaults: fn(&Table, &CallPlan) -> Table,
 }
 
 impl CallProtocol {
     /// Returns the protocol of a section.
-    pub const fn of<S: CallSection>() -> CallProtocol {
+    pub const fn new<S: CallSection>() -> CallProtocol {
         CallProtocol {
             schemes: const { &S::SCHEMES },
-            keys: keys_of::<S>,
-            keys_within: S::keys_within,
-            schedules_itself: S::SCHEDULES_ITSELF,
+            keys: struct_keys::<S>,
+            nested_keys: S::nested_keys,
+            schedules_own_arrivals: S::SCHEDULES_OWN_ARRIVALS,
             supports_rows: S::SUPPORTS_ROWS,
             supports_traceparent: S::SUPPORTS_TRACEPARENT,
             fetches_files: S::FETCHES_FILES,
-            binary_names: S::BINARY_NAMES,
-            check: |section| table_of(&parse_section::<S>(section)?),
+            binary_name_suffix: S::BINARY_NAME_SUFFIX,
+            check: |section| to_table(&parse_section::<S>(section)?),
             with_fields: |section, change| {
                 let Ok(mut typed) = parse_section::<S>(section) else {
                     return section.clone();
@@ -195,15 +195,15 @@ impl CallProtocol {
                     change(name, value);
                 }
                 typed.change_other_fields(change);
-                table_of(&typed).unwrap_or_else(|_| section.clone())
+                to_table(&typed).unwrap_or_else(|_| section.clone())
             },
-            calls_in_a_row: |section| parse_section::<S>(section).ok()?.calls_in_a_row(),
-            is_secured: |section, spec| {
-                parse_section::<S>(section).is_ok_and(|own| own.is_secured(spec))
+            calls_per_user: |section| parse_section::<S>(section).ok()?.calls_per_user(),
+            uses_tls: |section, spec| {
+                parse_section::<S>(section).is_ok_and(|own| own.uses_tls(spec))
             },
-            wire: |section, spec| {
+            wire_format: |section, spec| {
                 parse_section::<S>(section)
-                    .map_or_else(|_| WireFormat::default(), |own| own.wire(spec))
+                    .map_or_else(|_| WireFormat::default(), |own| own.wire_format(spec))
             },
             files: |section| {
                 parse_section::<S>(section).map_or_else(|_| Vec::new(), |own| own.files())
@@ -224,12 +224,12 @@ impl CallProtocol {
             },
             canonical: |section| {
                 let own = parse_section::<S>(section).map(S::canonical);
-                let canonical = own.and_then(|own| table_of(&own));
+                let canonical = own.and_then(|own| to_table(&own));
                 canonical.unwrap_or_else(|_| section.clone())
             },
-            filled_in: |section, call| {
-                let filled_in = match (parse_section::<S>(section), call.of_type()) {
-                    (Ok(own), Some(call)) => table_of(&own.filled_in(call)).ok(),
+            with_defaults: |section, call| {
+                let filled_in = match (parse_section::<S>(section), call.downcast_ref()) {
+                    (Ok(own), Some(call)) => to_table(&own.with_defaults(call)).ok(),
                     _ => None,
                 };
                 filled_in.unwrap_or_else(|| section.clone())
@@ -253,7 +253,7 @@ pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Proble
                 part => key += &format!(".{part}"),
             }
         }
-        Problem::new(key, reword(e.inner().message()))
+        Problem::new(key, reword_list_error(e.inner().message()))
     })
 }
 
@@ -261,7 +261,7 @@ pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Proble
 ///
 /// # Errors
 /// When a plan can't contain the section, such as a path that is not UTF-8.
-pub(super) fn table_of<S: CallSection>(section: &S) -> Result<Table, Problem> {
+pub(super) fn to_table<S: CallSection>(section: &S) -> Result<Table, Problem> {
     let key = || format!("call.{}", S::SCHEMES.section);
     Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NON_UTF8_HELP))
 }
@@ -303,7 +303,7 @@ pub(super) fn default_url_schemes() -> &'static UrlSchemes {
 }
 
 /// Returns the protocol whose section has this name.
-pub(super) fn named(section: &str) -> Option<&'static CallProtocol> {
+pub(super) fn find_by_section(section: &str) -> Option<&'static CallProtocol> {
     all().find(|protocol| protocol.schemes.section == section)
 }
 

@@ -7,7 +7,7 @@ const PROXY_KEY: &str = "load.proxy";
 
 impl Problems {
     /// Sets the proxy of those targets that are reached over TCP.
-    pub(super) fn proxy(
+    pub(super) fn set_proxy(
         &mut self,
         spec: &Spec,
         targets: &mut [&mut Target],
@@ -16,7 +16,7 @@ impl Problems {
         let Some(typed) = &spec.load.proxy else {
             return;
         };
-        let Some(proxy) = self.keep(PROXY_KEY, proxy(typed, surroundings)) else {
+        let Some(proxy) = self.ok_or_report(PROXY_KEY, parse_proxy(typed, surroundings)) else {
             return;
         };
         if targets.first().is_some_and(|first| first.socket.is_some()) {
@@ -36,7 +36,7 @@ impl Problems {
 ///
 /// # Errors
 /// Returns what is wrong with the proxy, and what would be valid.
-pub fn proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardProxy, String> {
+pub fn parse_proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardProxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
@@ -62,7 +62,7 @@ pub fn proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardPr
                 "a user and a password are secret: put USER:PASSWORD into a variable of the environment, and write $NAME@ before the host",
             )?;
             let text = surroundings
-                .variable(name)
+                .env_variable(name)
                 .ok_or_else(|| format!("the environment variable {name} is not set"))?;
             let (user, password) = text
                 .split_once(':')

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::keys_of;
+use super::keys::struct_keys;
 use super::lane_table::LaneTable;
-use super::problem::reword;
+use super::problem::reword_list_error;
 use super::steps::{self, STEPS_KEY, move_steps};
 use super::{
     ArrivalsTable, CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec,
@@ -31,11 +31,11 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
         toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
     let checked = move_steps(&mut spec).and_then(|()| {
         let calls = &mut spec.call;
-        calls.change(|protocol, section| (protocol.check)(section))
+        calls.try_change_sections(|protocol, section| (protocol.check)(section))
     });
     checked.map_err(|mut problem| {
-        problem.key = steps::key_as_written(&problem.key);
-        problem.span = place(document.get_ref(), &problem.key);
+        problem.key = steps::plan_file_key(&problem.key);
+        problem.span = find_span(document.get_ref(), &problem.key);
         vec![problem]
     })?;
     Ok(spec)
@@ -47,7 +47,7 @@ pub fn set_spans(text: &str, problems: &mut [Problem]) {
         return;
     };
     for problem in problems.iter_mut().filter(|p| p.span.is_none()) {
-        problem.span = place(document.get_ref(), &problem.key);
+        problem.span = find_span(document.get_ref(), &problem.key);
     }
 }
 
@@ -55,23 +55,23 @@ pub fn set_spans(text: &str, problems: &mut [Problem]) {
 fn from_toml(error: &toml::de::Error, document: Option<&DeTable<'_>>) -> Problem {
     let span = error.span();
     let key = match (&span, document) {
-        (Some(span), Some(table)) => key_at(table, span, ""),
+        (Some(span), Some(table)) => key_at_span(table, span, ""),
         _ => String::new(),
     };
-    let mut problem = Problem::new(key, reword(error.message()));
+    let mut problem = Problem::new(key, reword_list_error(error.message()));
     problem.span = span;
     problem
 }
 
 /// Returns the dotted key whose value contains `span`.
-fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
+fn key_at_span(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
     for (key, value) in table {
         let place = value.span();
         if place.start <= span.start && span.end <= place.end {
-            let path = join(path, key.get_ref());
+            let path = join_key(path, key.get_ref());
             return match value.get_ref() {
                 DeValue::Table(inner) => {
-                    let deeper = key_at(inner, span, &path);
+                    let deeper = key_at_span(inner, span, &path);
                     if deeper.is_empty() { path } else { deeper }
                 }
                 _ => path,
@@ -79,7 +79,7 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
         }
         // The span of a table that is defined in several parts covers only its header.
         if let DeValue::Table(inner) = value.get_ref() {
-            let deeper = key_at(inner, span, &join(path, key.get_ref()));
+            let deeper = key_at_span(inner, span, &join_key(path, key.get_ref()));
             if !deeper.is_empty() {
                 return deeper;
             }
@@ -88,7 +88,7 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
     String::new()
 }
 
-fn join(path: &str, key: &str) -> String {
+fn join_key(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {
@@ -97,11 +97,11 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// Returns the span of the value at `path`, or of the nearest enclosing table that exists.
-fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
+fn find_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
     match value.get_ref() {
-        DeValue::Table(inner) => place(inner, rest).or_else(|| Some(key.span())),
+        DeValue::Table(inner) => find_span(inner, rest).or_else(|| Some(key.span())),
         DeValue::Array(items) => rest
             .parse::<usize>()
             .ok()
@@ -116,18 +116,18 @@ fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
 fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
     let keys = match path {
         "call" => return Some(CallSpec::names().collect()),
-        "" => keys_of::<Spec>(),
-        "tls" => keys_of::<TlsSpec>(),
-        "rows" => keys_of::<RowsSpec>(),
-        "load" => keys_of::<LoadSpec>(),
-        "load.rate" => keys_of::<RampSpec>(),
-        "load.arrivals" => keys_of::<ArrivalsTable>(),
-        "load.steps" => keys_of::<StepSpec>(),
-        "watch" => keys_of::<WatchSpec>(),
-        "find" => keys_of::<FindSpec>(),
+        "" => struct_keys::<Spec>(),
+        "tls" => struct_keys::<TlsSpec>(),
+        "rows" => struct_keys::<RowsSpec>(),
+        "load" => struct_keys::<LoadSpec>(),
+        "load.rate" => struct_keys::<RampSpec>(),
+        "load.arrivals" => struct_keys::<ArrivalsTable>(),
+        "load.steps" => struct_keys::<StepSpec>(),
+        "watch" => struct_keys::<WatchSpec>(),
+        "find" => struct_keys::<FindSpec>(),
         // A step has the keys of its protocol, which is not known here, so the keys of all protocols are accepted.
         STEPS_KEY => {
-            let found = protocol::all().filter_map(|protocol| (protocol.keys_within)(path));
+            let found = protocol::all().filter_map(|protocol| (protocol.nested_keys)(path));
             let mut keys: Vec<&'static str> = Vec::new();
             for key in found.flatten() {
                 if !keys.contains(key) {
@@ -137,19 +137,19 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
             return Some(keys.into());
         }
         path if path.split('.').next() == Some(STEPS_KEY) => {
-            protocol::all().find_map(|protocol| (protocol.keys_within)(path))?
+            protocol::all().find_map(|protocol| (protocol.nested_keys)(path))?
         }
         path => {
             if let Some(lane) = path.strip_prefix("lanes.") {
                 return match lane.split_once('.') {
-                    None => Some(keys_of::<LaneTable>().into()),
+                    None => Some(struct_keys::<LaneTable>().into()),
                     Some((_, within)) => known_keys(within),
                 };
             }
             let path = path.strip_prefix("call.")?;
             match path.split_once('.') {
-                None => (protocol::named(path)?.keys)(),
-                Some((section, within)) => (protocol::named(section)?.keys_within)(within)?,
+                None => (protocol::find_by_section(path)?.keys)(),
+                Some((section, within)) => (protocol::find_by_section(section)?.nested_keys)(within)?,
             }
         }
     };
@@ -160,7 +160,7 @@ fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Probl
     let known = known_keys(path);
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        let here = join(path, name);
+        let here = join_key(path, name);
         if let Some(known) = known.as_ref().filter(|known| !known.contains(&name)) {
             let table = if path.is_empty() {
                 "at the top of a plan".to_owned()
@@ -172,7 +172,7 @@ fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Probl
                 // The length is `duration` in `[load]`, but `for` in its steps.
                 _ if path == "load.steps" && name == "duration" => "did you mean `for`?".to_owned(),
                 Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => match section_with_key(name) {
+                None => match find_section_with_key(name) {
                     Some((section, key)) if key == name => {
                         format!("`{name}` belongs in [{section}]")
                     }
@@ -197,7 +197,7 @@ fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Probl
 }
 
 /// Returns the section that has a key of this name or a similar one.
-fn section_with_key(name: &str) -> Option<(String, &'static str)> {
+fn find_section_with_key(name: &str) -> Option<(String, &'static str)> {
     let mut sections = vec!["load".to_owned()];
     sections.extend(CallSpec::names().map(|section| format!("call.{section}")));
     sections.extend(["tls", "rows", "watch", "find"].map(str::to_owned));
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn misplaced_key_names_its_section() {
-        assert_eq!(section_with_key("ca"), Some(("tls".to_owned(), "ca")));
-        assert_eq!(section_with_key("raet"), Some(("load".to_owned(), "rate")));
-        assert_eq!(section_with_key("nothing_like_it"), None);
+        assert_eq!(find_section_with_key("ca"), Some(("tls".to_owned(), "ca")));
+        assert_eq!(find_section_with_key("raet"), Some(("load".to_owned(), "rate")));
+        assert_eq!(find_section_with_key("nothing_like_it"), None);
     }
 
     fn problems(text: &str) -> Vec<String> {

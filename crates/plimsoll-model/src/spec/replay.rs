@@ -12,7 +12,7 @@ use crate::template::Rows;
 use crate::units::Period;
 
 /// The valid range of replay speeds.
-const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
+const SPEED_RANGE: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 
 impl LoadSpec {
     /// Returns the key that names a file of arrivals, if any.
@@ -28,18 +28,18 @@ impl LoadSpec {
 
 impl Problems {
     /// Resolves the recorded arrivals; `None`: the plan has none, or they can't be read.
-    pub(super) fn recording(
+    pub(super) fn resolve_recording(
         &mut self,
         spec: &Spec,
         surroundings: &dyn ResolveContext,
     ) -> Option<Recording> {
         let load = &spec.load;
         let Some(key) = load.recording_key() else {
-            self.unused_replay_keys(load);
+            self.report_unused_replay_keys(load);
             return None;
         };
-        let request = self.recording_request(spec)?;
-        let recording = self.keep(key, surroundings.recording(&request))?;
+        let request = self.resolve_recording_request(spec)?;
+        let recording = self.ok_or_report(key, surroundings.read_recording(&request))?;
         let is_other = load
             .checksum
             .as_ref()
@@ -55,7 +55,7 @@ impl Problems {
         Some(recording)
     }
 
-    fn unused_replay_keys(&mut self, load: &LoadSpec) {
+    fn report_unused_replay_keys(&mut self, load: &LoadSpec) {
         let given = [
             ("replay_format", load.replay_format.is_some()),
             ("time_column", load.time_column.is_some()),
@@ -75,7 +75,7 @@ impl Problems {
     }
 
     /// Resolves how the file is read, and which part of it; `None`: there was a problem.
-    fn recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
+    fn resolve_recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
         let load = &spec.load;
         let before = self.0.len();
         let times = load.arrivals.as_ref().and_then(ArrivalsSpec::file);
@@ -93,7 +93,7 @@ impl Problems {
         let file = load.replay.as_ref().or(times)?.clone();
         let named = load.replay_format.as_deref();
         let format = match named {
-            Some(_) => Some(self.choice(
+            Some(_) => Some(self.resolve_choice(
                 "load.replay_format",
                 named,
                 &RecordingFormat::ALL,
@@ -103,14 +103,14 @@ impl Problems {
             None if load.replay.is_none() => Some(RecordingFormat::Times),
             None => None,
         };
-        let speed = load.speed.as_deref().map(|typed| self.speed(typed));
+        let speed = load.speed.as_deref().map(|typed| self.resolve_speed(typed));
         let window = self.parse_or_report("load.window", load.window.as_deref());
         let filters = load.filter.iter().flatten().enumerate();
         let filters = filters.filter_map(|(n, typed)| {
             self.parse_or_report(&format!("load.filter.{n}"), Some(typed.as_str()))
         });
         let filters = filters.collect();
-        let sample = load.sample.as_deref().and_then(|typed| self.sample(typed));
+        let sample = load.sample.as_deref().and_then(|typed| self.resolve_sample(typed));
         (self.0.len() == before).then_some(RecordingRequest {
             file,
             format,
@@ -128,12 +128,12 @@ impl Problems {
         key: &str,
         typed: Option<&str>,
     ) -> Option<T> {
-        self.keep(key, typed?.parse())
+        self.ok_or_report(key, typed?.parse())
     }
 
-    fn speed(&mut self, typed: &str) -> f64 {
+    fn resolve_speed(&mut self, typed: &str) -> f64 {
         let number = typed.trim().trim_end_matches(['x', 'X']);
-        let speed = number.parse().ok().filter(|speed| SPEEDS.contains(speed));
+        let speed = number.parse().ok().filter(|speed| SPEED_RANGE.contains(speed));
         speed.unwrap_or_else(|| {
             self.add(
                 "load.speed",
@@ -143,8 +143,8 @@ impl Problems {
         })
     }
 
-    fn sample(&mut self, typed: &str) -> Option<f64> {
-        let share = objective::percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
+    fn resolve_sample(&mut self, typed: &str) -> Option<f64> {
+        let share = objective::parse_percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
         if share.is_none() {
             self.add("load.sample", format!("`{typed}` is not a share of the clients: use a percentage above 0 % and up to 100 %, such as \"10%\""));
         }
@@ -158,13 +158,13 @@ impl Problems {
         surroundings: &dyn ResolveContext,
     ) -> Option<Rows> {
         // Problems of the request are ignored here, because they are reported when the load is resolved.
-        let request = Problems::default().recording_request(spec)?;
-        let recording = surroundings.recording(&request).ok()?;
-        recording.rows().map(Rows::recorded)
+        let request = Problems::default().resolve_recording_request(spec)?;
+        let recording = surroundings.read_recording(&request).ok()?;
+        recording.rows().map(Rows::from_recording)
     }
 
     /// Resolves the stages of a replay. The warm-up, if any, is the first part of the recorded time.
-    pub(super) fn replay_stages(
+    pub(super) fn resolve_replay_stages(
         &mut self,
         load: &LoadSpec,
         recording: &Recording,
@@ -172,7 +172,7 @@ impl Problems {
     ) -> Vec<LoadStage> {
         let warmup = warmup.unwrap_or_default();
         let repeats = load.repeat == Some(true);
-        let all = Duration::from_nanos(recording.end());
+        let all = Duration::from_nanos(recording.end_ns());
         let duration = load
             .duration
             .map(|period| period.0)
@@ -222,7 +222,7 @@ impl Problems {
         let rate = recording.count() as f64 / all.as_secs_f64();
         let stage = |warmup, name: &str, length| LoadStage {
             warmup,
-            ..LoadStage::measured(name, length, rate)
+            ..LoadStage::constant_rate(name, length, rate)
         };
         let warm_up = (!warmup.is_zero()).then(|| stage(true, "warmup", warmup));
         warm_up

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
 use super::target::{
-    goes_with, how_to_write, is_bare_socket, parse_target_for, path_of, scheme_of, schemes_for,
-    section_of, takes_path,
+    section_matches_url, target_syntax_help, is_bare_unix_socket, parse_target_for, call_path, split_scheme, schemes_for,
+    section_for_url, allows_path,
 };
-use super::{Spec, WatchSpec, give_addresses, protocol};
+use super::{Spec, WatchSpec, set_target_addresses, protocol};
 use crate::labels;
 use crate::plan::{ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan};
 use crate::record::MAX_SAMPLED_CALLS;
@@ -34,22 +34,22 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
     }
     apply_user_defaults(&mut spec);
     let spec = &spec;
-    let mut target = problems.target(spec);
+    let mut target = problems.resolve_target(spec);
     let mut sections = spec.call.protocols();
-    let call_secured = sections.any(|(protocol, section)| (protocol.is_secured)(section, spec));
+    let call_secured = sections.any(|(protocol, section)| (protocol.uses_tls)(section, spec));
     let secured = target.as_ref();
     let secured = secured.map(|(_, secured)| *secured || call_secured);
-    let tls = problems.tls(spec.tls.as_ref(), secured);
-    let mut call = problems.call(spec, surroundings);
+    let tls = problems.resolve_tls(spec.tls.as_ref(), secured);
+    let mut call = problems.resolve_call(spec, surroundings);
     if let Some((target, _)) = &mut target {
         let second = call.as_mut().and_then(CallPlan::second_target_mut);
         let mut targets: Vec<&mut Target> = iter::once(target).chain(second).collect();
-        problems.addresses(spec, &mut targets);
-        problems.proxy(spec, &mut targets, surroundings);
+        problems.set_addresses(spec, &mut targets);
+        problems.set_proxy(spec, &mut targets, surroundings);
     }
     problems.check_server_name(tls.as_ref(), target.as_ref(), call.as_ref());
-    let load = problems.load(spec, surroundings);
-    let objectives = problems.objectives(spec, call.as_ref(), load.as_ref());
+    let load = problems.resolve_load(spec, surroundings);
+    let objectives = problems.resolve_objectives(spec, call.as_ref(), load.as_ref());
     let watch = WatchSpec::resolve(spec.watch.as_ref(), &mut problems);
     let profile = WatchSpec::resolve_profile(spec.watch.as_ref(), &mut problems);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);
@@ -90,7 +90,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
 /// Applies the defaults of a load of users: each client is one user with one connection, unless the plan has a duration
 /// or a number of calls.
 fn apply_user_defaults(spec: &mut Spec) {
-    let Some(calls) = spec.call.calls_in_a_row() else {
+    let Some(calls) = spec.call.calls_per_user() else {
         return;
     };
     let load = &mut spec.load;
@@ -106,8 +106,8 @@ fn apply_user_defaults(spec: &mut Spec) {
 
 impl Problems {
     /// Reports keys that don't apply to a load of users.
-    pub fn users(&mut self, spec: &Spec) {
-        let Some(calls) = spec.call.calls_in_a_row().filter(|calls| *calls > 0) else {
+    pub fn report_user_load_conflicts(&mut self, spec: &Spec) {
+        let Some(calls) = spec.call.calls_per_user().filter(|calls| *calls > 0) else {
             return;
         };
         if spec.load.reuse.is_some() {
@@ -154,13 +154,13 @@ fn default_name(call: &CallPlan, load: &LoadPlan) -> String {
 }
 
 impl Problems {
-    fn target(&mut self, spec: &Spec) -> Option<(Target, bool)> {
+    fn resolve_target(&mut self, spec: &Spec) -> Option<(Target, bool)> {
         match &spec.target {
             Some(url) => {
-                let (target, secured) = self.keep("target", target_of(url, spec))?;
+                let (target, secured) = self.ok_or_report("target", resolve_target_url(url, spec))?;
                 if target.socket.is_some()
-                    && !spec.call.given().into_iter().any(takes_path)
-                    && let Some(path) = path_of(url)
+                    && !spec.call.present_names().into_iter().any(allows_path)
+                    && let Some(path) = call_path(url)
                 {
                     self.add(
                         "target",
@@ -172,7 +172,7 @@ impl Problems {
                 Some((target, secured))
             }
             None => {
-                self.add("target", format!("missing: write {}", how_to_write()));
+                self.add("target", format!("missing: write {}", target_syntax_help()));
                 None
             }
         }
@@ -190,8 +190,8 @@ impl Problems {
         };
         let second = call.and_then(|call| call.second_target());
         let second_lacks =
-            second.is_some_and(|(second, secured)| secured && tls.lacks_name(second));
-        if second_lacks || *secured && tls.lacks_name(target) {
+            second.is_some_and(|(second, secured)| secured && tls.lacks_server_name(second));
+        if second_lacks || *secured && tls.lacks_server_name(target) {
             self.0.push(
                 Problem::new(
                     "tls.server_name",
@@ -203,16 +203,16 @@ impl Problems {
     }
 
     /// Sets the targets' addresses from `load.resolve`.
-    fn addresses(&mut self, spec: &Spec, targets: &mut [&mut Target]) {
+    fn set_addresses(&mut self, spec: &Spec, targets: &mut [&mut Target]) {
         let entries = spec.load.resolve.as_deref().unwrap_or_default();
-        if let Err((number, problem)) = give_addresses(entries, targets) {
+        if let Err((number, problem)) = set_target_addresses(entries, targets) {
             self.add(format!("load.resolve.{number}"), problem);
         }
     }
 
-    fn call(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<CallPlan> {
-        let given = spec.call.given();
-        let wanted = spec.target.as_deref().and_then(section_of);
+    fn resolve_call(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<CallPlan> {
+        let given = spec.call.present_names();
+        let wanted = spec.target.as_deref().and_then(section_for_url);
         match given.as_slice() {
             [] => {
                 let section = wanted.unwrap_or(protocol::default_url_schemes().section);
@@ -234,8 +234,8 @@ impl Problems {
             }
             [section] => {
                 if let (Some(wanted), Some(url)) = (wanted, &spec.target)
-                    && !goes_with(section, url)
-                    && let Some((scheme, rest)) = scheme_of(url)
+                    && !section_matches_url(section, url)
+                    && let Some((scheme, rest)) = split_scheme(url)
                 {
                     let secured = scheme.ends_with(['s', 'S']);
                     self.add(
@@ -250,7 +250,7 @@ impl Problems {
         }
         let (protocol, section) = spec.call.protocols().next()?;
         if spec.rows.is_some() && !protocol.supports_rows {
-            let others = sections(|protocol| protocol.supports_rows);
+            let others = list_sections(|protocol| protocol.supports_rows);
             self.add(
                 "rows",
                 format!(
@@ -260,7 +260,7 @@ impl Problems {
             );
         }
         if spec.traceparent == Some(true) && !protocol.supports_traceparent {
-            let others = sections(|protocol| protocol.supports_traceparent);
+            let others = list_sections(|protocol| protocol.supports_traceparent);
             self.add(
                 "traceparent",
                 format!(
@@ -269,14 +269,14 @@ impl Problems {
                 ),
             );
         }
-        self.span_sample(spec);
+        self.check_span_sample(spec);
         (protocol.resolve)(section, spec, self, surroundings)
     }
 }
 
 impl Problems {
     /// Reports an invalid `span_sample`.
-    fn span_sample(&mut self, spec: &Spec) {
+    fn check_span_sample(&mut self, spec: &Spec) {
         let Some(calls) = spec.span_sample.filter(|calls| *calls > 0) else {
             return;
         };
@@ -296,7 +296,7 @@ impl Problems {
 }
 
 /// Formats a list of the sections of those protocols for which `wanted` is true: `[call.a], [call.b] and [call.c]`.
-fn sections(wanted: impl Fn(&protocol::CallProtocol) -> bool) -> String {
+fn list_sections(wanted: impl Fn(&protocol::CallProtocol) -> bool) -> String {
     let all = protocol::all().filter(|protocol| wanted(protocol));
     let names: Vec<String> = all
         .map(|protocol| format!("[call.{}]", protocol.schemes.section))
@@ -314,12 +314,12 @@ pub fn is_printable(text: &str) -> bool {
 
 /// Returns the target of `url` and whether it uses TLS. The URL of a Unix socket may leave that open; then the spec
 /// decides.
-pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
-    let section = spec.call.given().into_iter().next();
+pub fn resolve_target_url(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
+    let section = spec.call.present_names().into_iter().next();
     let (mut target, secured) = parse_target_for(section, url)?;
     // The URL is only the target's name in reports, so its secrets can be replaced.
-    target.url = redaction::with_variables(url);
-    Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
+    target.url = redaction::replace_secrets_with_variables(url);
+    Ok((target, secured || spec.tls.is_some() && is_bare_unix_socket(url)))
 }
 
 /// Returns whether a text has no blanks and can be part of a URL or a header field.

@@ -13,12 +13,12 @@ struct ResolveEntry<'a> {
 }
 
 impl ResolveEntry<'_> {
-    fn is_for(&self, target: &Target) -> bool {
+    fn matches_target(&self, target: &Target) -> bool {
         self.port == target.port && self.host.eq_ignore_ascii_case(&target.host)
     }
 }
 
-fn read(text: &str) -> Result<ResolveEntry<'_>, String> {
+fn parse_entry(text: &str) -> Result<ResolveEntry<'_>, String> {
     let wrong = |what: String| {
         format!(
             "`{text}` {what}: write NAME:PORT:ADDRESS, or several addresses with commas between them, such as \"api.test:443:127.0.0.1,[::1]\""
@@ -62,14 +62,14 @@ fn read(text: &str) -> Result<ResolveEntry<'_>, String> {
 ///
 /// # Errors
 /// Returns the number of an entry that is invalid or applies to none of the targets, and its problem.
-pub fn give_addresses(
+pub fn set_target_addresses(
     entries: &[String],
     targets: &mut [&mut Target],
 ) -> Result<(), (usize, String)> {
     for (number, text) in entries.iter().enumerate() {
-        let given = read(text).map_err(|problem| (number, problem))?;
+        let given = parse_entry(text).map_err(|problem| (number, problem))?;
         let mut used = false;
-        for target in targets.iter_mut().filter(|target| given.is_for(target)) {
+        for target in targets.iter_mut().filter(|target| given.matches_target(target)) {
             target.addresses.clone_from(&given.addresses);
             used = true;
         }
@@ -101,7 +101,7 @@ mod tests {
     fn target_gets_its_given_addresses() {
         let (mut target, _) = parse_target("grpc://Api.test:443").unwrap();
         let entries = ["api.test:443:127.0.0.1, [::1],::2,127.0.0.1".to_owned()];
-        give_addresses(&entries, &mut [&mut target]).unwrap();
+        set_target_addresses(&entries, &mut [&mut target]).unwrap();
         let expected: Vec<IpAddr> = ["127.0.0.1", "::1", "::2"]
             .map(|text| text.parse().unwrap())
             .into();
@@ -120,7 +120,7 @@ mod tests {
             ("b:1:127.0.0.1", "is for b:1, and the target is a:1"),
         ] {
             let (number, problem) =
-                give_addresses(&[entry.to_owned()], &mut [&mut target]).expect_err(entry);
+                set_target_addresses(&[entry.to_owned()], &mut [&mut target]).expect_err(entry);
             assert_eq!(number, 0);
             assert!(problem.contains(needle), "{entry}: {problem}");
         }

@@ -9,7 +9,7 @@ use crate::template::{RowOrder, Rows, Variation};
 
 impl Problems {
     /// Returns the rows of the plan; `None`: there are none, or they can't be read.
-    pub fn rows(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<Rows> {
+    pub fn resolve_rows(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<Rows> {
         let Some(rows) = spec.rows.as_ref() else {
             spec.load.recording_key()?;
             return self.recorded_rows(spec, surroundings);
@@ -21,15 +21,15 @@ impl Problems {
         let text = surroundings
             .read(path)
             .map_err(|e| format!("can't read {}: {e}", path.display()));
-        let text = self.keep("rows.file", text)?;
+        let text = self.ok_or_report("rows.file", text)?;
         let rows = Rows::parse(&path.display().to_string(), &text);
-        self.keep("rows.file", rows)
+        self.ok_or_report("rows.file", rows)
     }
 
     /// Resolves the settings that determine the values of each call.
-    pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
+    pub fn resolve_variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
-        let order = self.choice("rows.order", typed, &RowOrder::ALL, RowOrder::name);
+        let order = self.resolve_choice("rows.order", typed, &RowOrder::ALL, RowOrder::name);
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
         let variation = Variation::new(
@@ -48,7 +48,7 @@ impl Problems {
     /// Checks that there are enough rows for all calls, including the warm-up's, where each row is used only once.
     pub(super) fn check_row_count(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
         // An arrival may be a user who makes several calls.
-        let each = u64::from(call.calls_in_a_row().unwrap_or(1));
+        let each = u64::from(call.calls_per_user().unwrap_or(1));
         let Some(variation) = call.variation() else {
             return;
         };

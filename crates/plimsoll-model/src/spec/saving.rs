@@ -17,7 +17,7 @@ use crate::units::{ByteSize, Period};
 
 /// Returns the values that must not be written to the run directory, each with the environment variable from which the
 /// plan there reads it.
-pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
+pub fn plan_secrets(plan: &Plan) -> Vec<(String, String)> {
     let (constant, varying) = plan.call.fields();
     // Escape braces again, since template fields are parsed again when the plan is read.
     let constant = constant.iter();
@@ -34,7 +34,7 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
             let named_alike = |field: &&(&String, String)| field.0 == *name;
             let variable = match all.iter().filter(named_alike).count() {
                 1 => secret_variable(name),
-                _ => nth_variable(name, all[..=place].iter().filter(named_alike).count()),
+                _ => numbered_variable(name, all[..=place].iter().filter(named_alike).count()),
             };
             (variable, value.clone())
         })
@@ -43,7 +43,7 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// Returns the variable for value number `nth` (from 1) of several values with the same name.
-fn nth_variable(name: &str, nth: usize) -> String {
+fn numbered_variable(name: &str, nth: usize) -> String {
     format!("{}_{nth}", secret_variable(name))
 }
 
@@ -51,7 +51,7 @@ impl Spec {
     /// Returns this spec with every default of `plan`, which was resolved from it, and with environment variables in
     /// place of secrets. A version with other defaults can then repeat the same run.
     #[must_use]
-    pub fn filled_in(&self, plan: &Plan) -> Spec {
+    pub fn with_defaults(&self, plan: &Plan) -> Spec {
         let mut spec = self.without_secrets();
         spec.name = Some(plan.name.clone());
         spec.target = Some(plan.target.url.clone());
@@ -61,26 +61,26 @@ impl Spec {
         spec.tls = plan
             .tls
             .as_ref()
-            .map(|tls| tls_spec(self.tls.as_ref(), tls));
-        spec.fill_in_call(plan);
-        spec.fill_in_load(plan);
-        spec.watch = Some(WatchSpec::saved(plan));
-        spec.hide_queries();
+            .map(|tls| tls_with_defaults(self.tls.as_ref(), tls));
+        spec.set_call_defaults(plan);
+        spec.set_load_defaults(plan);
+        spec.watch = Some(WatchSpec::from_plan(plan));
+        spec.replace_query_secrets();
         spec
     }
 
-    fn fill_in_call(&mut self, plan: &Plan) {
+    fn set_call_defaults(&mut self, plan: &Plan) {
         let call = &plan.call;
         let filled_in = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
-            Ok((protocol.filled_in)(section, call))
+            Ok((protocol.with_defaults)(section, call))
         };
-        let Ok(()) = self.call.change(filled_in);
+        let Ok(()) = self.call.try_change_sections(filled_in);
         if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
             rows.order = Some(variation.order().name().to_owned());
         }
     }
 
-    fn fill_in_load(&mut self, plan: &Plan) {
+    fn set_load_defaults(&mut self, plan: &Plan) {
         let load = &mut self.load;
         match plan.load.arrivals {
             ArrivalModel::Open(spacing) => {
@@ -101,7 +101,7 @@ impl Spec {
         }
         match plan.load.reuse {
             // A user has as many connections as it needs.
-            ConnectionReuse::Always if plan.call.calls_in_a_row().is_some() => {
+            ConnectionReuse::Always if plan.call.calls_per_user().is_some() => {
                 load.calls = plan.load.calls;
             }
             ConnectionReuse::Always => {
@@ -135,7 +135,7 @@ impl Spec {
                 MetadataSpec::Several(values) => {
                     let typed = (1..).zip(values);
                     for (nth, value) in typed.filter(|(_, value)| value.is_literal()) {
-                        *value = MetadataSpec::Env(nth_variable(name, nth));
+                        *value = MetadataSpec::Env(numbered_variable(name, nth));
                     }
                 }
                 one if one.is_literal() => *one = MetadataSpec::Env(secret_variable(name)),
@@ -145,25 +145,25 @@ impl Spec {
         let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             Ok((protocol.with_fields)(section, &hide))
         };
-        let Ok(()) = spec.call.change(hidden);
-        spec.hide_queries();
+        let Ok(()) = spec.call.try_change_sections(hidden);
+        spec.replace_query_secrets();
         spec
     }
 
     /// Replaces the secrets in the queries of the target, the path and the paths of steps.
-    fn hide_queries(&mut self) {
+    fn replace_query_secrets(&mut self) {
         if let Some(target) = &mut self.target {
-            *target = redaction::with_variables(target);
+            *target = redaction::replace_secrets_with_variables(target);
         }
         let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             let mut section = section.clone();
             if let Some(Value::String(path)) = section.get_mut("path") {
-                *path = redaction::with_variables(path);
+                *path = redaction::replace_secrets_with_variables(path);
             }
-            steps::hide_queries(&mut section);
+            steps::replace_query_secrets(&mut section);
             Ok(section)
         };
-        let Ok(()) = self.call.change(hidden);
+        let Ok(()) = self.call.try_change_sections(hidden);
     }
 
     /// Formats the spec as TOML.
@@ -176,17 +176,17 @@ impl Spec {
 }
 
 /// Returns the typed settings with the defaults of `plan`, in the syntax of plan files.
-fn tls_spec(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
+fn tls_with_defaults(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
         pin: match &plan.trust {
             ServerTrust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
             _ => None,
         },
         insecure: (plan.trust == ServerTrust::Unchecked).then_some(true),
-        versions: Some(names(&plan.versions, TlsVersion::name)),
+        versions: Some(value_names(&plan.versions, TlsVersion::name)),
         compressed: Some(plan.compress_certificates),
-        suites: Some(names(&plan.suites, TlsSuite::name)),
-        groups: Some(names(&plan.groups, KeyExchangeGroup::name)),
+        suites: Some(value_names(&plan.suites, TlsSuite::name)),
+        groups: Some(value_names(&plan.groups, KeyExchangeGroup::name)),
         resume: Some(plan.resume),
         full: plan.full_share.map(|share| format!("{}%", share * 100.0)),
         early_data: Some(plan.early_data),
@@ -211,6 +211,6 @@ fn secret_variable(name: &str) -> String {
     format!("PLIMSOLL_METADATA_{name}")
 }
 
-fn names<T: Copy>(values: &[T], name: fn(T) -> &'static str) -> Vec<String> {
+fn value_names<T: Copy>(values: &[T], name: fn(T) -> &'static str) -> Vec<String> {
     values.iter().map(|value| name(*value).to_owned()).collect()
 }

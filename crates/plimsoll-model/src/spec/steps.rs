@@ -4,7 +4,7 @@
 use toml::{Table, Value};
 
 use super::protocol;
-use super::target::{path_of, section_of};
+use super::target::{call_path, section_for_url};
 use super::{Problem, Spec};
 use crate::redaction::{self, QuerySecrets};
 
@@ -22,8 +22,8 @@ pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
     if spec.steps.is_empty() {
         return Ok(());
     }
-    let given = spec.call.given();
-    let target = spec.target.as_deref().and_then(section_of);
+    let given = spec.call.present_names();
+    let target = spec.target.as_deref().and_then(section_for_url);
     let wanted = given.first().copied().or(target);
     let with_steps = || protocol::all().filter(|protocol| (protocol.keys)().contains(&STEPS_KEY));
     let found = with_steps()
@@ -50,7 +50,7 @@ pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
 }
 
 /// Returns the steps of all sections, each with its position in its journey.
-pub(super) fn all(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
+pub(super) fn all_steps(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
     let sections = spec.call.sections.values();
     let journeys = sections.filter_map(|section| section.get(STEPS_KEY)?.as_array());
     journeys.flat_map(|steps| {
@@ -61,7 +61,7 @@ pub(super) fn all(spec: &Spec) -> impl Iterator<Item = (usize, &Table)> {
 
 /// Replaces the secrets in the queries of a section's steps. A changed step keeps its name: a name that is derived from
 /// the path is set explicitly.
-pub(super) fn hide_queries(section: &mut Table) {
+pub(super) fn replace_query_secrets(section: &mut Table) {
     let mut secrets = QuerySecrets::default();
     let steps = section.get_mut(STEPS_KEY).and_then(Value::as_array_mut);
     for step in steps.into_iter().flatten().filter_map(Value::as_table_mut) {
@@ -70,7 +70,7 @@ pub(super) fn hide_queries(section: &mut Table) {
             let Some(Value::String(url)) = step.get_mut(key) else {
                 continue;
             };
-            let hidden = secrets.hide(url);
+            let hidden = secrets.replace_secrets(url);
             if hidden != *url {
                 *url = hidden;
                 step.insert("name".to_owned(), name.clone().into());
@@ -90,16 +90,16 @@ pub fn step_name(step: &Table) -> String {
         return method.to_owned();
     }
     let has_body = step.contains_key("body") || step.contains_key("body_file");
-    let path = text("path").or_else(|| path_of(text("target")?));
+    let path = text("path").or_else(|| call_path(text("target")?));
     let method = text("method").unwrap_or(if has_body { "POST" } else { "GET" });
     format!(
         "{method} {}",
-        redaction::with_variables(path.unwrap_or("/"))
+        redaction::replace_secrets_with_variables(path.unwrap_or("/"))
     )
 }
 
 /// Converts the key of a problem to its form in a plan file: `call.http.steps.1.path` becomes `steps.1.path`.
-pub(super) fn key_as_written(key: &str) -> String {
+pub(super) fn plan_file_key(key: &str) -> String {
     let mut parts = key.splitn(4, '.');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some("call"), Some(_), Some(STEPS_KEY), rest) => match rest {
@@ -136,7 +136,7 @@ mod tests {
     fn secrets_in_targets_of_steps_are_hidden() {
         let typed = "[[steps]]\ntarget = \"https://b.test/x?api_key=hush\"\n";
         let mut section: Table = typed.parse().expect("TOML");
-        hide_queries(&mut section);
+        replace_query_secrets(&mut section);
         let saved = section.to_string();
         assert!(!saved.contains("hush"), "{saved}");
         assert!(saved.contains("$PLIMSOLL_QUERY_API_KEY"), "{saved}");
@@ -153,16 +153,16 @@ mod tests {
             .iter()
             .filter_map(|step| step.get("path")?.as_str())
             .for_each(|path| {
-                secrets.hide(path);
+                secrets.replace_secrets(path);
             });
         assert_eq!(
-            secrets.by_variable(),
+            secrets.into_variables(),
             [
                 ("PLIMSOLL_QUERY_API_KEY".to_owned(), "one".to_owned()),
                 ("PLIMSOLL_QUERY_API_KEY_2".to_owned(), "two".to_owned()),
             ]
         );
-        hide_queries(&mut section);
+        replace_query_secrets(&mut section);
         let steps = section[STEPS_KEY].as_array().expect("steps");
         let of = |key: &str| -> Vec<&str> {
             let found = steps.iter().filter_map(|step| step.get(key)?.as_str());

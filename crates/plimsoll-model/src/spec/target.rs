@@ -28,7 +28,7 @@ impl UrlSchemes {
 impl Target {
     /// Formats the target for `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2).
     pub fn authority(&self) -> String {
-        let name = self.name();
+        let name = self.host_without_zone();
         match (&self.socket, name.contains(':')) {
             (Some(_), _) => name.to_owned(),
             (None, true) => format!("[{name}]:{}", self.port),
@@ -37,19 +37,19 @@ impl Target {
     }
 
     /// Returns the host without its IPv6 zone, which is valid only on this machine (RFC 6874 §4).
-    pub fn name(&self) -> &str {
+    pub fn host_without_zone(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
     }
 }
 
-fn all() -> impl Iterator<Item = &'static UrlSchemes> {
+fn all_schemes() -> impl Iterator<Item = &'static UrlSchemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
 
 /// Returns the schemes of all protocols, without duplicates.
 fn distinct_schemes() -> impl Iterator<Item = &'static UrlSchemes> {
-    all().filter(|schemes| {
-        let first = all().find(|other| other.plain == schemes.plain);
+    all_schemes().filter(|schemes| {
+        let first = all_schemes().find(|other| other.plain == schemes.plain);
         first.is_some_and(|first| first.section == schemes.section)
     })
 }
@@ -60,7 +60,7 @@ pub(super) fn secured_schemes() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
-pub(super) fn how_to_write() -> String {
+pub(super) fn target_syntax_help() -> String {
     let mut all = distinct_schemes();
     let mut text = all.next().map_or_else(String::new, |first| {
         let secured = first.secured.unwrap_or(first.plain);
@@ -86,8 +86,8 @@ pub(super) fn how_to_write() -> String {
     text
 }
 
-fn schemes_of(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
-    all().find_map(|schemes| Some((schemes, schemes.uses_tls(scheme)?)))
+fn find_schemes(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
+    all_schemes().find_map(|schemes| Some((schemes, schemes.uses_tls(scheme)?)))
 }
 
 /// The two schemes of Unix domain sockets.
@@ -95,7 +95,7 @@ const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
 /// Splits `unix:PATH` and `grpcs+unix:PATH`, and similar URLs, into the scheme before the `+`, if any, and the name of
 /// the socket; `None`: the URL is not that of a Unix socket.
-fn split_unix(url: &str) -> Option<(Option<&str>, &str)> {
+fn split_unix_url(url: &str) -> Option<(Option<&str>, &str)> {
     let (scheme, _) = url.split_once(':')?;
     let (before, kind) = match scheme.split_once('+') {
         Some((before, kind)) => (Some(before), kind),
@@ -106,54 +106,54 @@ fn split_unix(url: &str) -> Option<(Option<&str>, &str)> {
 }
 
 /// Returns whether a URL names a Unix domain socket.
-pub fn is_socket(url: &str) -> bool {
-    split_unix(url).is_some()
+pub fn is_unix_socket(url: &str) -> bool {
+    split_unix_url(url).is_some()
 }
 
 /// Returns whether a URL names a Unix domain socket without a protocol.
-pub fn is_bare_socket(url: &str) -> bool {
-    split_unix(url).is_some_and(|(scheme, _)| scheme.is_none())
+pub fn is_bare_unix_socket(url: &str) -> bool {
+    split_unix_url(url).is_some_and(|(scheme, _)| scheme.is_none())
 }
 
 /// Splits a URL into its scheme and the rest: `://…`, or `+unix:…`.
-pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
-    match split_unix(url) {
+pub fn split_scheme(url: &str) -> Option<(&str, &str)> {
+    match split_unix_url(url) {
         Some((scheme, _)) => url.split_at_checked(scheme?.len()),
         None => url.split_at_checked(url.find("://")?),
     }
 }
 
 /// Returns whether a URL's scheme uses TLS.
-pub(super) fn is_secured(url: &str) -> bool {
-    let schemes = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
+pub(super) fn has_tls_scheme(url: &str) -> bool {
+    let schemes = split_scheme(url).and_then(|(scheme, _)| find_schemes(scheme));
     schemes.is_some_and(|(_, secured)| secured)
 }
 
 /// Returns the section of `call` that belongs to a URL's scheme.
-pub fn section_of(url: &str) -> Option<&'static str> {
-    Some(schemes_of(scheme_of(url)?.0)?.0.section)
+pub fn section_for_url(url: &str) -> Option<&'static str> {
+    Some(find_schemes(split_scheme(url)?.0)?.0.section)
 }
 
 /// Returns whether `section` of `call` belongs to a URL's scheme. Every section matches a URL without a known scheme.
-pub(super) fn goes_with(section: &str, url: &str) -> bool {
-    let Some((scheme, _)) = scheme_of(url) else {
+pub(super) fn section_matches_url(section: &str, url: &str) -> bool {
+    let Some((scheme, _)) = split_scheme(url) else {
         return true;
     };
-    let mut known = all().filter(|schemes| schemes.uses_tls(scheme).is_some());
-    schemes_of(scheme).is_none() || known.any(|schemes| schemes.section == section)
+    let mut known = all_schemes().filter(|schemes| schemes.uses_tls(scheme).is_some());
+    find_schemes(scheme).is_none() || known.any(|schemes| schemes.section == section)
 }
 
 /// Returns whether a URL for `section` may have a path.
-pub(super) fn takes_path(section: &str) -> bool {
-    all().any(|schemes| schemes.section == section && schemes.with_path)
+pub(super) fn allows_path(section: &str) -> bool {
+    all_schemes().any(|schemes| schemes.section == section && schemes.with_path)
 }
 
 /// Returns the schemes of the protocol of `url`, plaintext and over TLS; those of the default protocol if the URL has
 /// no known scheme.
-pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
-    let scheme = scheme_of(url).map_or("", |(scheme, _)| scheme);
+pub fn schemes_for_url(url: &str) -> (&'static str, &'static str) {
+    let scheme = split_scheme(url).map_or("", |(scheme, _)| scheme);
     let schemes =
-        schemes_of(scheme).map_or(protocol::default_url_schemes(), |(schemes, _)| schemes);
+        find_schemes(scheme).map_or(protocol::default_url_schemes(), |(schemes, _)| schemes);
     match schemes.aliases.filter(|_| schemes.is_alias(scheme)) {
         Some(aliases) => aliases,
         None => (schemes.plain, schemes.secured.unwrap_or(schemes.plain)),
@@ -161,28 +161,28 @@ pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
 }
 
 /// Returns the scheme of a URL if it is an alias, such as `ws`.
-pub fn alias_of(url: &str) -> Option<&str> {
-    let (scheme, _) = scheme_of(url)?;
-    let (schemes, _) = schemes_of(scheme)?;
+pub fn scheme_alias(url: &str) -> Option<&str> {
+    let (scheme, _) = split_scheme(url)?;
+    let (schemes, _) = find_schemes(scheme)?;
     schemes.is_alias(scheme).then_some(scheme)
 }
 
 /// Returns the schemes for `section`.
 pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
-    let known = all().find(|schemes| schemes.section == section);
+    let known = all_schemes().find(|schemes| schemes.section == section);
     known.unwrap_or(protocol::default_url_schemes())
 }
 
 /// Returns the path and query of a URL, if they are part of the call.
-pub fn path_of(url: &str) -> Option<&str> {
-    if let Some((_, socket)) = split_unix(url) {
+pub fn call_path(url: &str) -> Option<&str> {
+    if let Some((_, socket)) = split_unix_url(url) {
         // The syntax is nginx's: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
         let (_, rest) = socket.split_once(':')?;
         return rest.find(":/").map(|at| &rest[at + 1..]);
     }
     let (scheme, rest) = url.split_once("://")?;
     let at = rest.find(['/', '?', '#'])?;
-    schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
+    find_schemes(scheme)?.0.with_path.then_some(&rest[at..])
 }
 
 /// Parses `grpc://host:port`, `grpcs://host:port`, or the URL of another protocol. Returns the target, and whether it
@@ -199,21 +199,21 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
 /// # Errors
 /// Returns what is wrong with the URL, and what would be valid.
 pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Target, bool), String> {
-    if let Some((scheme, name)) = split_unix(url) {
-        return unix_target(url, scheme, name);
+    if let Some((scheme, name)) = split_unix_url(url) {
+        return parse_unix_target(url, scheme, name);
     }
     let (scheme, rest) = url
         .split_once("://")
         .ok_or_else(|| missing_scheme_message(section, url))?;
-    let Some((schemes, secured)) = schemes_of(scheme) else {
-        let elsewhere = all().flat_map(|schemes| schemes.foreign_schemes);
+    let Some((schemes, secured)) = find_schemes(scheme) else {
+        let elsewhere = all_schemes().flat_map(|schemes| schemes.foreign_schemes);
         if let Some((_, ours)) = elsewhere
             .into_iter()
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name))
         {
             return Err(format!(
                 "scheme `{scheme}` is not one of a target: write {ours}://{}",
-                without_userinfo(rest)
+                strip_userinfo(rest)
             ));
         }
         let known: Vec<String> = distinct_schemes()
@@ -227,7 +227,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
             known.join(", ")
         ));
     };
-    let rest = match path_of(url) {
+    let rest = match call_path(url) {
         Some(path) => &rest[..rest.len() - path.len()],
         None => rest,
     };
@@ -245,7 +245,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
         let (host, after) = bracketed
             .split_once(']')
             .ok_or_else(|| format!("`{address}` lacks the closing bracket of an IPv6 address"))?;
-        (zoned(host)?, after.strip_prefix(':'))
+        (parse_zoned_address(host)?, after.strip_prefix(':'))
     } else {
         match address.rsplit_once(':') {
             Some((host, _)) if host.contains(':') => {
@@ -282,19 +282,19 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
             ));
         }
     };
-    Ok((Target::at(url, host, port), secured))
+    Ok((Target::new_tcp(url, host, port), secured))
 }
 
 /// Returns the message for a URL without a scheme.
 fn missing_scheme_message(section: Option<&str>, url: &str) -> String {
-    let url = without_userinfo(url);
+    let url = strip_userinfo(url);
     let schemes = section.map_or(protocol::default_url_schemes(), schemes_for);
     let secured = schemes.secured.unwrap_or(schemes.plain);
     let plain = schemes.plain;
     let mut message = format!(
         "`{url}` has no scheme: write {plain}://{url} (plaintext) or {secured}://{url} (TLS)"
     );
-    let fetched = all().find(|schemes| schemes.with_path);
+    let fetched = all_schemes().find(|schemes| schemes.with_path);
     if let Some(fetched) = fetched.filter(|_| section.is_none()) {
         let secured = fetched.secured.unwrap_or(fetched.plain);
         message += &format!(", {}:// or {secured}:// for HTTP", fetched.plain);
@@ -303,14 +303,14 @@ fn missing_scheme_message(section: Option<&str>, url: &str) -> String {
 }
 
 /// Returns the rest of a URL without user name and password, which may be secret.
-fn without_userinfo(rest: &str) -> &str {
+fn strip_userinfo(rest: &str) -> &str {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..])
 }
 
 /// Returns the message for a URL with a user name or password. The message does not repeat the URL.
 fn userinfo_message(schemes: &UrlSchemes) -> String {
-    let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
+    let keys = protocol::find_by_section(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
         .iter()
         .find(|key| ["headers", "metadata"].contains(*key));
@@ -328,7 +328,7 @@ fn userinfo_message(schemes: &UrlSchemes) -> String {
 }
 
 /// Parses an address in brackets. Its zone may be written `%25eth0` (RFC 6874) or, as people usually type it, `%eth0`.
-fn zoned(bracketed: &str) -> Result<String, String> {
+fn parse_zoned_address(bracketed: &str) -> Result<String, String> {
     let Some((address, zone)) = bracketed.split_once('%') else {
         return Ok(bracketed.to_owned());
     };
@@ -343,8 +343,8 @@ fn zoned(bracketed: &str) -> Result<String, String> {
 
 /// Returns the target for a Unix socket. The host in requests is `localhost`, but certificates are not checked against
 /// this name.
-fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
-    let secured = match scheme.map(|scheme| (scheme, schemes_of(scheme))) {
+fn parse_unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
+    let secured = match scheme.map(|scheme| (scheme, find_schemes(scheme))) {
         None => false,
         Some((_, Some((_, secured)))) => secured,
         Some((scheme, None)) => {
@@ -355,7 +355,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
             ));
         }
     };
-    let name = match path_of(url) {
+    let name = match call_path(url) {
         Some(path) => &name[..name.len() - path.len() - 1],
         None => name,
     };
@@ -363,7 +363,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         UnixSocket::parse(name).unwrap_or_else(|| Err(format!("`{url}` is not a socket")))?;
     let target = Target {
         socket: Some(socket),
-        ..Target::at(url, "localhost", 0)
+        ..Target::new_tcp(url, "localhost", 0)
     };
     Ok((target, secured))
 }
@@ -387,9 +387,9 @@ mod tests {
         assert_eq!(split("http://[fe80::1%eth0]/b"), zoned);
         let (target, _) = parse_target("http://[fe80::1%25eth0]:81/b").expect("a target");
         assert_eq!(target.authority(), "[fe80::1]:81");
-        assert_eq!(path_of("https://a:1/b?c"), Some("/b?c"));
-        assert_eq!(path_of("https://a:1"), None);
-        assert_eq!(path_of("grpc://a:1/"), None);
+        assert_eq!(call_path("https://a:1/b?c"), Some("/b?c"));
+        assert_eq!(call_path("https://a:1"), None);
+        assert_eq!(call_path("grpc://a:1/"), None);
         assert_eq!(
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
@@ -408,13 +408,13 @@ mod tests {
         assert_eq!(split("unix-abstract:x"), socket("unix-abstract:x", false));
         assert_eq!(split("grpcs+unix:/a"), socket("unix:/a", true));
         assert_eq!(split("http+unix:/a:/b?c"), socket("unix:/a", false));
-        assert_eq!(path_of("unix:///a:/b?c"), Some("/b?c"));
-        assert_eq!(path_of("unix:/a"), None);
-        assert_eq!(section_of("unix:/a"), None);
-        assert_eq!(section_of("grpcs+unix:/a"), Some("grpc"));
-        assert_eq!(scheme_of("tls+unix:/a"), Some(("tls", "+unix:/a")));
-        assert_eq!((scheme_of("unix:///a"), scheme_of("a:1")), (None, None));
-        assert!(is_bare_socket("unix:/a") && !is_bare_socket("grpc+unix:/a"));
+        assert_eq!(call_path("unix:///a:/b?c"), Some("/b?c"));
+        assert_eq!(call_path("unix:/a"), None);
+        assert_eq!(section_for_url("unix:/a"), None);
+        assert_eq!(section_for_url("grpcs+unix:/a"), Some("grpc"));
+        assert_eq!(split_scheme("tls+unix:/a"), Some(("tls", "+unix:/a")));
+        assert_eq!((split_scheme("unix:///a"), split_scheme("a:1")), (None, None));
+        assert!(is_bare_unix_socket("unix:/a") && !is_bare_unix_socket("grpc+unix:/a"));
         let long = format!("unix:/{}", "x".repeat(107));
         for (url, needle) in [
             ("unix://host/a", "write unix:/PATH"),

@@ -143,31 +143,31 @@ fn default_versions(
 ///
 /// # Errors
 /// Returns the valid names if there is no such suite.
-pub fn suite_named(name: &str) -> Result<TlsSuite, String> {
-    named(name, &TlsSuite::ALL, TlsSuite::name)
+pub fn find_suite(name: &str) -> Result<TlsSuite, String> {
+    find_ignoring_case(name, &TlsSuite::ALL, TlsSuite::name)
 }
 
 /// Returns the TLS version with this number.
 ///
 /// # Errors
 /// Returns the valid numbers if there is no such version.
-pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
-    named(name, &TlsVersion::ALL, TlsVersion::name)
+pub fn find_tls_version(name: &str) -> Result<TlsVersion, String> {
+    find_ignoring_case(name, &TlsVersion::ALL, TlsVersion::name)
 }
 
 /// Returns the key-exchange group with this name, ignoring case.
 ///
 /// # Errors
 /// Returns the valid names if there is no such group.
-pub fn group_named(name: &str) -> Result<KeyExchangeGroup, String> {
-    named(name, &KeyExchangeGroup::ALL, KeyExchangeGroup::name)
+pub fn find_group(name: &str) -> Result<KeyExchangeGroup, String> {
+    find_ignoring_case(name, &KeyExchangeGroup::ALL, KeyExchangeGroup::name)
 }
 
 /// Resolves how the server's certificate is verified.
 ///
 /// # Errors
 /// When more than one setting is given, or a fingerprint is invalid.
-pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
+pub fn resolve_trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     let insecure = spec.insecure == Some(true);
     let mut problems = Vec::new();
     if insecure && (spec.ca.is_some() || spec.pin.is_some()) {
@@ -215,7 +215,7 @@ pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     })
 }
 
-fn named<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
+fn find_ignoring_case<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
     let known = all.iter().find(|v| name(**v).eq_ignore_ascii_case(typed));
     known.copied().ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|v| name(*v)).collect();
@@ -227,10 +227,10 @@ fn named<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result
 }
 
 impl Problems {
-    pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
+    pub(super) fn resolve_tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
         self.check_plaintext_settings(spec.filter(|_| secured == Some(false)));
         let spec = spec.cloned().unwrap_or_default();
-        let trust = trust(&spec).unwrap_or_else(|problems| {
+        let trust = resolve_trust(&spec).unwrap_or_else(|problems| {
             self.0.extend(problems);
             ServerTrust::System
         });
@@ -246,20 +246,20 @@ impl Problems {
                 "missing: a private key (tls.key) needs its certificate",
             ),
         ]);
-        let versions = self.named(
+        let versions = self.resolve_names(
             "tls.versions",
             spec.versions,
-            tls_version_named,
+            find_tls_version,
             "a version of TLS",
         );
-        let suites = self.named("tls.suites", spec.suites, suite_named, "a cipher suite");
-        let groups = self.named(
+        let suites = self.resolve_names("tls.suites", spec.suites, find_suite, "a cipher suite");
+        let groups = self.resolve_names(
             "tls.groups",
             spec.groups,
-            group_named,
+            find_group,
             "a key-exchange group",
         );
-        let full = self.full_share(spec.full.as_deref(), spec.resume);
+        let full = self.resolve_full_share(spec.full.as_deref(), spec.resume);
         let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
         let versions = versions
@@ -291,9 +291,9 @@ impl Problems {
         ]);
         let records = match spec.records.as_deref() {
             None if early_data || only_old => RecordLayer::Library,
-            typed => self.choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name),
+            typed => self.resolve_choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name),
         };
-        let chain = self.choice(
+        let chain = self.resolve_choice(
             "tls.chain",
             spec.chain.as_deref(),
             &ChainCheck::ALL,
@@ -318,7 +318,7 @@ impl Problems {
             versions,
             compress_certificates: spec.compressed.unwrap_or(false),
             key_log: spec.key_log,
-            groups: groups.unwrap_or_else(|| KeyExchangeGroup::DEFAULT_OFFER.to_vec()),
+            groups: groups.unwrap_or_else(|| KeyExchangeGroup::DEFAULT_GROUPS.to_vec()),
             resume,
             full_share: full,
             early_data,
@@ -382,9 +382,9 @@ impl Problems {
     }
 
     /// Resolves the share of new connections that make a full handshake while the others resume sessions.
-    fn full_share(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
+    fn resolve_full_share(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
         let typed = typed?;
-        let share = objective::percent(typed.trim());
+        let share = objective::parse_percent(typed.trim());
         if share.is_none() {
             self.add(
                 "tls.full",
@@ -401,7 +401,7 @@ impl Problems {
     }
 
     /// Resolves the values with the typed names, ignoring case.
-    fn named<T>(
+    fn resolve_names<T>(
         &mut self,
         key: &str,
         typed: Option<Vec<String>>,

@@ -145,12 +145,12 @@ impl WatchSpec {
     }
 
     /// Returns whether the settings select a process.
-    pub fn names_process(&self) -> bool {
+    pub fn selects_process(&self) -> bool {
         self.pid.is_some() || self.port.is_some() || self.cgroup.is_some() || self.off.is_some()
     }
 
     /// Returns the settings for a saved plan, with which a later run watches the same process as `plan`.
-    pub(super) fn saved(plan: &Plan) -> WatchSpec {
+    pub(super) fn from_plan(plan: &Plan) -> WatchSpec {
         let mut watch = WatchSpec::default();
         match &plan.watch {
             // The default finds the process by the target's socket.

@@ -12,7 +12,7 @@ use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 /// part replaces the normal quantile with Student's t, whose degrees of freedom are those of this estimate (Priestley,
 /// *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: the interval's error probability, both tails
 /// together.
-pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
+pub fn interval_widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let n = values.len();
     if lags < 2 || n <= 2 * lags {
         return 1.0;
@@ -53,7 +53,7 @@ mod tests {
             let wider = (0..50).map(|seed| {
                 let values = noise(400 / repeated, seed);
                 let all: Vec<f64> = values.iter().flat_map(|v| vec![*v; repeated]).collect();
-                widening(&all, 20, 0.05)
+                interval_widening(&all, 20, 0.05)
             });
             wider.sum::<f64>() / 50.0
         };
@@ -70,8 +70,8 @@ mod tests {
     fn alternating_and_few_values_do_not_widen() {
         let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
         let uncertain = 2.228 / 1.960; // t(10) over z.
-        assert!((widening(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);
-        assert_eq!(widening(&[1.0; 3], 2, 0.05), 1.0);
-        assert_eq!(widening(&noise(19, 1), 0, 0.05), 1.0);
+        assert!((interval_widening(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);
+        assert_eq!(interval_widening(&[1.0; 3], 2, 0.05), 1.0);
+        assert_eq!(interval_widening(&noise(19, 1), 0, 0.05), 1.0);
     }
 }

@@ -26,16 +26,16 @@ pub const MAX_BLOCKS: usize = 120;
 const MAX_VALUES: usize = 4_096;
 
 /// Number of resampled runs.
-const RESAMPLES: usize = 400;
+const RESAMPLE_COUNT: usize = 400;
 
 /// The confidence level of intervals.
-const CONFIDENCE: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// Times of calls, ascending, each with its count.
 pub type ValueCounts = Vec<(u64, u64)>;
 
 /// Merges two lists and adds the counts of equal times.
-pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
+pub fn merge_counts(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
     let mut all: ValueCounts = [a, b].concat();
     all.sort_unstable_by_key(|(value, _)| *value);
     all.dedup_by(|next, kept| {
@@ -58,7 +58,7 @@ pub struct BootstrapResamples {
 impl BootstrapResamples {
     /// Draws resampled runs. `stages`: the number of seconds of each stage; all seconds are numbered consecutively.
     /// `None`: there are too few seconds.
-    pub fn of(stages: &[usize]) -> Option<BootstrapResamples> {
+    pub fn draw(stages: &[usize]) -> Option<BootstrapResamples> {
         let seconds: usize = stages.iter().sum();
         if seconds < MIN_BLOCKS {
             return None;
@@ -80,22 +80,22 @@ impl BootstrapResamples {
         let draw = |_| {
             let mut weights = vec![0; seconds];
             for stratum in &strata {
-                random.draw(stratum, &mut weights);
+                random.draw_stratum(stratum, &mut weights);
             }
             weights
         };
         Some(BootstrapResamples {
-            weights: (0..RESAMPLES).map(draw).collect(),
-            widening: widening(&strata),
+            weights: (0..RESAMPLE_COUNT).map(draw).collect(),
+            widening: interval_widening(&strata),
         })
     }
 
     /// Returns the interval of a figure. `estimate`: its value in the measured run. `of`: computes its value in a
     /// resampled run.
-    fn interval(&self, estimate: f64, of: impl FnMut(&Vec<u32>) -> f64) -> [f64; 2] {
+    fn sampling_interval(&self, estimate: f64, of: impl FnMut(&Vec<u32>) -> f64) -> [f64; 2] {
         let mut drawn: Vec<f64> = self.weights.iter().map(of).collect();
         drawn.sort_unstable_by(f64::total_cmp);
-        let tail = (1.0 - CONFIDENCE) / 2.0 * drawn.len() as f64;
+        let tail = (1.0 - CONFIDENCE_LEVEL) / 2.0 * drawn.len() as f64;
         let (low, high) = (drawn[tail as usize], drawn[drawn.len() - 1 - tail as usize]);
         let widened = |end: f64| estimate + (end - estimate) * self.widening;
         [
@@ -105,7 +105,7 @@ impl BootstrapResamples {
     }
 
     /// Returns the interval of the ratio of two sums over seconds.
-    pub fn ratio(&self, over: &[f64], under: &[f64]) -> Option<[f64; 2]> {
+    pub fn ratio_interval(&self, over: &[f64], under: &[f64]) -> Option<[f64; 2]> {
         let sum = |weights: &[u32], of: &[f64]| -> f64 {
             let weighed = weights.iter().zip(of);
             weighed
@@ -114,7 +114,7 @@ impl BootstrapResamples {
         };
         let whole = under.iter().sum::<f64>();
         let estimate = over.iter().sum::<f64>() / whole;
-        let interval = self.interval(estimate, |weights| {
+        let interval = self.sampling_interval(estimate, |weights| {
             let under = sum(weights, under);
             // A resampled run without calls has no ratio, so the ratio of the measured run is used.
             if under > 0.0 {
@@ -129,11 +129,11 @@ impl BootstrapResamples {
 
 /// Returns the factor by which intervals of resampled runs are widened: resampled runs vary less than real ones, and
 /// the variance is estimated from few blocks.
-fn widening(strata: &[Range<usize>]) -> f64 {
+fn interval_widening(strata: &[Range<usize>]) -> f64 {
     let blocks = |stratum: &Range<usize>| stratum.len() as f64 / block_length(stratum.len()) as f64;
     let freedom: f64 = strata.iter().map(|stratum| blocks(stratum) - 1.0).sum();
     let fewest = strata.iter().map(blocks).fold(f64::INFINITY, f64::min);
-    let tail = (1.0 + CONFIDENCE) / 2.0;
+    let tail = (1.0 + CONFIDENCE_LEVEL) / 2.0;
     let students = StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(tail));
     let uncertain = (students / Normal::standard().inverse_cdf(tail)).max(1.0);
     uncertain * (fewest / (fewest - 1.0)).sqrt()
@@ -148,7 +148,7 @@ fn block_length(seconds: usize) -> usize {
 struct BootstrapRng(u64);
 
 impl BootstrapRng {
-    fn below(&mut self, below: usize) -> usize {
+    fn next_below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -157,11 +157,11 @@ impl BootstrapRng {
     }
 
     /// Draws as many seconds of a stratum as it has, and counts them in `weights`.
-    fn draw(&mut self, stratum: &Range<usize>, weights: &mut [u32]) {
+    fn draw_stratum(&mut self, stratum: &Range<usize>, weights: &mut [u32]) {
         let (seconds, length) = (stratum.len(), block_length(stratum.len()));
         let mut left = seconds;
         while left > 0 {
-            let first = self.below(seconds);
+            let first = self.next_below(seconds);
             for i in 0..length.min(left) {
                 weights[stratum.start + (first + i) % seconds] += 1;
             }
@@ -183,7 +183,7 @@ pub struct TimesBySecond {
 
 impl TimesBySecond {
     /// Collects the times of `seconds`.
-    pub fn of(seconds: &[&ValueCounts]) -> TimesBySecond {
+    pub fn from_seconds(seconds: &[&ValueCounts]) -> TimesBySecond {
         let mut values: Vec<u64> = seconds
             .iter()
             .flat_map(|s| s.iter().map(|(v, _)| *v))
@@ -222,34 +222,34 @@ impl TimesBySecond {
     }
 
     /// Returns the sampling interval of the mean.
-    pub fn mean(&self, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
-        resamples.ratio(&self.sums, &self.counts)
+    pub fn mean_interval(&self, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
+        resamples.ratio_interval(&self.sums, &self.counts)
     }
 
     /// Returns the sampling interval of quantile `p` (0–1); `None`: there are too few calls.
-    pub fn quantile(&self, p: f64, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
+    pub fn quantile_interval(&self, p: f64, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
         if !is_supported(self.all, p) {
             return None;
         }
         let once = vec![1; self.counts.len()];
-        let estimate = self.at_share(p, &once);
-        let [low, high] = resamples.interval(estimate, |weights| self.at_share(p, weights));
+        let estimate = self.value_at_quantile(p, &once);
+        let [low, high] = resamples.sampling_interval(estimate, |weights| self.value_at_quantile(p, weights));
         let (first, last) = confidence_ranks(self.all, p)?;
         Some([
-            low.min(self.at_rank(first as f64, &once)),
-            high.max(self.at_rank(last as f64, &once)),
+            low.min(self.value_at_rank(first as f64, &once)),
+            high.max(self.value_at_rank(last as f64, &once)),
         ])
     }
 
-    fn at_share(&self, p: f64, weights: &[u32]) -> f64 {
+    fn value_at_quantile(&self, p: f64, weights: &[u32]) -> f64 {
         let weighed = weights.iter().zip(&self.counts);
         let all: f64 = weighed.map(|(weight, n)| f64::from(*weight) * n).sum();
         // The factor corrects a product that floating-point rounding put just above a whole number.
-        self.at_rank((p * all * (1.0 - 1e-12)).ceil().max(1.0), weights)
+        self.value_at_rank((p * all * (1.0 - 1e-12)).ceil().max(1.0), weights)
     }
 
     /// Returns the time at this rank among the calls of the weighted seconds.
-    fn at_rank(&self, rank: f64, weights: &[u32]) -> f64 {
+    fn value_at_rank(&self, rank: f64, weights: &[u32]) -> f64 {
         let is_below = |within: &Vec<u32>| {
             let weighed = weights.iter().zip(within);
             let n: u64 = weighed
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     fn uniform(random: &mut BootstrapRng) -> f64 {
-        (random.below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
+        (random.next_below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
     }
 
     fn normal(random: &mut BootstrapRng) -> f64 {
@@ -282,7 +282,7 @@ mod tests {
         let second = |_| {
             level = memory * level + 200.0 * normal(random);
             let calls = (0..50).map(|_| (10_000.0 + level + 500.0 * normal(random)) as u64);
-            calls.fold(ValueCounts::new(), |all, time| merged(&all, &[(time, 1)]))
+            calls.fold(ValueCounts::new(), |all, time| merge_counts(&all, &[(time, 1)]))
         };
         (0..n).map(second).collect()
     }
@@ -290,28 +290,28 @@ mod tests {
     #[test]
     fn equal_seconds_leave_no_sampling_interval() {
         let second = vec![(5, 10), (7, 10)];
-        let times = TimesBySecond::of(&[&second; 20]);
-        let resamples = BootstrapResamples::of(&[20]).unwrap();
-        assert_eq!(times.mean(&resamples), Some([6.0, 6.0]));
-        assert_eq!(resamples.ratio(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
+        let times = TimesBySecond::from_seconds(&[&second; 20]);
+        let resamples = BootstrapResamples::draw(&[20]).unwrap();
+        assert_eq!(times.mean_interval(&resamples), Some([6.0, 6.0]));
+        assert_eq!(resamples.ratio_interval(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
         // For independent calls the median could be either of the two values, and independence can't be excluded.
-        assert_eq!(times.quantile(0.5, &resamples), Some([5.0, 7.0]));
-        assert_eq!(times.quantile(0.9, &resamples), Some([7.0, 7.0]));
-        assert_eq!(times.quantile(0.99, &resamples), Some([7.0, 7.0]));
-        assert_eq!(times.quantile(0.999, &resamples), None);
+        assert_eq!(times.quantile_interval(0.5, &resamples), Some([5.0, 7.0]));
+        assert_eq!(times.quantile_interval(0.9, &resamples), Some([7.0, 7.0]));
+        assert_eq!(times.quantile_interval(0.99, &resamples), Some([7.0, 7.0]));
+        assert_eq!(times.quantile_interval(0.999, &resamples), None);
     }
 
     #[test]
     fn few_seconds_have_no_sampling_interval() {
-        assert!(BootstrapResamples::of(&[9]).is_none());
-        assert!(BootstrapResamples::of(&[]).is_none());
+        assert!(BootstrapResamples::draw(&[9]).is_none());
+        assert!(BootstrapResamples::draw(&[]).is_none());
         // Short stages are resampled together.
-        assert!(BootstrapResamples::of(&[5, 5]).is_some());
+        assert!(BootstrapResamples::draw(&[5, 5]).is_some());
     }
 
     #[test]
     fn resample_has_as_many_seconds_as_measured() {
-        let resamples = BootstrapResamples::of(&[17, 13]).unwrap();
+        let resamples = BootstrapResamples::draw(&[17, 13]).unwrap();
         for weights in &resamples.weights {
             assert_eq!(weights[..17].iter().sum::<u32>(), 17);
             assert_eq!(weights[17..].iter().sum::<u32>(), 13);
@@ -329,10 +329,10 @@ mod tests {
         .concat();
         let seconds: Vec<ValueCounts> = ends.iter().map(|end| vec![(*end, 50)]).collect();
         let seconds: Vec<&ValueCounts> = seconds.iter().collect();
-        let times = TimesBySecond::of(&seconds);
+        let times = TimesBySecond::from_seconds(&seconds);
         let width = |stages: &[usize]| {
-            let resamples = BootstrapResamples::of(stages).unwrap();
-            let [low, high] = times.mean(&resamples).unwrap();
+            let resamples = BootstrapResamples::draw(stages).unwrap();
+            let [low, high] = times.mean_interval(&resamples).unwrap();
             high - low
         };
         assert!(width(&[30, 30]) < 20.0 && width(&[60]) > 200.0);
@@ -346,14 +346,14 @@ mod tests {
             for _ in 0..100 {
                 let all = seconds(40, memory, &mut random);
                 let all: Vec<&ValueCounts> = all.iter().collect();
-                let times = TimesBySecond::of(&all);
-                let resamples = BootstrapResamples::of(&[40]).unwrap();
+                let times = TimesBySecond::from_seconds(&all);
+                let resamples = BootstrapResamples::draw(&[40]).unwrap();
                 // The standard deviation is 500 within a second, and 200/√(1 − memory²) between seconds.
                 let sd = (250_000.0 + 40_000.0 / (1.0 - memory * memory)).sqrt();
                 let found = [
-                    (times.mean(&resamples), 10_000.0),
-                    (times.quantile(0.5, &resamples), 10_000.0),
-                    (times.quantile(0.9, &resamples), 10_000.0 + 1.281_55 * sd),
+                    (times.mean_interval(&resamples), 10_000.0),
+                    (times.quantile_interval(0.5, &resamples), 10_000.0),
+                    (times.quantile_interval(0.9, &resamples), 10_000.0 + 1.281_55 * sd),
                 ];
                 for (held, (interval, truth)) in held.iter_mut().zip(found) {
                     let [low, high] = interval.unwrap();

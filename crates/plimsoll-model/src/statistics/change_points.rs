@@ -5,7 +5,7 @@
 //! half a window after the previous one or at the last candidate, the series is divided where the energy statistic of
 //! E-divisive means is largest (Matteson and James, *A nonparametric approach for multiple change point analysis of
 //! multivariate data*, JASA 2014, with α = 1), as long as Student's t-test of both parts has a p-value of at most
-//! [`CANDIDATE_P`]. Unlike in Hunter, the second part does not end with the window, but where the statistic is largest,
+//! [`MAX_CANDIDATE_P_VALUE`]. Unlike in Hunter, the second part does not end with the window, but where the statistic is largest,
 //! so that a change is also found if it is reverted later.
 //!
 //! Two steps differ from Hunter's, because histories of load tests have outliers. The statistic is that of ranks (Deb
@@ -16,14 +16,14 @@
 //! Hunter, the weakest candidate is removed until all are significant, because each removal changes the segments of its
 //! neighbours. The remaining ones are moved by a few runs to where the figures themselves change most.
 //!
-//! [`FALSE_ALARMS`] applies to the whole series, whatever its length: the permitted p-value is divided by the number of
+//! [`MAX_FALSE_ALARM_PROBABILITY`] applies to the whole series, whatever its length: the permitted p-value is divided by the number of
 //! windows (Bonferroni). The only assumption is that runs are exchangeable as long as nothing changes; their figures
 //! may have any distribution. Everything is deterministic: the shuffles have a fixed seed. The time is linear in the
 //! number of runs as long as nothing changes; each change costs [`SHUFFLES_PER_WINDOW`] shuffles per window.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::rank::median_of;
+use super::rank::median_of_unsorted;
 
 /// Number of runs in a window, and maximum number of runs on either side of a change by which it is judged.
 pub const WINDOW_RUNS: usize = 50;
@@ -36,10 +36,10 @@ pub const MIN_SEGMENT_RUNS: usize = 4;
 const MAX_MOVED_RUNS: usize = 5;
 
 /// Maximum probability of finding a change in a series without one (0–1).
-pub const FALSE_ALARMS: f64 = 0.02;
+pub const MAX_FALSE_ALARM_PROBABILITY: f64 = 0.02;
 
 /// Maximum p-value of the t-test of a candidate's ranks.
-const CANDIDATE_P: f64 = 0.01;
+const MAX_CANDIDATE_P_VALUE: f64 = 0.01;
 
 /// Minimum number of shuffles for a change to be significant.
 const MIN_SHUFFLES: usize = 999;
@@ -59,7 +59,7 @@ pub struct ChangePoint {
     /// after the next change.
     pub end: usize,
     /// The share of random orders of these values with a position that looks at least as much like a change, times the
-    /// number of windows of the series; at most [`FALSE_ALARMS`].
+    /// number of windows of the series; at most [`MAX_FALSE_ALARM_PROBABILITY`].
     pub p_value: f64,
 }
 
@@ -71,8 +71,8 @@ pub fn change_points(values: &[f64]) -> Vec<ChangePoint> {
         return Vec::new();
     }
     let windows = values.len().div_ceil(WINDOW_RUNS / 2);
-    let candidates = without_close_pairs(values, candidates(values));
-    confirmed(values, candidates, windows)
+    let candidates = remove_close_pairs(values, find_candidates(values));
+    keep_significant(values, candidates, windows)
 }
 
 /// A position at which a series may change.
@@ -86,12 +86,12 @@ struct CandidatePoint {
 }
 
 /// Returns the candidates of all windows, in order.
-fn candidates(values: &[f64]) -> Vec<usize> {
+fn find_candidates(values: &[f64]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let mut start = 0;
     while start < values.len() {
         let end = (start + WINDOW_RUNS).min(values.len());
-        let inside = divide(&ranks(&values[start..end]));
+        let inside = find_candidates_in_window(&ranks(&values[start..end]));
         let last = inside.iter().max().map(|index| start + index);
         found.extend(inside.iter().map(|index| start + index));
         start = (start + WINDOW_RUNS / 2).max(last.unwrap_or(0));
@@ -103,7 +103,7 @@ fn candidates(values: &[f64]) -> Vec<usize> {
 
 /// Divides a window of ranks repeatedly, each time at the best position of all its parts, until the best position is
 /// not a candidate.
-fn divide(window: &[f64]) -> Vec<usize> {
+fn find_candidates_in_window(window: &[f64]) -> Vec<usize> {
     let whole = 0..window.len();
     let mut parts = vec![whole];
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ fn divide(window: &[f64]) -> Vec<usize> {
             return found;
         };
         let (index, end) = (first + candidate.index, first + candidate.end);
-        if t_test(&window[first..index], &window[index..end]) > CANDIDATE_P {
+        if t_test(&window[first..index], &window[index..end]) > MAX_CANDIDATE_P_VALUE {
             return found;
         }
         let end = parts[part].end;
@@ -152,7 +152,7 @@ fn best_division(part: &[f64]) -> Option<CandidatePoint> {
         before[end] = after[0];
         for place in MIN_SEGMENT_RUNS..=end.saturating_sub(MIN_SEGMENT_RUNS) {
             let within = [before[place], after[place]];
-            let energy = energy([place, end - place], within, before[end]);
+            let energy = energy_statistic([place, end - place], within, before[end]);
             if energy > best.map_or(0.0, |best| best.energy) {
                 best = Some(CandidatePoint {
                     index: place,
@@ -167,7 +167,7 @@ fn best_division(part: &[f64]) -> Option<CandidatePoint> {
 
 /// Returns the energy statistic of two groups, given their sizes, the sums of distances within each group, and the sum
 /// of all distances.
-fn energy([n, m]: [usize; 2], [in_first, in_second]: [f64; 2], all: f64) -> f64 {
+fn energy_statistic([n, m]: [usize; 2], [in_first, in_second]: [f64; 2], all: f64) -> f64 {
     let (n, m) = (n as f64, m as f64);
     let between = all - in_first - in_second;
     2.0 / (n + m)
@@ -195,7 +195,7 @@ fn t_test(a: &[f64], b: &[f64]) -> f64 {
 
 /// Removes candidates that are too close to another one, since overlapping windows may find the same change at two
 /// positions. Of each pair, the candidate that better divides the values around both is kept.
-fn without_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize> {
+fn remove_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize> {
     let close = |found: &[usize]| {
         found
             .windows(2)
@@ -205,8 +205,8 @@ fn without_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize>
         let first = i.checked_sub(1).map_or(0, |before| candidates[before]);
         let end = candidates.get(i + 2).copied().unwrap_or(values.len());
         let [a, b] = [candidates[i], candidates[i + 1]].map(|index| {
-            let (first, end) = bounds(first, index, end);
-            ShuffledValues::of(&ranks(&values[first..end])).energy_at(index - first)
+            let (first, end) = limit_to_window(first, index, end);
+            ShuffledValues::new(&ranks(&values[first..end])).energy_at(index - first)
         });
         candidates.remove(if b > a { i } else { i + 1 });
     }
@@ -214,15 +214,15 @@ fn without_close_pairs(values: &[f64], mut candidates: Vec<usize>) -> Vec<usize>
 }
 
 /// Limits a segment on either side of `index` to the runs of a window.
-fn bounds(first: usize, index: usize, end: usize) -> (usize, usize) {
+fn limit_to_window(first: usize, index: usize, end: usize) -> (usize, usize) {
     let first = first.max(index.saturating_sub(WINDOW_RUNS));
     (first, end.min(index + WINDOW_RUNS))
 }
 
 /// Removes the weakest candidate repeatedly until all remaining ones are significant.
-fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<ChangePoint> {
+fn keep_significant(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<ChangePoint> {
     let judge = |first: usize, index: usize, end: usize| {
-        let (first, end) = bounds(first, index, end);
+        let (first, end) = limit_to_window(first, index, end);
         let p_value = permutation_test(&values[first..end], index - first, windows);
         ChangePoint {
             index,
@@ -249,8 +249,8 @@ fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<Chan
                 a
             }
         });
-        let Some(weakest) = weakest.filter(|i| found[*i].p_value > FALSE_ALARMS) else {
-            return placed(values, found);
+        let Some(weakest) = weakest.filter(|i| found[*i].p_value > MAX_FALSE_ALARM_PROBABILITY) else {
+            return refine_positions(values, found);
         };
         indices.remove(weakest);
         found.remove(weakest);
@@ -269,15 +269,15 @@ fn confirmed(values: &[f64], candidates: Vec<usize>, windows: usize) -> Vec<Chan
 /// Moves each change to the position within [`MAX_MOVED_RUNS`] where the values differ least from the medians of both
 /// sides (Bai, *Least absolute deviation estimation of a shift*, Econometric Theory 1995). Ranks alone can't
 /// distinguish a small value before a drop from the values after it.
-fn placed(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
+fn refine_positions(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
     for i in 0..found.len() {
         let previous = i.checked_sub(1).map_or(0, |before| found[before].index);
         let next = found.get(i + 1).map_or(values.len(), |after| after.index);
-        let (first, end) = bounds(previous, found[i].index, next);
+        let (first, end) = limit_to_window(previous, found[i].index, next);
         let index = found[i].index;
         let lowest = (first + MIN_SEGMENT_RUNS).max(index.saturating_sub(MAX_MOVED_RUNS));
         let highest = (end - MIN_SEGMENT_RUNS).min(index + MAX_MOVED_RUNS);
-        let cost = |place: usize| deviation(&values[first..place]) + deviation(&values[place..end]);
+        let cost = |place: usize| absolute_deviation(&values[first..place]) + absolute_deviation(&values[place..end]);
         let best = (lowest..=highest).map(|place| (place, cost(place)));
         let best = best.fold((index, cost(index)), |best, next| {
             if next.1 < best.1 { next } else { best }
@@ -288,14 +288,14 @@ fn placed(values: &[f64], mut found: Vec<ChangePoint>) -> Vec<ChangePoint> {
     for (i, change) in found.iter_mut().enumerate() {
         let previous = i.checked_sub(1).map_or(0, |before| indices[before]);
         let next = indices.get(i + 1).copied().unwrap_or(values.len());
-        (change.first, change.end) = bounds(previous, change.index, next);
+        (change.first, change.end) = limit_to_window(previous, change.index, next);
     }
     found
 }
 
 /// Returns the sum of the distances between the values and their median.
-fn deviation(values: &[f64]) -> f64 {
-    let median = median_of(values.to_vec()).unwrap_or(0.0);
+fn absolute_deviation(values: &[f64]) -> f64 {
+    let median = median_of_unsorted(values.to_vec()).unwrap_or(0.0);
     values.iter().map(|value| (value - median).abs()).sum()
 }
 
@@ -307,21 +307,21 @@ fn permutation_test(values: &[f64], index: usize, windows: usize) -> f64 {
     if index < MIN_SEGMENT_RUNS || n - index < MIN_SEGMENT_RUNS {
         return 1.0;
     }
-    let mut shuffle = ShuffledValues::of(&ranks(values));
+    let mut shuffle = ShuffledValues::new(&ranks(values));
     // The factor is a tolerance: sums of the same distances in another order differ in their last digits.
     let found = shuffle.energy_at(index) * (1.0 - 1e-9);
     if found <= 0.0 {
         return 1.0;
     }
     let shuffles = MIN_SHUFFLES.max(SHUFFLES_PER_WINDOW * windows);
-    let permitted = FALSE_ALARMS / windows as f64 * (shuffles + 1) as f64;
+    let permitted = MAX_FALSE_ALARM_PROBABILITY / windows as f64 * (shuffles + 1) as f64;
     let enough = permitted as usize + 10;
     let mut as_good = 0;
     for made in 1..=shuffles {
-        shuffle.again();
+        shuffle.shuffle();
         as_good += usize::from(shuffle.best_energy() >= found);
         if as_good >= enough {
-            return (as_good as f64 / made as f64 * windows as f64).clamp(2.0 * FALSE_ALARMS, 1.0);
+            return (as_good as f64 / made as f64 * windows as f64).clamp(2.0 * MAX_FALSE_ALARM_PROBABILITY, 1.0);
         }
     }
     ((as_good + 1) as f64 / (shuffles + 1) as f64 * windows as f64).min(1.0)
@@ -337,7 +337,7 @@ struct ShuffledValues {
 }
 
 impl ShuffledValues {
-    fn of(values: &[f64]) -> ShuffledValues {
+    fn new(values: &[f64]) -> ShuffledValues {
         let distances = |value: &f64| {
             values
                 .iter()
@@ -354,9 +354,9 @@ impl ShuffledValues {
     }
 
     /// Shuffles the values once more (Fisher and Yates).
-    fn again(&mut self) {
+    fn shuffle(&mut self) {
         for i in (1..self.values.len()).rev() {
-            let other = self.below(i + 1);
+            let other = self.next_below(i + 1);
             self.values.swap(i, other);
         }
         for (place, (value, _)) in self.order.iter_mut().zip(&self.values) {
@@ -365,7 +365,7 @@ impl ShuffledValues {
     }
 
     /// Returns a random number below `below` (SplitMix64).
-    fn below(&mut self, below: usize) -> usize {
+    fn next_below(&mut self, below: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -374,19 +374,19 @@ impl ShuffledValues {
     }
 
     /// Calls `see` with each position that has enough values on both sides, and with its energy statistic.
-    fn each_energy(&self, mut see: impl FnMut(usize, f64)) {
+    fn for_each_energy(&self, mut see: impl FnMut(usize, f64)) {
         let n = self.values.len();
         let (mut in_first, mut between) = (0.0, 0.0);
         for (i, (value, to_all)) in self.values.iter().enumerate() {
             let place = i + 1;
-            let to_first = distances(*value, &self.order[..i]);
+            let to_first = sum_of_distances(*value, &self.order[..i]);
             in_first += to_first;
             between += to_all - 2.0 * to_first;
             if place >= MIN_SEGMENT_RUNS && n - place >= MIN_SEGMENT_RUNS {
                 let in_second = self.all - in_first - between;
                 see(
                     place,
-                    energy([place, n - place], [in_first, in_second], self.all),
+                    energy_statistic([place, n - place], [in_first, in_second], self.all),
                 );
             }
         }
@@ -394,13 +394,13 @@ impl ShuffledValues {
 
     fn best_energy(&self) -> f64 {
         let mut best = 0.0_f64;
-        self.each_energy(|_, energy| best = best.max(energy));
+        self.for_each_energy(|_, energy| best = best.max(energy));
         best
     }
 
     fn energy_at(&self, index: usize) -> f64 {
         let mut at = 0.0;
-        self.each_energy(|place, energy| {
+        self.for_each_energy(|place, energy| {
             if place == index {
                 at = energy;
             }
@@ -411,7 +411,7 @@ impl ShuffledValues {
 
 /// Returns the sum of the distances between `value` and `others`. It is computed as four sums, which the processor can
 /// add in parallel.
-fn distances(value: f64, others: &[f64]) -> f64 {
+fn sum_of_distances(value: f64, others: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let chunks = others.chunks_exact(4);
     let rest: f64 = chunks

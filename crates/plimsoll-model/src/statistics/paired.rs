@@ -1,5 +1,5 @@
 //! Paired differences by ranks: the Hodges–Lehmann estimate with the interval of Wilcoxon's signed-rank test, exact
-//! for up to [`EXACT_PAIRS`] pairs (Hollander and Wolfe, *Nonparametric Statistical Methods*, 3.1–3.3).
+//! for up to [`MAX_EXACT_PAIRS`] pairs (Hollander and Wolfe, *Nonparametric Statistical Methods*, 3.1–3.3).
 //!
 //! Two variants measured close together in time share the state of the machine, so their paired differences are more
 //! informative than the difference of all their values.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Maximum number of pairs for the exact interval, which takes cubic time.
-const EXACT_PAIRS: usize = 60;
+const MAX_EXACT_PAIRS: usize = 60;
 
 /// A difference with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,14 +23,14 @@ pub struct PairedDifference {
 
 impl PairedDifference {
     /// Returns whether the interval excludes zero.
-    pub fn is_clear(&self) -> bool {
+    pub fn excludes_zero(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }
 }
 
 /// Estimates the location of the differences of pairs, with an interval that misses the true value with probability
 /// `alpha` at most. `None`: there are too few pairs, or a value is NaN.
-pub fn paired(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
+pub fn paired_difference(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     if differences.iter().any(|d| !d.is_finite()) {
         return None;
     }
@@ -49,7 +49,7 @@ pub fn paired(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
 }
 
 /// Returns the smallest number of pairs for which there is an interval with error probability `alpha`.
-pub fn fewest_pairs(alpha: f64) -> usize {
+pub fn min_pairs(alpha: f64) -> usize {
     // The most extreme outcome, that all signs are equal, has a probability of 2 / 2ⁿ.
     (1..64)
         .find(|n| 2.0 / 2_f64.powi(*n) <= alpha)
@@ -62,8 +62,8 @@ fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
     if n == 0 {
         return None;
     }
-    if n > EXACT_PAIRS {
-        return approximate_excluded(n, tail);
+    if n > MAX_EXACT_PAIRS {
+        return approximate_excluded_averages(n, tail);
     }
     let most = n * (n + 1) / 2;
     let mut ways = vec![0.0_f64; most + 1];
@@ -87,7 +87,7 @@ fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
 }
 
 /// Approximates [`excluded_averages`] for many pairs by the normal distribution with continuity correction.
-fn approximate_excluded(n: usize, tail: f64) -> Option<usize> {
+fn approximate_excluded_averages(n: usize, tail: f64) -> Option<usize> {
     let n = n as f64;
     let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
     let z = Normal::standard().inverse_cdf(tail.clamp(f64::MIN_POSITIVE, 0.5));
@@ -106,8 +106,8 @@ mod tests {
             assert_eq!(excluded_averages(n, 0.025), Some(critical), "{n}");
         }
         assert_eq!(excluded_averages(5, 0.025), None);
-        assert_eq!(fewest_pairs(0.05), 6);
-        assert_eq!(fewest_pairs(0.002), 10);
+        assert_eq!(min_pairs(0.05), 6);
+        assert_eq!(min_pairs(0.002), 10);
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             let off = |n| {
                 let (exact, near) = (
                     excluded_averages(n, tail).unwrap(),
-                    approximate_excluded(n, tail).unwrap(),
+                    approximate_excluded_averages(n, tail).unwrap(),
                 );
                 exact.abs_diff(near) as f64 / exact as f64
             };
@@ -127,7 +127,7 @@ mod tests {
                 off(60)
             );
         }
-        assert_eq!(approximate_excluded(2, 1e-9), None);
+        assert_eq!(approximate_excluded_averages(2, 1e-9), None);
         assert!(excluded_averages(400, 0.0006).is_some_and(|k| (30_000..40_100).contains(&k)));
     }
 
@@ -149,10 +149,10 @@ mod tests {
         }
         assert_eq!(excluded_averages(0, 0.5), None);
         assert_eq!(excluded_averages(1, 0.5), Some(0));
-        assert_eq!(fewest_pairs(2.0 / 32.0), 5, "to the letter");
-        assert_eq!(fewest_pairs(2.0 / 32.1), 6);
-        assert_eq!(fewest_pairs(1.0), 1);
-        assert_eq!(fewest_pairs(0.0), 64);
+        assert_eq!(min_pairs(2.0 / 32.0), 5, "to the letter");
+        assert_eq!(min_pairs(2.0 / 32.1), 6);
+        assert_eq!(min_pairs(1.0), 1);
+        assert_eq!(min_pairs(0.0), 64);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
                 low,
                 high,
             }
-            .is_clear()
+            .excludes_zero()
         };
         assert!(clear(0.1, 1.0) && clear(-1.0, -0.1));
         assert!(!clear(0.0, 1.0) && !clear(-1.0, 0.0) && !clear(-1.0, 1.0));
@@ -173,23 +173,23 @@ mod tests {
     /// of 5 % leaves three out on either side (`sorted((x[i] + x[j]) / 2 for i, j in …)`).
     #[test]
     fn interval_trims_walsh_averages_per_table() {
-        let d = paired(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 0.05).unwrap();
+        let d = paired_difference(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 0.05).unwrap();
         assert_eq!((d.low, d.high), (2.5, 72.0));
         assert_eq!(d.shift, 19.0);
-        let tighter = paired(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 2.0 / 256.0).unwrap();
+        let tighter = paired_difference(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 2.0 / 256.0).unwrap();
         assert_eq!((tighter.low, tighter.high), (1.0, 128.0));
     }
 
     #[test]
     fn shift_lies_within_its_bounds() {
-        let d = paired(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05).unwrap();
+        let d = paired_difference(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05).unwrap();
         assert_eq!((d.low, d.shift, d.high), (1.0, 3.5, 6.0));
-        assert!(d.is_clear());
-        let d = paired(&[-1.0, 2.0, -3.0, 4.0, -5.0, 6.0], 0.05).unwrap();
-        assert!(!d.is_clear());
-        assert_eq!(paired(&[1.0; 5], 0.05), None);
-        assert_eq!(paired(&[f64::NAN; 9], 0.05), None);
-        let same = paired(&[0.0; 8], 0.05).unwrap();
-        assert!(!same.is_clear());
+        assert!(d.excludes_zero());
+        let d = paired_difference(&[-1.0, 2.0, -3.0, 4.0, -5.0, 6.0], 0.05).unwrap();
+        assert!(!d.excludes_zero());
+        assert_eq!(paired_difference(&[1.0; 5], 0.05), None);
+        assert_eq!(paired_difference(&[f64::NAN; 9], 0.05), None);
+        let same = paired_difference(&[0.0; 8], 0.05).unwrap();
+        assert!(!same.excludes_zero());
     }
 }

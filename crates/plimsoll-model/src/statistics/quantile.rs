@@ -35,13 +35,13 @@ pub fn confidence_ranks(n: u64, p: f64) -> Option<(u64, u64)> {
     let tail = (1.0 - MIN_CONFIDENCE) / 2.0;
     let below = Binomial::new(p, n).ok()?;
     // The largest l with P(B ≤ l−1) ≤ tail, and the smallest u with P(B ≥ u) ≤ tail.
-    let lower = first(n, |k| below.cdf(k) > tail);
-    let upper = first(n, |k| below.sf(k) <= tail) + 1;
+    let lower = first_satisfying(n, |k| below.cdf(k) > tail);
+    let upper = first_satisfying(n, |k| below.sf(k) <= tail) + 1;
     (lower >= 1 && upper <= n).then_some((lower, upper))
 }
 
 /// Returns the smallest `k` in 0..=n that satisfies a monotonic condition.
-pub(crate) fn first(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn first_satisfying(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
         let middle = low + (high - low) / 2;

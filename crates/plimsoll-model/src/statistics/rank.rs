@@ -3,7 +3,7 @@
 //!
 //! The values are one statistic of each run (its p99, its mean), never single calls: calls of one run are correlated,
 //! and tests over them would report noise as a difference. Small groups are computed exactly, ties included, by
-//! counting the ways in which the rank sum can arise; above [`EXACT_RUNS`] the normal approximation is used.
+//! counting the ways in which the rank sum can arise; above [`MAX_EXACT_RUNS`] the normal approximation is used.
 //!
 //! When several statistics of the same runs are compared, the error probability of 5 % applies to all of them together
 //! (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by the number of statistics, and the intervals are
@@ -16,7 +16,7 @@ use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 pub const ALPHA: f64 = 0.05;
 
 /// Maximum size of both groups together for the exact test.
-pub const EXACT_RUNS: usize = 60;
+pub const MAX_EXACT_RUNS: usize = 60;
 
 /// The difference of two groups of runs in one statistic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,21 +41,21 @@ impl GroupDifference {
 
 /// Returns whether groups of these sizes can differ significantly in one of `together` statistics, that is, whether the
 /// most extreme orders of all values are improbable enough.
-pub fn enough_values(n1: usize, n2: usize, together: usize) -> bool {
+pub fn has_enough_values(n1: usize, n2: usize, together: usize) -> bool {
     // The number of orders is the binomial coefficient "n1 + n2 choose n1".
     let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
     2.0 / orders * together.max(1) as f64 <= ALPHA
 }
 
 /// Returns the smallest number of runs in each group with which one of `together` statistics can differ significantly.
-pub fn fewest_runs(together: usize) -> usize {
-    (1..).find(|n| enough_values(*n, *n, together)).unwrap_or(1)
+pub fn min_runs(together: usize) -> usize {
+    (1..).find(|n| has_enough_values(*n, *n, together)).unwrap_or(1)
 }
 
-/// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs ([`enough_values`]),
+/// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs ([`has_enough_values`]),
 /// or a value is NaN.
-pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference> {
-    if !enough_values(a.len(), b.len(), together) {
+pub fn compare_groups(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference> {
+    if !has_enough_values(a.len(), b.len(), together) {
         return None;
     }
     if a.iter().chain(b).any(|v| !v.is_finite()) {
@@ -69,11 +69,11 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference>
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
     // The interval extends from the k-th smallest to the k-th largest pairwise difference, where k is the result of
-    // `lower_tail` for half of the allowed error. `enough_values` ensures that k ≥ 1 in the exact test.
+    // `lower_tail_quantile` for half of the allowed error. `has_enough_values` ensures that k ≥ 1 in the exact test.
     let beyond =
-        lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
+        lower_tail_quantile(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(GroupDifference {
-        shift: median(&differences),
+        shift: median_of_sorted(&differences),
         low: differences[beyond],
         high: differences[pairs - 1 - beyond],
         p_value: (mann_whitney(a, b) * together).min(1.0),
@@ -81,7 +81,7 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference>
 }
 
 /// Returns the median of sorted values; 0 if there are none.
-pub fn median(sorted: &[f64]) -> f64 {
+pub fn median_of_sorted(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => 0.0,
         n if n % 2 == 1 => sorted[n / 2],
@@ -90,17 +90,17 @@ pub fn median(sorted: &[f64]) -> f64 {
 }
 
 /// Returns the median of values in any order; `None` if there are none.
-pub fn median_of(mut values: Vec<f64>) -> Option<f64> {
+pub fn median_of_unsorted(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    (!values.is_empty()).then(|| median(&values))
+    (!values.is_empty()).then(|| median_of_sorted(&values))
 }
 
-/// Returns the two-sided p-value of the Mann–Whitney U test, exact with ties up to [`EXACT_RUNS`] values in all.
+/// Returns the two-sided p-value of the Mann–Whitney U test, exact with ties up to [`MAX_EXACT_RUNS`] values in all.
 fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let ranks = doubled_ranks(a, b);
     let observed: usize = ranks[..a.len()].iter().sum();
-    if ranks.len() > EXACT_RUNS {
-        return approximate(&ranks, a.len(), observed);
+    if ranks.len() > MAX_EXACT_RUNS {
+        return approximate_p_value(&ranks, a.len(), observed);
     }
     let ways = rank_sums(&ranks, a.len());
     let total: f64 = ways.iter().sum();
@@ -132,7 +132,7 @@ fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
 }
 
 /// Returns the p-value by the normal approximation, with corrections for ties and continuity.
-fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
+fn approximate_p_value(ranks: &[usize], size: usize, observed: usize) -> f64 {
     let (n1, n) = (size as f64, ranks.len() as f64);
     let n2 = n - n1;
     // The variance of the rank sum is computed from the ranks themselves, so that ties are accounted for.
@@ -148,8 +148,8 @@ fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
 
 /// Returns the largest k for which P(U < k) ≤ `tail`, where U is the number of pairs in which the first group's value
 /// is larger.
-fn lower_tail(n1: usize, n2: usize, tail: f64) -> usize {
-    if n1 + n2 > EXACT_RUNS {
+fn lower_tail_quantile(n1: usize, n2: usize, tail: f64) -> usize {
+    if n1 + n2 > MAX_EXACT_RUNS {
         let (m, n) = (n1 as f64, n2 as f64);
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
         let z = Normal::standard().inverse_cdf(1.0 - tail);
@@ -186,13 +186,13 @@ mod tests {
 
     #[test]
     fn clear_difference_needs_four_values() {
-        let d = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 1).unwrap();
+        let d = compare_groups(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 1).unwrap();
         assert!((d.p_value - 2.0 / 70.0).abs() < 1e-12);
         assert!(d.is_significant());
         assert_eq!((d.shift, d.low, d.high), (10.0, 7.0, 13.0));
-        assert_eq!(compare(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1), None);
-        assert_eq!(compare(&[f64::NAN; 4], &[1.0; 4], 1), None);
-        assert_eq!(compare(&[1.0; 4], &[f64::INFINITY; 4], 1), None);
+        assert_eq!(compare_groups(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1), None);
+        assert_eq!(compare_groups(&[f64::NAN; 4], &[1.0; 4], 1), None);
+        assert_eq!(compare_groups(&[1.0; 4], &[f64::INFINITY; 4], 1), None);
     }
 
     #[test]
@@ -200,9 +200,9 @@ mod tests {
         // Critical values of U, two-sided 5 % (Mann and Whitney's table): the largest U
         // that is still significant is 0, 5, 13, 23 for 4, 6, 8, 10 a side.
         for (n, critical) in [(4, 0), (6, 5), (8, 13), (10, 23)] {
-            assert_eq!(lower_tail(n, n, 0.025), critical + 1, "{n}");
+            assert_eq!(lower_tail_quantile(n, n, 0.025), critical + 1, "{n}");
         }
-        let exact = lower_tail(30, 30, 0.025) as i64;
+        let exact = lower_tail_quantile(30, 30, 0.025) as i64;
         let approximate = {
             let deviation = (900.0_f64 * 61.0 / 12.0).sqrt();
             (450.0 - 1.959_964 * deviation) as i64
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn equal_values_are_no_difference() {
-        let d = compare(&[5.0; 6], &[5.0; 6], 9).unwrap();
+        let d = compare_groups(&[5.0; 6], &[5.0; 6], 9).unwrap();
         assert_eq!((d.shift, d.low, d.high), (0.0, 0.0, 0.0));
         assert!((d.p_value - 1.0).abs() < 1e-12);
         assert!((mann_whitney(&[5.0; 40], &[5.0; 40]) - 1.0).abs() < 1e-12);
@@ -269,35 +269,35 @@ mod tests {
             (3.99, 2),
             (4.0, 3),
         ] {
-            assert_eq!(lower_tail(4, 4, orders / 70.0), cut, "{orders}");
+            assert_eq!(lower_tail_quantile(4, 4, orders / 70.0), cut, "{orders}");
         }
         // With different sizes: of 15 orders of two and four, 1, 2, 4, 6.
         for (orders, cut) in [(1.0, 1), (2.0, 2), (4.0, 3), (5.99, 3), (6.0, 4)] {
-            assert_eq!(lower_tail(2, 4, orders / 15.0), cut, "{orders}");
+            assert_eq!(lower_tail_quantile(2, 4, orders / 15.0), cut, "{orders}");
         }
-        assert_eq!(lower_tail(4, 4, 1.0), 0, "no order is beyond all of them");
+        assert_eq!(lower_tail_quantile(4, 4, 1.0), 0, "no order is beyond all of them");
         // 450 − 1.96 · √(30 · 30 · 61 / 12) = 317.4 exactly computed is 318; of 31 and 30 the
         // approximation gives 465 − 1.96 · √(31 · 30 · 62 / 12) = 329.1.
-        assert_eq!(lower_tail(30, 30, 0.025), 318);
-        assert_eq!(lower_tail(31, 30, 0.025), 329);
-        assert_eq!(lower_tail(1, 70, 0.000_001), 0, "never below none");
+        assert_eq!(lower_tail_quantile(30, 30, 0.025), 318);
+        assert_eq!(lower_tail_quantile(31, 30, 0.025), 329);
+        assert_eq!(lower_tail_quantile(1, 70, 0.000_001), 0, "never below none");
     }
 
     #[test]
     fn simultaneous_comparisons_need_more_runs() {
         // 2 of the orders of n and n: 70, 252, 924 for n = 4, 5, 6.
         for (together, fewest) in [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7)] {
-            assert_eq!(fewest_runs(together), fewest, "{together}");
+            assert_eq!(min_runs(together), fewest, "{together}");
         }
         // 2 · 3 of 120 orders is exactly 5 %.
-        assert!(enough_values(3, 7, 3) && !enough_values(3, 7, 4) && !enough_values(3, 6, 3));
-        assert!(!enough_values(0, 9, 1) && !enough_values(9, 0, 1));
+        assert!(has_enough_values(3, 7, 3) && !has_enough_values(3, 7, 4) && !has_enough_values(3, 6, 3));
+        assert!(!has_enough_values(0, 9, 1) && !has_enough_values(9, 0, 1));
         let (a, b) = (
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
             [11.0, 12.0, 13.0, 14.0, 15.0, 16.0],
         );
-        let alone = compare(&a, &b, 1).unwrap();
-        let nine = compare(&a, &b, 9).unwrap();
+        let alone = compare_groups(&a, &b, 1).unwrap();
+        let nine = compare_groups(&a, &b, 9).unwrap();
         assert!((nine.p_value - 9.0 * 2.0 / 924.0).abs() < 1e-12);
         assert!((alone.p_value - 2.0 / 924.0).abs() < 1e-12);
         // 2.5 % of 924 orders are those with up to 5 pairs in the opposite order, 0.28 % those with at most one: so
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!((alone.low, alone.high), (7.0, 13.0));
         assert_eq!((nine.low, nine.high), (6.0, 14.0));
         assert!(nine.is_significant());
-        assert_eq!(compare(&a[..5], &b[..5], 9), None);
+        assert_eq!(compare_groups(&a[..5], &b[..5], 9), None);
         let half = GroupDifference {
             p_value: ALPHA,
             ..nine
@@ -316,15 +316,15 @@ mod tests {
             ..nine
         };
         assert!(!more.is_significant());
-        assert_eq!(compare(&a, &a, 9).unwrap().p_value, 1.0);
+        assert_eq!(compare_groups(&a, &a, 9).unwrap().p_value, 1.0);
     }
 
     #[test]
     fn median_of_even_and_odd_counts() {
-        assert_eq!(median(&[]), 0.0);
-        assert_eq!(median(&[3.0]), 3.0);
-        assert_eq!(median(&[3.0, 5.0]), 4.0);
-        assert_eq!(median(&[3.0, 5.0, 9.0]), 5.0);
+        assert_eq!(median_of_sorted(&[]), 0.0);
+        assert_eq!(median_of_sorted(&[3.0]), 3.0);
+        assert_eq!(median_of_sorted(&[3.0, 5.0]), 4.0);
+        assert_eq!(median_of_sorted(&[3.0, 5.0, 9.0]), 5.0);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         let a: Vec<f64> = (0..30).map(|i| f64::from(i) + 0.25).collect();
         let b: Vec<f64> = (0..30).map(|i| f64::from(i) * 1.3).collect();
         let ranks = doubled_ranks(&a, &b);
-        let near = approximate(&ranks, 30, ranks[..30].iter().sum());
+        let near = approximate_p_value(&ranks, 30, ranks[..30].iter().sum());
         assert!((mann_whitney(&a, &b) - near).abs() < 0.01);
     }
 }

@@ -1,7 +1,7 @@
 //! The interval of a share that was estimated from independent draws.
 
 /// The quantile of the normal distribution for a two-sided 95 % interval.
-const Z: f64 = 1.959_963_984_540_054;
+const Z_95_PERCENT: f64 = 1.959_963_984_540_054;
 
 /// Returns the 95 % confidence interval of a share (0 to 1), given `hits` in `draws`: Wilson's score interval for a
 /// binomial proportion. Without draws, it is the whole range.
@@ -11,9 +11,9 @@ pub fn share_interval(hits: u64, draws: u64) -> [f64; 2] {
     }
     let (n, hits) = (draws as f64, hits.min(draws) as f64);
     let share = hits / n;
-    let scale = 1.0 + Z * Z / n;
-    let middle = (share + Z * Z / (2.0 * n)) / scale;
-    let half = Z / scale * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + Z_95_PERCENT * Z_95_PERCENT / n;
+    let middle = (share + Z_95_PERCENT * Z_95_PERCENT / (2.0 * n)) / scale;
+    let half = Z_95_PERCENT / scale * (share * (1.0 - share) / n + Z_95_PERCENT * Z_95_PERCENT / (4.0 * n * n)).sqrt();
     // Set the bounds 0 and 1 exactly, which rounding would miss.
     let low = if hits == 0.0 {
         0.0

@@ -23,7 +23,7 @@ pub(super) fn write_number(number: i64, digits: u8, out: &mut Vec<u8>) {
 }
 
 /// Formats a UUID like `f81d4fae-7dec-4d0e-a765-00a0c91e6bf6`.
-pub(super) fn hyphenated(uuid: [u8; 16]) -> [u8; 36] {
+pub(super) fn hyphenate_uuid(uuid: [u8; 16]) -> [u8; 36] {
     const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
     const BYTE_POSITIONS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let mut text = [b'-'; 36];

@@ -17,7 +17,7 @@ pub struct RandomRange {
 }
 
 /// Parses a range such as `1 100`, or `0.00 1.00` with decimals.
-pub(super) fn random(low: &str, high: &str) -> Result<FieldSource, String> {
+pub(super) fn parse_random_range(low: &str, high: &str) -> Result<FieldSource, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
     if digits > MAX_DIGITS {

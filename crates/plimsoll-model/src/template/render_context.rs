@@ -55,12 +55,12 @@ impl Variation {
 
     /// Sets the trace ids of calls.
     #[must_use]
-    pub fn traced(self, traces: TraceIds) -> Variation {
+    pub fn with_trace_ids(self, traces: TraceIds) -> Variation {
         Variation { traces, ..self }
     }
 
     /// Returns whether all calls of an arrival use the same row.
-    pub fn is_of_arrivals(&self) -> bool {
+    pub fn uses_rows_by_arrival(&self) -> bool {
         self.uses_rows_by_arrival
     }
 
@@ -79,7 +79,7 @@ impl Variation {
 
     /// Assigns `calls` consecutive calls to each client, such as the queries of a session.
     #[must_use]
-    pub fn in_a_row(mut self, calls: u32) -> Variation {
+    pub fn with_calls_per_client(mut self, calls: u32) -> Variation {
         self.in_a_row = u64::from(calls.max(1));
         self
     }
@@ -96,7 +96,7 @@ impl Variation {
 
     /// Returns the context of one message. [`RenderContext`] describes the arguments.
     #[inline]
-    pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> RenderContext<'_> {
+    pub fn render_context(&self, number: u64, message: u32, unix_ns: u64) -> RenderContext<'_> {
         RenderContext {
             variation: self,
             number,
@@ -122,7 +122,7 @@ impl<'a> RenderContext<'a> {
 
 impl RenderContext<'_> {
     #[inline]
-    fn bits(&self, slot: u32, half: u64) -> u64 {
+    fn random_bits(&self, slot: u32, half: u64) -> u64 {
         let call = mix(self
             .variation
             .seed
@@ -133,18 +133,18 @@ impl RenderContext<'_> {
 
     /// Returns a uniformly distributed number from `low` to `high`, both included.
     #[inline]
-    pub(super) fn between(&self, slot: u32, low: i64, high: i64) -> i64 {
+    pub(super) fn random_between(&self, slot: u32, low: i64, high: i64) -> i64 {
         // The bias of reducing 64 random bits to the range is negligible.
         let span = u128::from(high.abs_diff(low)) + 1;
-        let offset = (u128::from(self.bits(slot, 0)) * span) >> 64;
+        let offset = (u128::from(self.random_bits(slot, 0)) * span) >> 64;
         low.wrapping_add_unsigned(offset as u64)
     }
 
     /// Returns a version 4 UUID (RFC 9562 §5.4).
     #[inline]
     pub(super) fn uuid(&self, slot: u32) -> [u8; 16] {
-        let high = self.bits(slot, 0) & !0xf000 | 0x4000;
-        let low = self.bits(slot, 1) & !(3 << 62) | 2 << 62;
+        let high = self.random_bits(slot, 0) & !0xf000 | 0x4000;
+        let low = self.random_bits(slot, 1) & !(3 << 62) | 2 << 62;
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
@@ -186,7 +186,7 @@ impl RenderContext<'_> {
                     message: 0,
                     ..*self
                 };
-                ((u128::from(first.bits(ROW_SLOT, 0)) * u128::from(rows)) >> 64) as u64
+                ((u128::from(first.random_bits(ROW_SLOT, 0)) * u128::from(rows)) >> 64) as u64
             }
         };
         row as usize

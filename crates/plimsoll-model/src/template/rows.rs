@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use crate::json_line::json_entries;
-use crate::named::named;
+use crate::named_enum::named;
 use crate::recording::RecordedRows;
 use crate::suggest::suggest;
 
@@ -81,7 +81,7 @@ impl RowColumn {
         match &self.values {
             ColumnValues::Memory(values) => Cow::Borrowed(&values[row]),
             ColumnValues::Recorded(rows, column) => {
-                Cow::Owned(rows.with(row as u64, *column, str::to_owned))
+                Cow::Owned(rows.with_value(row as u64, *column, str::to_owned))
             }
             ColumnValues::RecordedWhole(rows) => Cow::Owned(row_as_json(rows, row)),
         }
@@ -92,7 +92,7 @@ impl RowColumn {
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         match &self.values {
             ColumnValues::Memory(values) => out.extend_from_slice(values[row].as_bytes()),
-            ColumnValues::Recorded(rows, column) => rows.with(row as u64, *column, |value| {
+            ColumnValues::Recorded(rows, column) => rows.with_value(row as u64, *column, |value| {
                 out.extend_from_slice(value.as_bytes());
             }),
             ColumnValues::RecordedWhole(rows) => {
@@ -107,17 +107,17 @@ impl RowColumn {
     }
 
     /// Returns the minimum and the maximum length of a value, in bytes.
-    pub fn bounds(&self) -> (usize, usize) {
+    pub fn value_length_bounds(&self) -> (usize, usize) {
         match &self.values {
             ColumnValues::Memory(values) => {
                 let lengths = || values.iter().map(|value| value.len());
                 (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
             }
-            ColumnValues::Recorded(rows, column) => rows.bounds(*column),
+            ColumnValues::Recorded(rows, column) => rows.value_length_bounds(*column),
             ColumnValues::RecordedWhole(rows) => {
                 // JSON escapes a byte with at most six bytes (RFC 8259 §7).
                 let most =
-                    |(column, name): (usize, &String)| 6 * (name.len() + rows.bounds(column).1) + 6;
+                    |(column, name): (usize, &String)| 6 * (name.len() + rows.value_length_bounds(column).1) + 6;
                 (
                     2,
                     2 + rows.names().iter().enumerate().map(most).sum::<usize>(),
@@ -129,7 +129,7 @@ impl RowColumn {
 
 fn row_as_json(rows: &RecordedRows, row: usize) -> String {
     let entry = |(column, name): (usize, &String)| {
-        let value = rows.with(row as u64, column, |value| Value::String(value.to_owned()));
+        let value = rows.with_value(row as u64, column, |value| Value::String(value.to_owned()));
         format!("{}:{value}", Value::from(name.as_str()))
     };
     let entries: Vec<String> = rows.names().iter().enumerate().map(entry).collect();
@@ -163,7 +163,7 @@ impl Rows {
                     "{file}, line 1: a JSON list: write one object per line, without brackets and commas"
                 ));
             }
-            _ => csv(file, text)?,
+            _ => parse_csv(file, text)?,
         };
         if rows.length == 0 {
             return Err(format!(
@@ -174,7 +174,7 @@ impl Rows {
     }
 
     /// Wraps the rows of a recording.
-    pub fn recorded(rows: &Arc<RecordedRows>) -> Rows {
+    pub fn from_recording(rows: &Arc<RecordedRows>) -> Rows {
         let column = |(place, name): (usize, &String)| {
             Arc::new(RowColumn {
                 name: name.clone(),
@@ -183,7 +183,7 @@ impl Rows {
         };
         let columns: Vec<Arc<RowColumn>> = rows.names().iter().enumerate().map(column).collect();
         let defect = |place| {
-            let line = usize::try_from(rows.lacking(place)?).unwrap_or(usize::MAX);
+            let line = usize::try_from(rows.first_line_lacking(place)?).unwrap_or(usize::MAX);
             let problem = "is missing";
             Some(ColumnDefect { line, problem })
         };
@@ -215,7 +215,7 @@ impl Rows {
     }
 
     /// Returns why calls can't use the column of this name; `None`: they can.
-    pub(super) fn defect(&self, name: &str) -> Option<String> {
+    pub(super) fn column_defect(&self, name: &str) -> Option<String> {
         let place = self.columns.iter().position(|column| column.name == name)?;
         let ColumnDefect { line, problem } = self.defects[place]?;
         Some(format!("{}, line {line}: `{name}` {problem}", self.file))
@@ -223,7 +223,7 @@ impl Rows {
 
     /// Returns a column of whole rows as JSON objects. A JSON line is unchanged; a CSV row becomes an object of strings
     /// in the order of the columns.
-    pub fn whole(&self) -> &Arc<RowColumn> {
+    pub fn whole_rows(&self) -> &Arc<RowColumn> {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
                 let entry = |c: &Arc<RowColumn>| {
@@ -240,7 +240,7 @@ impl Rows {
     }
 
     /// Returns advice for a column that does not exist.
-    pub(super) fn help(&self, name: &str) -> String {
+    pub(super) fn missing_column_help(&self, name: &str) -> String {
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
         match suggest(name, &names) {
             Some(near) => format!("did you mean row.{near}?"),
@@ -275,7 +275,7 @@ struct ColumnDefect {
     problem: &'static str,
 }
 
-fn csv(file: &str, text: &str) -> Result<Rows, String> {
+fn parse_csv(file: &str, text: &str) -> Result<Rows, String> {
     let bad = |problem: String| format!("{file}: {problem}");
     check_quotes(text).map_err(|(line, problem)| format!("{file}, line {line}: {problem}"))?;
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());

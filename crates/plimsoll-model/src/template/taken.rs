@@ -27,7 +27,7 @@ impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
 }
 
 /// Maximum length of a value that is taken from an answer, in bytes.
-pub const MAX_TAKEN: usize = 64 << 10;
+pub const MAX_TAKEN_BYTES: usize = 64 << 10;
 
 impl TakenField {
     /// Appends the value. If it has not been taken, appends nothing; a journey does not send such a request.
@@ -43,7 +43,7 @@ impl TakenField {
 }
 
 /// Marks the taken values in `parts` as percent-encoded.
-pub(super) fn encode<'a>(parts: impl Iterator<Item = &'a mut TemplatePart>) {
+pub(super) fn mark_percent_encoded<'a>(parts: impl Iterator<Item = &'a mut TemplatePart>) {
     for part in parts {
         if let TemplatePart::Field(field) = part
             && let FieldSource::Taken(taken) = &mut field.source
@@ -81,7 +81,7 @@ mod tests {
         let parse = |text: &str| Template::parse(text, &mut 0, scope);
         let values = [Some(b"a b/\xc3\xa9&".to_vec().into_boxed_slice()), None];
         let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
-        let moment = variation.moment(0, 0, 0).with_taken(&values);
+        let moment = variation.render_context(0, 0, 0).with_taken(&values);
         let rendered = |template: &Template| {
             let mut out = Vec::new();
             template.write(&moment, &mut out);
@@ -89,23 +89,23 @@ mod tests {
         };
         let header = parse("Bearer {{token}}").unwrap();
         assert_eq!(rendered(&header), b"Bearer a b/\xc3\xa9&");
-        let path = parse("/x?q={{ token }}").unwrap().in_url();
+        let path = parse("/x?q={{ token }}").unwrap().with_url_encoding();
         assert_eq!(rendered(&path), b"/x?q=a%20b/%C3%A9%26");
-        let location = parse("{{token}}?{{token}}").unwrap().in_url();
-        assert_eq!(location.leading_taken(), Some(0));
+        let location = parse("{{token}}?{{token}}").unwrap().with_url_encoding();
+        assert_eq!(location.leading_taken_index(), Some(0));
         assert_eq!(
             rendered(&location),
             b"a b/\xc3\xa9&?a%20b/%C3%A9%26",
             "a path is not encoded again"
         );
-        let form = parse("{{token}}&a={{token}}").unwrap().in_form();
+        let form = parse("{{token}}&a={{token}}").unwrap().with_form_encoding();
         assert_eq!(
             rendered(&form),
             b"a%20b/%C3%A9%26&a=a%20b/%C3%A9%26",
             "a form's first value is encoded, too"
         );
         let two = parse("{{next page}}{{token}}{{seq}}").unwrap();
-        assert_eq!(two.needs().collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(two.taken_indices().collect::<Vec<_>>(), [1, 0]);
         let unknown = parse("{{tokn}}").unwrap_err();
         assert!(unknown.contains("did you mean token?"), "{unknown}");
     }

@@ -19,7 +19,7 @@ fn error_of(text: &str) -> String {
 fn text(template: &Template, moment: &RenderContext<'_>) -> String {
     let mut out = Vec::new();
     template.write(moment, &mut out);
-    let (least, most) = template.bounds();
+    let (least, most) = template.length_bounds();
     assert!(
         (least..=most).contains(&out.len()),
         "{out:?} {least} {most}"
@@ -30,7 +30,7 @@ fn text(template: &Template, moment: &RenderContext<'_>) -> String {
 fn at(text_: &str, number: u64) -> String {
     let variation = Variation::new(1, 3, 3, RowOrder::RoundRobin);
     // 2026-11-21T09:30:00.25Z
-    let moment = variation.moment(number, 5, 1_795_253_400_250_000_000);
+    let moment = variation.render_context(number, 5, 1_795_253_400_250_000_000);
     text(&parse(text_).unwrap(), &moment)
 }
 
@@ -114,7 +114,7 @@ fn values_depend_on_seed_and_number() {
     let template = parse("{{uuid}} {{uuid}} {{random 1 1000000}}").unwrap();
     let one = |seed, number, message| {
         let variation = Variation::new(seed, 1, 1, RowOrder::RoundRobin);
-        text(&template, &variation.moment(number, message, 0))
+        text(&template, &variation.render_context(number, message, 0))
     };
     let first = one(1, 0, 0);
     assert_eq!(first, one(1, 0, 0));
@@ -130,11 +130,11 @@ fn values_depend_on_seed_and_number() {
 #[test]
 fn random_numbers_cover_range_uniformly() {
     let field = parse("{{random -2 2}}").unwrap();
-    let field = field.alone().unwrap().clone();
+    let field = field.sole_field().unwrap().clone();
     let variation = Variation::new(9, 1, 1, RowOrder::RoundRobin);
     let mut counts = [0u32; 5];
     for number in 0..50_000 {
-        counts[(field.number(&variation.moment(number, 0, 0)) + 2) as usize] += 1;
+        counts[(field.integer_value(&variation.render_context(number, 0, 0)) + 2) as usize] += 1;
     }
     // 10,000 each; the standard deviation is 89.
     assert!(
@@ -142,15 +142,15 @@ fn random_numbers_cover_range_uniformly() {
         "{counts:?}"
     );
     let all = parse("{{random -9223372036854775808 9223372036854775807}}").unwrap();
-    let moment = variation.moment(1, 0, 0);
-    assert_ne!(text(&all, &moment), text(&all, &variation.moment(2, 0, 0)));
+    let moment = variation.render_context(1, 0, 0);
+    assert_ne!(text(&all, &moment), text(&all, &variation.render_context(2, 0, 0)));
 }
 
 #[test]
 fn rows_are_chosen_by_number() {
     let row = |order, number| {
         let variation = Variation::new(1, 1, 10, order);
-        variation.moment(number, 0, 0).row()
+        variation.render_context(number, 0, 0).row()
     };
     assert_eq!(row(RowOrder::RoundRobin, 23), 3);
     assert_eq!(row(RowOrder::Unique, 7), 7);
@@ -165,8 +165,8 @@ fn rows_are_chosen_by_number() {
     // All messages of a call use the same row.
     let variation = Variation::new(1, 1, 1_000, RowOrder::Random);
     assert_eq!(
-        variation.moment(5, 0, 0).row(),
-        variation.moment(5, 9, 1).row()
+        variation.render_context(5, 0, 0).row(),
+        variation.render_context(5, 9, 1).row()
     );
 }
 
@@ -225,7 +225,7 @@ fn json_rows_preserve_value_bytes() {
         let rows = Rows::parse("rows", &line).unwrap();
         assert_eq!(rows.column("z").unwrap().value(0), typed, "{line}");
         assert_eq!(rows.column("a").unwrap().value(0), "x,}\"", "{line}");
-        assert_eq!(rows.whole().value(0), line);
+        assert_eq!(rows.whole_rows().value(0), line);
     }
     for (typed, text) in [
         (r#""\u0041\u00e9é""#, "Aéé"),
@@ -241,7 +241,7 @@ fn json_rows_preserve_value_bytes() {
 #[test]
 fn reference_to_duplicate_key_is_rejected() {
     let rows = Rows::parse("rows", "{\"a\": 1}\n{\"a\": 1, \"b\": 2, \"a\": 3}\n").unwrap();
-    assert_eq!(rows.whole().value(1), r#"{"a": 1, "b": 2, "a": 3}"#);
+    assert_eq!(rows.whole_rows().value(1), r#"{"a": 1, "b": 2, "a": 3}"#);
     let error = Template::parse("{{row.a}}", &mut 0, Some(&rows)).unwrap_err();
     assert!(error.contains("rows, line 2: `a` occurs twice"), "{error}");
 }
@@ -250,7 +250,7 @@ fn reference_to_duplicate_key_is_rejected() {
 fn csv_rows_keep_column_order() {
     let rows = Rows::parse("rows", "z,a\n\"say \"\"x\"\", y\",\"two\nlines\"\n").unwrap();
     let expected = r#"{"z":"say \"x\", y","a":"two\nlines"}"#;
-    assert_eq!(rows.whole().value(0), expected);
+    assert_eq!(rows.whole_rows().value(0), expected);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn rows_need_only_referenced_columns() {
             "{text}: {error}"
         );
     }
-    let whole: Vec<_> = rows.whole().values().collect();
+    let whole: Vec<_> = rows.whole_rows().values().collect();
     let expected = [
         r#"{"a": 1}"#,
         r#"{"b": {"c": []}, "d": "x"}"#,
@@ -274,11 +274,11 @@ fn rows_need_only_referenced_columns() {
     assert_eq!(whole, expected);
     let template = parse("{{ row }}").unwrap();
     assert!(
-        matches!(&template.alone().unwrap().source, FieldSource::Row(c) if c.value(0) == whole[0])
+        matches!(&template.sole_field().unwrap().source, FieldSource::Row(c) if c.value(0) == whole[0])
     );
 
     let csv = Rows::parse("a", "n,s\n5,x\n").unwrap();
-    assert_eq!(csv.whole().value(0), r#"{"n":"5","s":"x"}"#);
+    assert_eq!(csv.whole_rows().value(0), r#"{"n":"5","s":"x"}"#);
     let error = Template::parse("{{row}}", &mut 0, None).unwrap_err();
     assert!(
         error.to_string().contains("`{{row}}` needs rows"),
@@ -300,7 +300,7 @@ fn bare_fields_become_strings() {
         (r#"{"a": {{"#, r#"{"a": {{"#),
         (r#"{"a": {"b": {}}}"#, r#"{"a": {"b": {}}}"#),
     ] {
-        assert_eq!(quote_bare(json), quoted);
+        assert_eq!(quote_bare_fields(json), quoted);
     }
 }
 

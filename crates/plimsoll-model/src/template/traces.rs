@@ -41,15 +41,15 @@ impl TraceIds {
 
     /// Returns the trace id of the call with this number.
     #[inline]
-    pub fn trace(&self, number: u64) -> TraceId {
+    pub fn trace_id(&self, number: u64) -> TraceId {
         let low = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA)));
         TraceId(u128::from(self.prefix) << 64 | u128::from(low))
     }
 
     /// Returns the id of the call's span, which is the parent id in the header field.
     #[inline]
-    pub fn span(&self, number: u64) -> SpanId {
-        let TraceId(trace) = self.trace(number);
+    pub fn span_id(&self, number: u64) -> SpanId {
+        let TraceId(trace) = self.trace_id(number);
         // Mixing in the key makes the span id independent of the second half of the trace id.
         SpanId(mix((trace as u64) ^ self.key.rotate_left(32)).max(1))
     }
@@ -57,11 +57,11 @@ impl TraceIds {
     /// Returns the value of the header field: version 00, the trace id, the span id, and the `sampled` flag.
     #[inline]
     pub fn traceparent(&self, number: u64) -> [u8; TraceIds::TRACEPARENT_LENGTH] {
-        let TraceId(trace) = self.trace(number);
-        let SpanId(span) = self.span(number);
+        let TraceId(trace) = self.trace_id(number);
+        let SpanId(span) = self.span_id(number);
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
-        hexadecimal(&trace.to_be_bytes(), &mut text[3..35]);
-        hexadecimal(&span.to_be_bytes(), &mut text[36..52]);
+        write_hexadecimal(&trace.to_be_bytes(), &mut text[3..35]);
+        write_hexadecimal(&span.to_be_bytes(), &mut text[36..52]);
         text
     }
 }
@@ -81,13 +81,13 @@ impl SpanId {
 
     /// Returns the id of the `nth` child span. It depends only on this id and `nth`, and differs for each `nth`.
     #[must_use]
-    pub fn child(self, nth: u64) -> SpanId {
+    pub fn child_id(self, nth: u64) -> SpanId {
         SpanId(mix(self.0 ^ mix(nth.wrapping_add(GOLDEN_GAMMA))).max(1))
     }
 }
 
 #[inline]
-fn hexadecimal(bytes: &[u8], text: &mut [u8]) {
+fn write_hexadecimal(bytes: &[u8], text: &mut [u8]) {
     const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, text) in bytes.iter().zip(text.chunks_exact_mut(2)) {
         text[0] = HEX_DIGITS[usize::from(byte >> 4)];
@@ -122,7 +122,7 @@ impl Serialize for SpanId {
 impl<'de> Deserialize<'de> for TraceId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TraceId, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let id = parsed(&text, 32).ok_or_else(|| {
+        let id = parse_hexadecimal(&text, 32).ok_or_else(|| {
             de::Error::custom(format!(
                 "{text:?} is not a trace id: write 32 hexadecimal digits"
             ))
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for TraceId {
 impl<'de> Deserialize<'de> for SpanId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SpanId, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let id = parsed(&text, 16).and_then(|id| u64::try_from(id).ok());
+        let id = parse_hexadecimal(&text, 16).and_then(|id| u64::try_from(id).ok());
         id.map(SpanId).ok_or_else(|| {
             de::Error::custom(format!(
                 "{text:?} is not a span id: write 16 hexadecimal digits"
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for SpanId {
 }
 
 /// Parses a number that has exactly `digits` hexadecimal digits.
-fn parsed(text: &str, digits: usize) -> Option<u128> {
+fn parse_hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let is_id = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
     u128::from_str_radix(text, 16).ok().filter(|_| is_id)
 }
@@ -199,15 +199,15 @@ mod tests {
         let ids = TraceIds::new(1, 2);
         let mut all = HashSet::new();
         for number in 0..1_000 {
-            let span = ids.span(number);
-            let children = (0..10).map(|nth| span.child(nth));
+            let span = ids.span_id(number);
+            let children = (0..10).map(|nth| span.child_id(nth));
             assert!(children.chain([span]).all(|id| all.insert(id)));
         }
     }
 
     #[test]
     fn trace_ids_are_nonzero_and_load_specific() {
-        let ids = |prefix, key| TraceIds::new(prefix, key).trace(7);
+        let ids = |prefix, key| TraceIds::new(prefix, key).trace_id(7);
         assert_ne!(ids(1, 5), ids(2, 5));
         assert_ne!(ids(1, 5), ids(1, 6));
         // The only key for which call 0 mixes to zero.
@@ -218,12 +218,12 @@ mod tests {
     #[test]
     fn trace_id_round_trips_and_matches_header() {
         let ids = TraceIds::new(0xa, 0xb);
-        let id = ids.trace(3);
+        let id = ids.trace_id(3);
         let written = serde_json::to_string(&id).unwrap();
         assert_eq!(serde_json::from_str::<TraceId>(&written).unwrap(), id);
         let header = text(ids, 3);
         assert_eq!(id.to_string(), ids_of(&header).0);
-        let span = ids.span(3);
+        let span = ids.span_id(3);
         assert_eq!(span.to_string(), ids_of(&header).1);
         let written = serde_json::to_string(&span).unwrap();
         assert_eq!(serde_json::from_str::<SpanId>(&written).unwrap(), span);

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use super::{FieldSource, RenderContext, Template, TraceIds, Variation};
 
 /// A message with fields, which is encoded separately for every call.
-pub trait Render: fmt::Debug + Send + Sync {
+pub trait MessageRenderer: fmt::Debug + Send + Sync {
     /// Appends the encoded message for `moment`.
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>);
 
@@ -18,7 +18,7 @@ pub trait Render: fmt::Debug + Send + Sync {
 
     /// Returns the indices (in [`super::FieldScope::taken`]) of the taken values that the message contains. An index
     /// may be repeated.
-    fn needs(&self) -> Vec<u16> {
+    fn taken_indices(&self) -> Vec<u16> {
         Vec::new()
     }
 
@@ -37,7 +37,7 @@ pub struct VaryingMessages {
     /// The settings by which values are chosen.
     pub variation: Variation,
     /// The call's message, or the messages of a stream in order. At least one.
-    pub messages: Vec<Arc<dyn Render>>,
+    pub messages: Vec<Arc<dyn MessageRenderer>>,
 }
 
 /// Metadata entries whose values differ from call to call.
@@ -68,10 +68,10 @@ impl VaryingMetadata {
     }
 
     /// Returns the same metadata with other trace ids; `None`: it contains no trace ids.
-    pub fn traced(&self, ids: TraceIds) -> Option<VaryingMetadata> {
+    pub fn with_trace_ids(&self, ids: TraceIds) -> Option<VaryingMetadata> {
         self.trace_ids()?;
         Some(VaryingMetadata {
-            variation: self.variation.clone().traced(ids),
+            variation: self.variation.clone().with_trace_ids(ids),
             fields: self.fields.clone(),
         })
     }
@@ -83,17 +83,17 @@ pub fn trace_ids<'a>(
     fields: impl IntoIterator<Item = &'a MetadataField>,
 ) -> Option<TraceIds> {
     let mut fields = fields.into_iter();
-    let has_them = fields.any(|field| field.source() == Some(&FieldSource::Traceparent));
+    let has_them = fields.any(|field| field.sole_source() == Some(&FieldSource::Traceparent));
     has_them.then(|| variation.traces())
 }
 
 impl MetadataField {
     /// Returns the field `traceparent`, whose value differs for each call (W3C Trace Context §3.2).
-    pub fn traceparent() -> MetadataField {
+    pub fn new_traceparent() -> MetadataField {
         MetadataField {
             name: MetadataField::TRACEPARENT.to_owned(),
             typed: String::new(),
-            template: Template::of_source(FieldSource::Traceparent),
+            template: Template::from_source(FieldSource::Traceparent),
         }
     }
 
@@ -101,19 +101,19 @@ impl MetadataField {
     pub const TRACEPARENT: &str = "traceparent";
 
     /// Returns the source of the whole value; `None`: it consists of several parts.
-    fn source(&self) -> Option<&FieldSource> {
-        self.template.alone().map(|field| &field.source)
+    fn sole_source(&self) -> Option<&FieldSource> {
+        self.template.sole_field().map(|field| &field.source)
     }
 
     /// Returns whether the value is the sixteen bytes of a UUID.
     pub fn is_binary_uuid(&self) -> bool {
-        self.name.ends_with("-bin") && self.source() == Some(&FieldSource::Uuid)
+        self.name.ends_with("-bin") && self.sole_source() == Some(&FieldSource::Uuid)
     }
 
     /// Appends the value for `moment`.
     #[inline]
     pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
-        match self.template.alone() {
+        match self.template.sole_field() {
             Some(field) if self.is_binary_uuid() => {
                 let mut base64 = [0; 24];
                 // gRPC over HTTP/2, "Custom-Metadata": padding should not be sent.
@@ -129,7 +129,7 @@ impl MetadataField {
         if self.is_binary_uuid() {
             22
         } else {
-            self.template.bounds().1
+            self.template.length_bounds().1
         }
     }
 }
@@ -137,7 +137,7 @@ impl MetadataField {
 impl PartialEq for VaryingMessages {
     /// Compares messages by identity, because implementations of [`Render`] can't be compared.
     fn eq(&self, other: &VaryingMessages) -> bool {
-        let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
+        let same = |(a, b): (&Arc<dyn MessageRenderer>, &Arc<dyn MessageRenderer>)| Arc::ptr_eq(a, b);
         self.variation == other.variation
             && self.messages.len() == other.messages.len()
             && self.messages.iter().zip(&other.messages).all(same)

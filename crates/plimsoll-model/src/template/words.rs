@@ -52,7 +52,7 @@ impl WordRange {
 
     /// Appends the text of a call.
     pub(super) fn write(self, slot: u32, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
-        let drawn = moment.between(slot, self.low.into(), self.high.into());
+        let drawn = moment.random_between(slot, self.low.into(), self.high.into());
         filler_words(u32::try_from(drawn).unwrap_or(0), out);
     }
 

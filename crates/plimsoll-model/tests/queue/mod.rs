@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::search::{
-    BacklogGrowth, SearchGoal, SearchResult, SearchStep, Trial, TrialVerdict, next,
+    BacklogGrowth, SearchGoal, SearchResult, SearchStep, Trial, TrialVerdict, next_step,
 };
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
@@ -136,9 +136,9 @@ fn attainable_share(errors: f64) -> f64 {
     const STEPS: i32 = 80;
     let normal = Normal::standard();
     let mut best = 0.0_f64;
-    for confirmation_s in (2..30).map(f64::from) {
-        let deviation = (BUDGET_S * VERDICT_VARIANCE_RATIO / (MEASURING_S - confirmation_s)).sqrt();
-        let scatter = (BUDGET_S / confirmation_s).sqrt();
+    for confirmation_length_s in (2..30).map(f64::from) {
+        let deviation = (BUDGET_S * VERDICT_VARIANCE_RATIO / (MEASURING_S - confirmation_length_s)).sqrt();
+        let scatter = (BUDGET_S / confirmation_length_s).sqrt();
         for margin in (0..40).map(|i| f64::from(i) / 4.0) {
             let share: f64 = (-STEPS..STEPS)
                 .map(|i| (f64::from(i) + 0.5) * 4.0 / f64::from(STEPS))
@@ -358,7 +358,7 @@ impl Server<'_> {
             slow += u64::from(due_s >= WARMUP_S && free_s - due_s > limit_s);
             arrivals.advance(&mut self.random);
         }
-        let growth = BacklogGrowth::of(
+        let growth = BacklogGrowth::from_intervals(
             &intervals,
             Duration::from_secs_f64(WARMUP_S),
             Duration::from_secs_f64(end_s),
@@ -390,7 +390,7 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (SearchResult, Vec<Trial>) 
     let mut trials: Vec<Trial> = Vec::new();
     loop {
         assert!(trials.len() < 500, "the search does not end");
-        let (purpose, rate_per_s, length) = match next(&goal, &trials) {
+        let (purpose, rate_per_s, length) = match next_step(&goal, &trials) {
             SearchStep::Done(finding) => return (*finding, trials),
             SearchStep::Try {
                 purpose,
@@ -400,7 +400,7 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (SearchResult, Vec<Trial>) 
         };
         let length_s = length.as_secs_f64();
         let (met, growth, took_s) = server.run_trial(rate_per_s, length_s);
-        let grew = growth.is_some_and(|g| g.is_clear(rate_per_s, goal.precision));
+        let grew = growth.is_some_and(|g| g.is_significant(rate_per_s, goal.precision));
         let verdict = match (met, grew) {
             (true, false) => TrialVerdict::Met,
             (true, true) => TrialVerdict::Growing,

@@ -134,11 +134,11 @@ pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
         let _ = HOST_TABLE.set(unsafe { &*host });
     }
     // If the versions differ, the host detects that from the table and reports it.
-    table::<P>()
+    function_table::<P>()
 }
 
 /// Returns the function table of a plugin, which is valid as long as the process exists.
-pub(crate) fn table<P: Plugin>() -> &'static Table {
+pub(crate) fn function_table<P: Plugin>() -> &'static Table {
     const {
         &Table {
             abi: abi::VERSION,

@@ -84,7 +84,7 @@ impl PluginFunctions {
     }
 
     /// Reads the functions of a plugin that is part of this program.
-    pub(crate) fn of(table: &'static Table) -> Result<PluginFunctions, LoadError> {
+    pub(crate) fn from_table(table: &'static Table) -> Result<PluginFunctions, LoadError> {
         // SAFETY: the reference points to a complete table that is valid for the life of the process.
         let read = unsafe { PluginFunctions::read(table) };
         read.map_err(|problem| LoadError {
@@ -179,7 +179,7 @@ impl PluginFunctions {
     /// Returns the result code and the length of the written frame, both as the plugin returned them.
     #[inline]
     pub(crate) fn encode(&self, frame: &[u8], note: u64, id: u64, room: &mut [u8]) -> (i32, u64) {
-        let mut out = buffer(room);
+        let mut out = output_buffer(room);
         // SAFETY: the call is as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result =
             unsafe { (self.encode)(frame.as_ptr(), frame.len() as u64, note, id, &raw mut out) };
@@ -195,7 +195,7 @@ impl PluginFunctions {
         payload: &[u8],
         room: &mut [u8],
     ) -> (i32, u64) {
-        let mut out = buffer(room);
+        let mut out = output_buffer(room);
         // SAFETY: the call is as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result = unsafe {
             (self.make)(
@@ -211,7 +211,7 @@ impl PluginFunctions {
     }
 }
 
-fn buffer(room: &mut [u8]) -> Buffer {
+fn output_buffer(room: &mut [u8]) -> Buffer {
     Buffer {
         bytes: room.as_mut_ptr(),
         room: room.len() as u64,

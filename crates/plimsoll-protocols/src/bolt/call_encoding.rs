@@ -10,7 +10,7 @@ use super::sofa::{self, SofaCall};
 ///
 /// # Errors
 /// Returns the key of the invalid value, with the reason.
-pub fn service<'a>(
+pub fn encode_service_call<'a>(
     service: &str,
     method: &str,
     arguments: &str,
@@ -50,14 +50,14 @@ pub fn service<'a>(
     Ok(BoltCall {
         method: format!("{service}/{method}"),
         class: sofa::REQUEST_CLASS.as_bytes().to_vec(),
-        header: with(call.header(), extra),
+        header: append_entries(call.header(), extra),
         content: call.content(),
         ..BoltCall::default()
     })
 }
 
 /// Returns a call with this class and already encoded content.
-pub fn raw<'a>(
+pub fn raw_call<'a>(
     class: &str,
     content: Vec<u8>,
     extra: impl Iterator<Item = (&'a str, &'a str)>,
@@ -65,7 +65,7 @@ pub fn raw<'a>(
     BoltCall {
         method: class.to_owned(),
         class: class.as_bytes().to_vec(),
-        header: with(Vec::new(), extra),
+        header: append_entries(Vec::new(), extra),
         content,
         ..BoltCall::default()
     }
@@ -75,12 +75,12 @@ pub fn raw<'a>(
 ///
 /// # Errors
 /// Returns an error if the text is not JSON or can't be converted.
-pub fn content(json: &str) -> Result<Vec<u8>, String> {
+pub fn encode_content(json: &str) -> Result<Vec<u8>, String> {
     let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
     Ok(hessian::encode(&from_json(&json)?))
 }
 
-fn with<'a>(mut map: Vec<u8>, extra: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+fn append_entries<'a>(mut map: Vec<u8>, extra: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     for (key, value) in extra {
         header::write(&mut map, Some(key.as_bytes()), Some(value.as_bytes()));
     }
@@ -94,20 +94,20 @@ mod tests {
 
     #[test]
     fn signature_defaults_to_argument_types() {
-        let typed = service("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
+        let typed = encode_service_call("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
         assert_eq!(typed.method, "a.B:1.0/c");
         assert_eq!(header::find(&typed.header, b"k"), Ok(Some(&b"v"[..])));
-        let call = SofaCall::read(&typed.content).unwrap();
+        let call = SofaCall::decode(&typed.content).unwrap();
         assert_eq!(call.signature, ["java.lang.String", "int"]);
         let types = ["java.lang.Object".to_owned(), "long".to_owned()];
-        let typed = service("a.B:1.0", "c", "[\"x\", 7]", Some(&types), iter::empty()).unwrap();
-        assert_eq!(SofaCall::read(&typed.content).unwrap().signature, types);
+        let typed = encode_service_call("a.B:1.0", "c", "[\"x\", 7]", Some(&types), iter::empty()).unwrap();
+        assert_eq!(SofaCall::decode(&typed.content).unwrap().signature, types);
     }
 
     #[test]
     fn invalid_argument_error_names_key() {
         let wrong = |arguments: &str, types: Option<&[String]>| {
-            service("a", "b", arguments, types, iter::empty()).unwrap_err()
+            encode_service_call("a", "b", arguments, types, iter::empty()).unwrap_err()
         };
         assert!(wrong("[", None).1.contains("not JSON"));
         assert!(wrong("{}", None).1.contains("not a JSON array"));

@@ -36,7 +36,7 @@ impl BoltProtocol {
     /// # Errors
     /// Returns an error that names the part of the call that can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
-        let live_request = LiveRequest::of(call)?.map(Arc::new);
+        let live_request = LiveRequest::prepare(call)?.map(Arc::new);
         Ok(BoltProtocol {
             prepared: match &live_request {
                 Some(renewing) => renewing.current().1,
@@ -55,11 +55,11 @@ impl Protocol for BoltProtocol {
         None
     }
 
-    fn driver(&self) -> BoltDriver {
+    fn new_driver(&self) -> BoltDriver {
         FramedDriver::new(self.clone(), self.prepared.settings)
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(BoltFrameTracer::default()))
     }
 }
@@ -100,18 +100,18 @@ impl FrameFormat for BoltProtocol {
         &mut self,
         bytes: &'a [u8],
     ) -> Result<Option<(BoltFrame<'a>, usize)>, ProtocolError> {
-        BoltFrame::parse(bytes, self.prepared.max_content).map_err(broken)
+        BoltFrame::parse(bytes, self.prepared.max_content).map_err(protocol_error)
     }
 
     /// Returns one byte more than `partial` has as long as the fixed header is incomplete, because the length of
     /// the fixed header depends on its contents.
-    fn needed(&self, partial: &[u8]) -> Option<usize> {
+    fn needed_length(&self, partial: &[u8]) -> Option<usize> {
         let length = BoltFrame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))
     }
 
     #[inline]
-    fn purpose(frame: &BoltFrame<'_>) -> FramePurpose {
+    fn frame_purpose(frame: &BoltFrame<'_>) -> FramePurpose {
         match (frame.kind, frame.command) {
             (
                 BoltFrameKind::Response { .. },
@@ -144,7 +144,7 @@ impl FrameFormat for BoltProtocol {
     }
 
     fn respond(&self, asking: &BoltFrame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-        let form = asking.form.without_switches();
+        let form = asking.layout.without_switches();
         match asking.command {
             BoltCommand::Heartbeat => BoltFrame::heartbeat_ack(form, asking.id),
             _ => BoltFrame::status_response(form, asking.id, asking.codec, Status::NoProcessor),
@@ -154,7 +154,7 @@ impl FrameFormat for BoltProtocol {
     }
 
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-        BoltFrame::heartbeat(self.prepared.form, id).write(out);
+        BoltFrame::heartbeat(self.prepared.layout, id).write(out);
         Ok(())
     }
 }
@@ -166,7 +166,7 @@ fn judge_answer(answer: &BoltFrame<'_>) -> (Outcome, Option<String>) {
         return (Outcome::ProtocolError, None);
     };
     match Status::from_number(status) {
-        Some(Status::Success) => match header::find(answer.header, header::RESPONSE_ERROR) {
+        Some(Status::Success) => match header::find(answer.header, header::RESPONSE_ERROR_KEY) {
             Ok(Some(b"true")) => (SOFA_ERROR, None),
             Ok(_) => (Outcome::Ok, None),
             Err(error) => (Outcome::BadAnswer, Some(error.to_string())),
@@ -180,7 +180,7 @@ fn judge_answer(answer: &BoltFrame<'_>) -> (Outcome, Option<String>) {
 }
 
 #[cold]
-fn broken(error: BoltFrameError) -> ProtocolError {
+fn protocol_error(error: BoltFrameError) -> ProtocolError {
     let outcome = match error {
         BoltFrameError::ContentTooLong { .. } => Outcome::MessageTooLarge,
         _ => Outcome::ProtocolError,

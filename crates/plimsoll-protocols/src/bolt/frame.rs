@@ -4,7 +4,7 @@
 //! against the caller's limit before using it; a frame that was read is written back byte for byte.
 
 /// The default limit of a frame's content: 16 MiB.
-pub const MAX_CONTENT: usize = 16 << 20;
+pub const DEFAULT_MAX_CONTENT_BYTES: usize = 16 << 20;
 
 /// Codec bytes. Hessian 2 is SOFABolt's own codec, JSON is SOFARPC's.
 pub mod codec {
@@ -61,7 +61,7 @@ impl FrameLayout {
 
     /// Returns the offset of the id in a frame.
     #[inline]
-    pub fn id_at(self) -> usize {
+    pub fn id_offset(self) -> usize {
         match self {
             FrameLayout::V1 => 5,
             FrameLayout::V2 { .. } => 6,
@@ -126,7 +126,7 @@ impl BoltCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoltFrame<'a> {
     /// The layout, which determines the fields of the fixed header.
-    pub form: FrameLayout,
+    pub layout: FrameLayout,
     /// The frame's type.
     pub kind: BoltFrameKind,
     /// The command code.
@@ -149,7 +149,7 @@ pub struct BoltFrame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoltFrameHead {
     /// The layout, which determines the fields of the fixed header.
-    pub form: FrameLayout,
+    pub layout: FrameLayout,
     /// The frame's type.
     pub kind: BoltFrameKind,
     /// The command code.
@@ -251,7 +251,7 @@ impl<'a> BoltFrame<'a> {
             return Ok(None);
         };
         let body_end = head.start + head.class + head.header + head.content;
-        if head.form.has_crc() {
+        if head.layout.has_crc() {
             let (seen, expected) = (be32(bytes, body_end), crc32fast::hash(&bytes[..body_end]));
             if seen != expected {
                 return Err(BoltFrameError::Crc { seen, expected });
@@ -260,7 +260,7 @@ impl<'a> BoltFrame<'a> {
         let (class, rest) = bytes[head.start..body_end].split_at(head.class);
         let (header, content) = rest.split_at(head.header);
         let frame = BoltFrame {
-            form: head.form,
+            layout: head.layout,
             kind: head.kind,
             command: head.command,
             command_version: head.command_version,
@@ -283,7 +283,7 @@ impl<'a> BoltFrame<'a> {
             BoltFrameKind::Request { .. } => 1,
             BoltFrameKind::Oneway { .. } => 2,
         };
-        match self.form {
+        match self.layout {
             FrameLayout::V1 => out.push(1),
             FrameLayout::V2 { revision, .. } => out.extend_from_slice(&[2, revision]),
         }
@@ -292,7 +292,7 @@ impl<'a> BoltFrame<'a> {
         out.push(self.command_version);
         out.extend_from_slice(&self.id.to_be_bytes());
         out.push(self.codec);
-        if let FrameLayout::V2 { switches, .. } = self.form {
+        if let FrameLayout::V2 { switches, .. } = self.layout {
             out.push(switches);
         }
         match self.kind {
@@ -307,7 +307,7 @@ impl<'a> BoltFrame<'a> {
         out.extend_from_slice(self.class);
         out.extend_from_slice(self.header);
         out.extend_from_slice(self.content);
-        if self.form.has_crc() {
+        if self.layout.has_crc() {
             let crc = crc32fast::hash(&out[start..]);
             out.extend_from_slice(&crc.to_be_bytes());
         }
@@ -324,7 +324,7 @@ impl<'a> BoltFrame<'a> {
     /// Returns a heartbeat in the given layout.
     pub fn heartbeat(form: FrameLayout, id: u32) -> BoltFrame<'static> {
         BoltFrame {
-            form: form.without_switches(),
+            layout: form.without_switches(),
             kind: BoltFrameKind::Request { timeout: -1 },
             command: BoltCommand::Heartbeat,
             command_version: 1,
@@ -376,7 +376,7 @@ impl BoltFrameHead {
             other => return Err(BoltFrameError::Protocol(other)),
         };
         if bytes.len() < 20 {
-            return check_start(bytes, at).map(|()| None);
+            return check_partial_header(bytes, at).map(|()| None);
         }
         let form = match protocol {
             1 => FrameLayout::V1,
@@ -434,7 +434,7 @@ impl BoltFrameHead {
         let body_end = start + class + header + content;
         let length = body_end + if form.has_crc() { 4 } else { 0 };
         Ok(Some(BoltFrameHead {
-            form,
+            layout: form,
             kind,
             command,
             id,
@@ -450,7 +450,7 @@ impl BoltFrameHead {
 }
 
 /// Returns an error if the beginning of an incomplete fixed header is already invalid.
-fn check_start(bytes: &[u8], at: usize) -> Result<(), BoltFrameError> {
+fn check_partial_header(bytes: &[u8], at: usize) -> Result<(), BoltFrameError> {
     if at == 2
         && let Some(&revision) = bytes.get(1)
         && !matches!(revision, 1 | 2)

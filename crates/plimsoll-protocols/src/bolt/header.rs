@@ -2,13 +2,13 @@
 //! header. A length of -1 is a null.
 
 /// A SOFARPC response with this key and the value `true` is a failure, whatever its Bolt status.
-pub const RESPONSE_ERROR: &[u8] = b"sofa_head_response_error";
+pub const RESPONSE_ERROR_KEY: &[u8] = b"sofa_head_response_error";
 /// The key of `interface:version`, which the server reads before it decodes the content.
-pub const SERVICE: &str = "service";
+pub const SERVICE_KEY: &str = "service";
 /// The key of the service: interface and version.
-pub const TARGET_SERVICE: &str = "sofa_head_target_service";
+pub const TARGET_SERVICE_KEY: &str = "sofa_head_target_service";
 /// The key of the method's name.
-pub const METHOD_NAME: &str = "sofa_head_method_name";
+pub const METHOD_NAME_KEY: &str = "sofa_head_method_name";
 
 /// The error of a malformed header map: a length exceeds the remaining bytes, or is below -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<HeaderPair<'_>, Heade
         if at >= header.len() {
             return None;
         }
-        let pair = text(header, &mut at).and_then(|key| Ok((key, text(header, &mut at)?)));
+        let pair = read_string(header, &mut at).and_then(|key| Ok((key, read_string(header, &mut at)?)));
         if pair.is_err() {
             at = header.len();
         }
@@ -43,7 +43,7 @@ pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<HeaderPair<'_>, Heade
 
 /// Reads the string at offset `at` and advances `at` past it.
 #[inline]
-fn text<'a>(header: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, HeaderError> {
+fn read_string<'a>(header: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, HeaderError> {
     let start = *at;
     let rest = &header[start..];
     let error = |length| HeaderError {

@@ -16,19 +16,19 @@ use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
 use super::call_encoding;
-use super::frame::{MAX_CONTENT, codec};
+use super::frame::{DEFAULT_MAX_CONTENT_BYTES, codec};
 use super::{BoltCall, BoltProtocol, FrameLayout, report};
 use crate::alternatives::report_conflict;
-use crate::flags::{CredentialFlags, map_entries};
+use crate::flags::{CredentialFlags, parse_map_entries};
 use crate::foreign::ForeignTool;
 use crate::framed;
 use crate::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
-    UsageError, load_with_driver, text_or_file,
+    UsageError, load_with_driver, split_text_or_file,
 };
 
 /// The default heartbeat interval, the same as in SOFABolt's own clients.
-const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The default call, if neither service nor class is given: an echo of 1,098 characters in a frame of 1.4 kB,
 /// which load tools for SOFARPC commonly send.
@@ -160,7 +160,7 @@ impl CallSection for BoltOptions {
     };
     type Call = BoltCall;
 
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         path.starts_with("header.").then(MetadataSpec::keys)
     }
 
@@ -193,9 +193,9 @@ impl CallSection for BoltOptions {
                 known.map_or(FrameLayout::V1, |(_, version)| *version)
             }
         };
-        let max_content = self.max_content.map_or(MAX_CONTENT as u64, |most| most.0);
+        let max_content = self.max_content.map_or(DEFAULT_MAX_CONTENT_BYTES as u64, |most| most.0);
         let most = ("max_content", max_content);
-        framed::check(problems, "bolt", self.in_flight, self.heartbeat, most);
+        framed::check_framed_keys(problems, "bolt", self.in_flight, self.heartbeat, most);
         if self.timeout.is_some_and(OptionalPeriod::is_zero) {
             problems.add(
                 "call.bolt.timeout",
@@ -203,7 +203,7 @@ impl CallSection for BoltOptions {
                  others: use a duration, or \"none\"",
             );
         }
-        self.check_shape(problems);
+        self.check_alternatives(problems);
         self.check_constant(problems);
         let (constant, live) = self.resolve_entries(problems, surroundings);
         if problems.0.len() > before {
@@ -212,25 +212,25 @@ impl CallSection for BoltOptions {
         let typed = self.encode_call(&constant, surroundings);
         let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
         Some(BoltCall {
-            form,
+            layout: form,
             codec: self.codec.unwrap_or(codec::HESSIAN2),
             constant,
             live,
             timeout: self
                 .timeout
-                .map_or_else(|| spec.deadline(), OptionalPeriod::length),
+                .map_or_else(|| spec.deadline(), OptionalPeriod::limit),
             oneway: self.oneway,
             in_flight: self.in_flight,
             heartbeat: self
                 .heartbeat
-                .map_or(Some(DEFAULT_HEARTBEAT), OptionalPeriod::length),
+                .map_or(Some(DEFAULT_HEARTBEAT_INTERVAL), OptionalPeriod::limit),
             max_content: max_content as usize,
             ..typed
         })
     }
 
-    fn filled_in(self, call: &BoltCall) -> BoltOptions {
-        let version = VERSION_NAMES.iter().find(|(_, form)| *form == call.form);
+    fn with_defaults(self, call: &BoltCall) -> BoltOptions {
+        let version = VERSION_NAMES.iter().find(|(_, form)| *form == call.layout);
         BoltOptions {
             version: version.map(|(name, _)| (*name).to_owned()),
             timeout: Some(call.timeout.into()),
@@ -258,12 +258,12 @@ impl BoltOptions {
         let (mut constant, mut live) = (Vec::new(), Vec::new());
         for (name, value) in &self.header {
             let key = format!("call.bolt.header.{name}");
-            match problems.shared_value(&key, value, surroundings) {
+            match problems.resolve_shared_value(&key, value, surroundings) {
                 Some(SharedValue::Constant(value)) => constant.push((name.clone(), value)),
                 Some(SharedValue::Live(value)) => live.push(MetadataField {
                     name: name.clone(),
                     typed: String::new(),
-                    template: Template::live(value),
+                    template: Template::from_live_value(value),
                 }),
                 None => {}
             }
@@ -283,7 +283,7 @@ impl BoltOptions {
         };
         let extra = header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let Some(class) = &self.class else {
-            return call_encoding::service(
+            return call_encoding::encode_service_call(
                 self.service.as_deref().unwrap_or_default(),
                 self.method.as_deref().unwrap_or_default(),
                 self.arguments.as_deref().unwrap_or("[]"),
@@ -293,13 +293,13 @@ impl BoltOptions {
             .map_err(|(key, problem)| wrong(key)(problem));
         };
         let content = match (&self.content, &self.content_file) {
-            (Some(json), _) => call_encoding::content(json).map_err(wrong("content"))?,
+            (Some(json), _) => call_encoding::encode_content(json).map_err(wrong("content"))?,
             (None, Some(path)) => surroundings.read_bytes(path).map_err(|e| {
                 wrong("content_file")(format!("can't read {}: {e}", path.display()))
             })?,
             (None, None) => Vec::new(),
         };
-        Ok(call_encoding::raw(class, content, extra))
+        Ok(call_encoding::raw_call(class, content, extra))
     }
 
     /// Rejects template fields such as `{{seq}}`: Bolt calls are constant, and the braces would be sent
@@ -327,7 +327,7 @@ impl BoltOptions {
     }
 
     /// Checks that the call is given either by service and method or by class and content, not by a mixture.
-    fn check_shape(&self, problems: &mut Problems) {
+    fn check_alternatives(&self, problems: &mut Problems) {
         if self.is_raw() {
             for (key, given) in [
                 ("service", self.service.is_some()),
@@ -394,10 +394,10 @@ impl ProtocolCommand for BoltFlags {
         threads_flag: "-t",
     });
 
-    fn section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<BoltOptions, UsageError> {
+    fn into_section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<BoltOptions, UsageError> {
         let mut call = self.options;
-        (call.content, call.content_file) = text_or_file(call.content.as_deref())?;
-        call.arguments = match text_or_file(call.arguments.as_deref())? {
+        (call.content, call.content_file) = split_text_or_file(call.content.as_deref())?;
+        call.arguments = match split_text_or_file(call.arguments.as_deref())? {
             (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| UsageError {
                 message: format!("--data: can't read {}: {e}", path.display()),
                 help: "give the file that holds the JSON array, or the array itself".to_owned(),
@@ -416,7 +416,7 @@ impl ProtocolCommand for BoltFlags {
                 call.arguments = Some(format!("[\"{text}\"]"));
             }
         }
-        call.header = map_entries("--header", &call.typed_header)?;
+        call.header = parse_map_entries("--header", &call.typed_header)?;
         call.typed_header.clear();
         self.credentials.add_to(&mut call.header)?;
         Ok(call)
@@ -431,7 +431,7 @@ impl ProtocolModule for BoltOptions {
         Ok(load_with_driver(asked, BoltProtocol::new(call)?))
     }
 
-    fn below_tables(run: &Run) -> String {
+    fn report_footer(run: &Run) -> String {
         report::render(run)
     }
 }

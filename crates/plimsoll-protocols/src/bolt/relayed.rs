@@ -22,7 +22,7 @@ const FRAME_LAYOUTS: usize = 3;
 /// Packs a frame's layout and codec into one number, a byte each: the revision of version 2 (0 for version 1),
 /// the switches, and the codec.
 #[inline]
-fn manner(form: FrameLayout, codec: u8) -> FrameFlavor {
+fn frame_flavor(form: FrameLayout, codec: u8) -> FrameFlavor {
     let (revision, switches) = match form {
         FrameLayout::V1 => (0, 0),
         FrameLayout::V2 { revision, switches } => (revision, switches),
@@ -33,7 +33,7 @@ fn manner(form: FrameLayout, codec: u8) -> FrameFlavor {
 }
 
 #[inline]
-fn form(manner: FrameFlavor) -> FrameLayout {
+fn frame_layout(manner: FrameFlavor) -> FrameLayout {
     match manner.0.to_le_bytes() {
         [0, ..] => FrameLayout::V1,
         [revision, switches, ..] => FrameLayout::V2 { revision, switches },
@@ -41,7 +41,7 @@ fn form(manner: FrameFlavor) -> FrameLayout {
 }
 
 impl BoltRelayCodec {
-    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> BoltRelayCodec {
+    pub(crate) fn for_worker(&self, options: &CodecOptions<'_>) -> BoltRelayCodec {
         BoltRelayCodec(options.max_frame)
     }
 }
@@ -51,13 +51,13 @@ impl FrameCodec for BoltRelayCodec {
         Ok(BoltRelayCodec(options.max_frame))
     }
 
-    fn layouts(&self) -> usize {
+    fn layout_count(&self) -> usize {
         FRAME_LAYOUTS
     }
 
     #[inline]
-    fn layout(&self, manner: FrameFlavor) -> usize {
-        usize::from(manner.0 as u8)
+    fn layout_index(&self, flavor: FrameFlavor) -> usize {
+        usize::from(flavor.0 as u8)
     }
 
     #[inline]
@@ -69,8 +69,8 @@ impl FrameCodec for BoltRelayCodec {
         let seen = FrameInfo {
             length,
             id: frame.id.into(),
-            kind: kind(frame.kind, frame.command),
-            flavor: manner(frame.form, frame.codec),
+            kind: relay_frame_kind(frame.kind, frame.command),
+            flavor: frame_flavor(frame.layout, frame.codec),
         };
         if let Err(why) = check_relayable(&frame) {
             return Err(match from {
@@ -92,10 +92,10 @@ impl FrameCodec for BoltRelayCodec {
         id: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        let (form, start) = (form(manner), out.len());
+        let (form, start) = (frame_layout(manner), out.len());
         out.extend_from_slice(frame);
         let frame = &mut out[start..];
-        let at = form.id_at();
+        let at = form.id_offset();
         frame[at..at + 4].copy_from_slice(&to_bolt_id(id).to_be_bytes());
         if form.has_crc() {
             let end = frame.len() - 4;
@@ -106,21 +106,21 @@ impl FrameCodec for BoltRelayCodec {
     }
 
     fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
-        BoltFrame::heartbeat(form(FrameFlavor(layout as u64)), to_bolt_id(id)).write(out);
+        BoltFrame::heartbeat(frame_layout(FrameFlavor(layout as u64)), to_bolt_id(id)).write(out);
         Ok(true)
     }
 
     fn heartbeat_ack(
         &self,
         id: u64,
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        BoltFrame::heartbeat_ack(form(manner), to_bolt_id(id)).write(out);
+        BoltFrame::heartbeat_ack(frame_layout(flavor), to_bolt_id(id)).write(out);
         Ok(())
     }
 
-    fn refuse(
+    fn write_rejection(
         &self,
         id: u64,
         manner: FrameFlavor,
@@ -135,7 +135,7 @@ impl FrameCodec for BoltRelayCodec {
             RejectReason::InjectedFault => Status::ServerException,
             RejectReason::FrameTooLarge | RejectReason::MalformedResponse => Status::CodecException,
         };
-        let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
+        let (form, codec) = (frame_layout(manner).without_switches(), manner.0.to_le_bytes()[2]);
         let mut answer = BoltFrame::status_response(form, to_bolt_id(id), codec, status);
         // Reasons without a status of their own are explained by a text.
         let text = match why {
@@ -204,8 +204,8 @@ fn frame_error(error: BoltFrameError, bytes: &[u8]) -> FrameError {
         let seen = FrameInfo {
             length: head.length,
             id: head.id.into(),
-            kind: kind(head.kind, head.command),
-            flavor: manner(head.form, head.codec),
+            kind: relay_frame_kind(head.kind, head.command),
+            flavor: frame_flavor(head.layout, head.codec),
         };
         (seen, RejectReason::FrameTooLarge)
     });
@@ -216,7 +216,7 @@ fn frame_error(error: BoltFrameError, bytes: &[u8]) -> FrameError {
 }
 
 #[inline]
-fn kind(kind: BoltFrameKind, command: BoltCommand) -> relayed::RelayFrameKind {
+fn relay_frame_kind(kind: BoltFrameKind, command: BoltCommand) -> relayed::RelayFrameKind {
     match (kind, command) {
         (BoltFrameKind::Response { .. }, BoltCommand::Heartbeat) => {
             relayed::RelayFrameKind::HeartbeatAck

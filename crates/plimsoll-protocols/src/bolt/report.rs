@@ -16,7 +16,7 @@ use super::status::SOFA_ERROR;
 
 /// Returns the text below the tables of a run over Bolt.
 pub(super) fn render(run: &Run) -> String {
-    let record = run.measured();
+    let record = run.measured_record();
     let total = &run.summary.total;
     let seconds = total.elapsed_us.unwrap_or(0) as f64 / 1e6;
     let mut out = String::new();
@@ -35,7 +35,7 @@ pub(super) fn render(run: &Run) -> String {
         bytes(traffic),
         bytes(record.bytes_sent),
         bytes(record.bytes_received),
-        headers_and_data(&record, traffic),
+        format_headers_and_data(&record, traffic),
     );
     let _ = writeln!(
         out,
@@ -49,21 +49,21 @@ pub(super) fn render(run: &Run) -> String {
     write_spread(
         &mut out,
         "time for request:",
-        spread_of(&record.service),
-        us,
+        spread(&record.service),
+        format_us,
     );
-    let connect = spread_of(record.measures.times(TimeMeasure::Connection));
-    write_spread(&mut out, "time for connect:", connect, us);
+    let connect = spread(record.measures.times(TimeMeasure::Connection));
+    write_spread(&mut out, "time for connect:", connect, format_us);
     let rate = |rate| format!("{rate:.2}");
-    write_spread(&mut out, "req/s           :", rates(run), rate);
+    write_spread(&mut out, "req/s           :", rate_spread(run), rate);
     write_distribution(&mut out, &record.service);
     out
 }
 
 /// Returns a text that splits `traffic` into headers and contents; empty for runs of earlier versions, which did
 /// not count contents.
-fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
-    let data = record.measures.of(Count::ContentBytes);
+fn format_headers_and_data(record: &StageRecord, traffic: u64) -> String {
+    let data = record.measures.counter(Count::ContentBytes);
     match data {
         0 => String::new(),
         data => format!(
@@ -77,13 +77,13 @@ fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
 /// Prints the counts of requests. `total` includes all scheduled calls. The other counts add up to it, except
 /// for calls abandoned at the end of the run.
 fn write_requests(out: &mut String, record: &StageRecord) {
-    let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
+    let timeout = record.outcomes.get(Outcome::DeadlineExceeded);
     let blamed = |blame: &[FailureSource]| -> u64 {
         record
             .outcomes
             .iter()
             .filter(|(o, _)| *o != Outcome::DeadlineExceeded && !o.is_abandoned())
-            .filter(|(outcome, _)| outcome.blame().is_some_and(|b| blame.contains(&b)))
+            .filter(|(outcome, _)| outcome.failure_source().is_some_and(|b| blame.contains(&b)))
             .map(|(_, n)| n)
             .sum()
     };
@@ -102,11 +102,11 @@ fn write_requests(out: &mut String, record: &StageRecord) {
 }
 
 fn write_statuses(out: &mut String, record: &StageRecord) {
-    let sofa = record.outcomes.of(SOFA_ERROR);
+    let sofa = record.outcomes.get(SOFA_ERROR);
     let words = Status::ALL.iter().map(|status| {
         let n = match status {
             Status::Success => record.ok() + sofa,
-            status => record.outcomes.of(status.outcome()),
+            status => record.outcomes.get(status.outcome()),
         };
         format!("{} {n}", status.name())
     });
@@ -134,7 +134,7 @@ fn write_spread(
     );
 }
 
-fn spread_of(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
+fn spread(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let (mean, sd) = (h.mean(), h.stdev());
     let near = h
@@ -146,12 +146,12 @@ fn spread_of(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
     Some((figures, near as f64 * 100.0 / h.len() as f64))
 }
 
-fn us(ns: f64) -> String {
+fn format_us(ns: f64) -> String {
     time(ns / 1e3)
 }
 
 /// Returns the distribution of calls ended per second, over the intervals of the measured stages.
-fn rates(run: &Run) -> Option<([f64; 4], f64)> {
+fn rate_spread(run: &Run) -> Option<([f64; 4], f64)> {
     let intervals = run.intervals().unwrap_or_default();
     let rates: Vec<f64> = intervals
         .iter()

@@ -17,10 +17,10 @@ use crate::framed::FramedSettings;
 use crate::prepare_error::RequestError;
 
 /// The maximum length of a class or header map, whose lengths are signed 16-bit numbers in Java. Bytes.
-const MAX_HEADER: usize = i16::MAX as usize;
+const MAX_HEADER_BYTES: usize = i16::MAX as usize;
 
 /// The maximum length of a content. Bytes.
-const MAX_CONTENT: usize = i32::MAX as usize;
+const MAX_CONTENT_BYTES: usize = i32::MAX as usize;
 
 /// A call over Bolt with its content encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct BoltCall {
     /// `service/method`, or the class of a raw call.
     pub method: String,
     /// The layout of frames.
-    pub form: FrameLayout,
+    pub layout: FrameLayout,
     /// The codec byte of the content.
     pub codec: u8,
     /// The encoded class name.
@@ -58,7 +58,7 @@ impl Default for BoltCall {
     fn default() -> BoltCall {
         BoltCall {
             method: String::new(),
-            form: FrameLayout::V1,
+            layout: FrameLayout::V1,
             codec: codec::HESSIAN2,
             class: Vec::new(),
             header: Vec::new(),
@@ -69,7 +69,7 @@ impl Default for BoltCall {
             oneway: false,
             in_flight: None,
             heartbeat: None,
-            max_content: super::frame::MAX_CONTENT,
+            max_content: super::frame::DEFAULT_MAX_CONTENT_BYTES,
         }
     }
 }
@@ -98,9 +98,9 @@ pub(super) struct LiveRequest {
 
 impl LiveRequest {
     /// Prepares the request with its live entries; returns `None` if it has none.
-    pub(super) fn of(call: &BoltCall) -> Result<Option<LiveRequest>, RequestError> {
+    pub(super) fn prepare(call: &BoltCall) -> Result<Option<LiveRequest>, RequestError> {
         let values = call.live.iter();
-        let values = values.filter_map(|field| match &field.template.alone()?.source {
+        let values = values.filter_map(|field| match &field.template.sole_field()?.source {
             FieldSource::Live(value) => Some((field.name.clone(), Arc::clone(value))),
             _ => None,
         });
@@ -160,7 +160,7 @@ pub(super) struct PreparedBoltRequest {
     id_offset: usize,
     /// For each byte of the id and each of its values, the change of the checksum.
     crc_tables: Option<Box<[[u32; 256]; 4]>>,
-    pub(super) form: FrameLayout,
+    pub(super) layout: FrameLayout,
     pub(super) oneway: bool,
     timeout: Option<Duration>,
     /// The settings that all connections share.
@@ -172,22 +172,22 @@ pub(super) struct PreparedBoltRequest {
 
 impl PreparedBoltRequest {
     pub(super) fn new(call: &BoltCall) -> Result<PreparedBoltRequest, RequestError> {
-        if call.class.len() > MAX_HEADER {
-            return Err(too_long_error("class", call.class.len(), MAX_HEADER));
+        if call.class.len() > MAX_HEADER_BYTES {
+            return Err(too_long_error("class", call.class.len(), MAX_HEADER_BYTES));
         }
-        if call.header.len() > MAX_HEADER {
-            return Err(too_long_error("header map", call.header.len(), MAX_HEADER));
+        if call.header.len() > MAX_HEADER_BYTES {
+            return Err(too_long_error("header map", call.header.len(), MAX_HEADER_BYTES));
         }
-        if call.content.len() > MAX_CONTENT {
-            return Err(too_long_error("content", call.content.len(), MAX_CONTENT));
+        if call.content.len() > MAX_CONTENT_BYTES {
+            return Err(too_long_error("content", call.content.len(), MAX_CONTENT_BYTES));
         }
         if call.in_flight == Some(0) {
-            return Err(RequestError::in_flight());
+            return Err(RequestError::zero_in_flight());
         }
-        let timeout = call.timeout.map_or(-1, millis);
+        let timeout = call.timeout.map_or(-1, timeout_millis);
         let mut frame = Vec::new();
         BoltFrame {
-            form: call.form,
+            layout: call.layout,
             kind: if call.oneway {
                 BoltFrameKind::Oneway { timeout }
             } else {
@@ -203,11 +203,11 @@ impl PreparedBoltRequest {
         }
         .write(&mut frame);
         Ok(PreparedBoltRequest {
-            crc_tables: crc_tables_of(call.form, &frame),
+            crc_tables: frame_crc_tables(call.layout, &frame),
             settings: FramedSettings::new(call.in_flight, call.heartbeat, &frame),
             frame,
-            id_offset: call.form.id_at(),
-            form: call.form,
+            id_offset: call.layout.id_offset(),
+            layout: call.layout,
             oneway: call.oneway,
             timeout: call.timeout,
             max_content: call.max_content,
@@ -222,7 +222,7 @@ impl PreparedBoltRequest {
     ) -> Result<PreparedBoltRequest, RequestError> {
         let parsed = BoltFrame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
-            return Err(too_long_error("content", self.frame.len(), MAX_CONTENT));
+            return Err(too_long_error("content", self.frame.len(), MAX_CONTENT_BYTES));
         };
         let (mut map, mut value) = (bare.header.to_vec(), Vec::new());
         for (name, live) in live {
@@ -230,8 +230,8 @@ impl PreparedBoltRequest {
             live.write(&mut value);
             header::write(&mut map, Some(name.as_bytes()), Some(&value));
         }
-        if map.len() > MAX_HEADER {
-            return Err(too_long_error("header map", map.len(), MAX_HEADER));
+        if map.len() > MAX_HEADER_BYTES {
+            return Err(too_long_error("header map", map.len(), MAX_HEADER_BYTES));
         }
         let mut frame = Vec::new();
         let whole = BoltFrame {
@@ -240,7 +240,7 @@ impl PreparedBoltRequest {
         };
         whole.write(&mut frame);
         Ok(PreparedBoltRequest {
-            crc_tables: crc_tables_of(self.form, &frame),
+            crc_tables: frame_crc_tables(self.layout, &frame),
             settings: FramedSettings {
                 request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
                 ..self.settings
@@ -257,10 +257,10 @@ impl PreparedBoltRequest {
         let Some(timeout) = self.timeout else {
             return;
         };
-        let left = millis(timeout.saturating_sub(waited)).to_be_bytes();
+        let left = timeout_millis(timeout.saturating_sub(waited)).to_be_bytes();
         let written = &mut out[start..];
-        written[self.form.timeout_offset()..][..4].copy_from_slice(&left);
-        if self.form.has_crc() {
+        written[self.layout.timeout_offset()..][..4].copy_from_slice(&left);
+        if self.layout.has_crc() {
             let at = written.len() - 4;
             let crc = crc32fast::hash(&written[..at]).to_be_bytes();
             written[at..].copy_from_slice(&crc);
@@ -288,13 +288,13 @@ impl PreparedBoltRequest {
 }
 
 /// Converts a timeout to a frame's milliseconds, at least 1, so that a short timeout does not become "none".
-fn millis(timeout: Duration) -> i32 {
+fn timeout_millis(timeout: Duration) -> i32 {
     i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX)
 }
 
 /// Returns the checksum tables of `frame`, if its layout has a checksum.
-fn crc_tables_of(form: FrameLayout, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
-    (form.has_crc()).then(|| build_crc_tables(frame.len() - 4, form.id_at()))
+fn frame_crc_tables(form: FrameLayout, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
+    (form.has_crc()).then(|| build_crc_tables(frame.len() - 4, form.id_offset()))
 }
 
 /// Returns, for each byte of an id at offset `id_at` of `length` bytes, the change of the CRC for each value.
@@ -329,7 +329,7 @@ mod tests {
             id in any::<u32>(), content in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
-                let request = BoltCall { form, content: content.clone(), ..BoltCall::default() };
+                let request = BoltCall { layout: form, content: content.clone(), ..BoltCall::default() };
                 let prepared = PreparedBoltRequest::new(&request).unwrap();
                 let timeout = Some(Duration::from_millis(3_000));
                 let late = PreparedBoltRequest::new(&BoltCall { timeout, ..request.clone() }).unwrap();
@@ -353,9 +353,9 @@ mod tests {
         let fields = [MetadataField {
             name: "Token".to_owned(),
             typed: String::new(),
-            template: Template::live(live),
+            template: Template::from_live_value(live),
         }];
-        let FieldSource::Live(value) = &fields[0].template.alone().unwrap().source else {
+        let FieldSource::Live(value) = &fields[0].template.sole_field().unwrap().source else {
             panic!("no live value");
         };
         let mut constant = Vec::new();
@@ -363,13 +363,13 @@ mod tests {
         for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
             value.set("first").unwrap();
             let request = BoltCall {
-                form,
+                layout: form,
                 header: constant.clone(),
                 live: fields.to_vec(),
                 content: b"content".to_vec(),
                 ..BoltCall::default()
             };
-            let renewing = LiveRequest::of(&request).unwrap().unwrap();
+            let renewing = LiveRequest::prepare(&request).unwrap().unwrap();
             let (generation, first) = renewing.current();
             assert!(Arc::ptr_eq(&first, &renewing.current().1));
             for token in ["first", "Bearer second, which is longer"] {
@@ -386,19 +386,19 @@ mod tests {
             }
             assert_ne!(renewing.generation(), generation);
         }
-        assert!(LiveRequest::of(&BoltCall::default()).unwrap().is_none());
+        assert!(LiveRequest::prepare(&BoltCall::default()).unwrap().is_none());
         // A value that no longer fits is not sent.
-        let most = vec![b'a'; MAX_HEADER - 100];
+        let most = vec![b'a'; MAX_HEADER_BYTES - 100];
         let request = BoltCall {
             header: most,
             live: fields.to_vec(),
             ..BoltCall::default()
         };
-        let renewing = LiveRequest::of(&request).unwrap().unwrap();
+        let renewing = LiveRequest::prepare(&request).unwrap().unwrap();
         let (_, before) = renewing.current();
         value.set(&"x".repeat(500)).unwrap();
         assert!(Arc::ptr_eq(&before, &renewing.current().1));
-        assert!(LiveRequest::of(&request).is_err());
+        assert!(LiveRequest::prepare(&request).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
 pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
 
 /// Returns the definition of a class. `fields` are in the order in which the Java library writes them.
-pub(super) fn described(name: &str, fields: &[&str]) -> Arc<HessianClass> {
+pub(super) fn class_definition(name: &str, fields: &[&str]) -> Arc<HessianClass> {
     Arc::new(HessianClass {
         name: name.to_owned(),
         fields: fields.iter().map(|field| (*field).to_owned()).collect(),
@@ -20,7 +20,7 @@ pub(super) fn described(name: &str, fields: &[&str]) -> Arc<HessianClass> {
 }
 
 static REQUEST_DEFINITION: LazyLock<Arc<HessianClass>> = LazyLock::new(|| {
-    described(
+    class_definition(
         REQUEST_CLASS,
         &[
             "targetAppName",
@@ -33,7 +33,7 @@ static REQUEST_DEFINITION: LazyLock<Arc<HessianClass>> = LazyLock::new(|| {
 });
 
 static RESPONSE_DEFINITION: LazyLock<Arc<HessianClass>> = LazyLock::new(|| {
-    described(
+    class_definition(
         RESPONSE_CLASS,
         &["isError", "errorMsg", "appResponse", "responseProps"],
     )
@@ -57,9 +57,9 @@ impl SofaCall {
     pub fn header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in [
-            (header::SERVICE, self.service.as_str()),
-            (header::TARGET_SERVICE, &self.service),
-            (header::METHOD_NAME, &self.method),
+            (header::SERVICE_KEY, self.service.as_str()),
+            (header::TARGET_SERVICE_KEY, &self.service),
+            (header::METHOD_NAME_KEY, &self.method),
         ] {
             header::write(&mut out, Some(key.as_bytes()), Some(value.as_bytes()));
         }
@@ -99,7 +99,7 @@ impl SofaCall {
     ///
     /// # Errors
     /// Returns an error if it is not a `SofaRequest` with its arguments.
-    pub fn read(content: &[u8]) -> Result<SofaCall, String> {
+    pub fn decode(content: &[u8]) -> Result<SofaCall, String> {
         let mut decoder = HessianDecoder::new(content);
         let request = decoder.value().map_err(|e| e.to_string())?;
         if !matches!(&request, HessianValue::Object { class, .. } if class.name == REQUEST_CLASS) {
@@ -125,7 +125,7 @@ impl SofaCall {
             Some(_) => return Err(missing_field_error("methodArgSigs")),
         };
         let mut arguments = Vec::new();
-        while decoder.left() > 0 {
+        while decoder.remaining() > 0 {
             arguments.push(decoder.value().map_err(|e| e.to_string())?);
         }
         Ok(SofaCall {
@@ -142,17 +142,17 @@ fn missing_field_error(field: &str) -> String {
 }
 
 /// Encodes a successful response.
-pub fn answer(value: HessianValue) -> Vec<u8> {
-    response(false, HessianValue::Null, value)
+pub fn encode_success(value: HessianValue) -> Vec<u8> {
+    encode_response(false, HessianValue::Null, value)
 }
 
 /// Encodes the response for a service that could not be called. The frame also needs the header entry
-/// [`header::RESPONSE_ERROR`].
-pub fn failure(message: &str) -> Vec<u8> {
-    response(true, message.into(), HessianValue::Null)
+/// [`header::RESPONSE_ERROR_KEY`].
+pub fn encode_failure(message: &str) -> Vec<u8> {
+    encode_response(true, message.into(), HessianValue::Null)
 }
 
-fn response(is_error: bool, message: HessianValue, value: HessianValue) -> Vec<u8> {
+fn encode_response(is_error: bool, message: HessianValue, value: HessianValue) -> Vec<u8> {
     hessian::encode(&HessianValue::Object {
         class: Arc::clone(&RESPONSE_DEFINITION),
         fields: vec![

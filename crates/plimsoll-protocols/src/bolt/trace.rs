@@ -3,20 +3,20 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 
 use super::frame::{
-    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, MAX_CONTENT,
+    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, DEFAULT_MAX_CONTENT_BYTES,
 };
 use super::{Status, header};
-use crate::frame_trace::{DirectionTraces, not_this_protocol};
+use crate::frame_trace::{DirectionTraces, unreadable_line};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug, Default)]
 pub struct BoltFrameTracer(DirectionTraces);
 
 impl Tracer for BoltFrameTracer {
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
-        self.0[direction as usize].read(bytes, lines, not_this_protocol("a Bolt frame"), |bytes| {
-            let parsed = BoltFrame::parse(bytes, MAX_CONTENT)?;
-            let line = |(frame, length)| (length, Some(line(&frame, length)));
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+        self.0[direction as usize].read(bytes, lines, unreadable_line("a Bolt frame"), |bytes| {
+            let parsed = BoltFrame::parse(bytes, DEFAULT_MAX_CONTENT_BYTES)?;
+            let line = |(frame, length)| (length, Some(describe_frame(&frame, length)));
             Ok::<_, BoltFrameError>(parsed.map(line))
         });
     }
@@ -24,8 +24,8 @@ impl Tracer for BoltFrameTracer {
 
 /// Describes a frame: `id 7 v1 request, timeout 3000 ms, SofaRequest, service=peer.HelloService:1.0, 297
 /// bytes`.
-fn line(frame: &BoltFrame<'_>, length: usize) -> String {
-    let form = match frame.form {
+fn describe_frame(frame: &BoltFrame<'_>, length: usize) -> String {
+    let form = match frame.layout {
         FrameLayout::V1 => "v1",
         form if form.has_crc() => "v2 with CRC",
         FrameLayout::V2 { .. } => "v2",
@@ -47,7 +47,7 @@ fn line(frame: &BoltFrame<'_>, length: usize) -> String {
     if !class.is_empty() {
         line += &format!(", {class}");
     }
-    for key in [header::SERVICE.as_bytes(), header::RESPONSE_ERROR] {
+    for key in [header::SERVICE_KEY.as_bytes(), header::RESPONSE_ERROR_KEY] {
         if let Ok(Some(value)) = header::find(frame.header, key) {
             line += &format!(", {}={}", key.escape_ascii(), value.escape_ascii());
         }
@@ -67,10 +67,10 @@ mod tests {
         BoltFrame::status_response(FrameLayout::V1, 8, 1, Status::ServerThreadpoolBusy)
             .write(&mut wire);
         for byte in &wire {
-            tracer.bytes(Direction::Received, &[*byte], &mut lines);
+            tracer.trace_bytes(Direction::Received, &[*byte], &mut lines);
         }
-        tracer.bytes(Direction::Received, b"HTTP", &mut lines);
-        tracer.bytes(Direction::Received, b"HTTP", &mut lines);
+        tracer.trace_bytes(Direction::Received, b"HTTP", &mut lines);
+        tracer.trace_bytes(Direction::Received, b"HTTP", &mut lines);
         assert_eq!(
             lines,
             [

@@ -5,7 +5,7 @@
 
 pub(crate) mod openssl;
 mod options;
-pub mod sweeping;
+pub mod sweep_checks;
 #[cfg(feature = "targets")]
 pub mod target;
 

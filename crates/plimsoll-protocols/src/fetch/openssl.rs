@@ -1,5 +1,5 @@
 //! Translates command lines of other tools that measure TLS with files: `openssl s_time`, `openssl s_server` when it
-//! serves files, and the script `generate_html.sh`, which makes a file of a given size.
+//! serves files, and the script `translate_generate_html.sh`, which makes a file of a given size.
 
 use std::ffi::OsString;
 use std::slice::Iter;
@@ -14,9 +14,9 @@ use crate::protocol_module::UsageError;
 pub(crate) fn translate(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
     let (tool, words) = words.split_first()?;
     match tool.to_str()? {
-        "s_time" => Some(s_time(words)),
-        "s_server" => Some(s_server(words)),
-        "generate_html.sh" => Some(generate_html(words)),
+        "s_time" => Some(translate_s_time(words)),
+        "s_server" => Some(translate_s_server(words)),
+        "generate_html.sh" => Some(translate_generate_html(words)),
         _ => None,
     }
 }
@@ -39,16 +39,16 @@ impl<'a> ToolArguments<'a> {
     }
 
     /// Returns the next flag without its dash. Translates and skips flags that all these tools have.
-    fn flag(&mut self) -> Result<Option<&'a str>, UsageError> {
+    fn next_flag(&mut self) -> Result<Option<&'a str>, UsageError> {
         while let Some(word) = self.words.next() {
             let text = word.to_str().unwrap_or_default();
             let Some(flag) = text.strip_prefix('-') else {
-                return Err(self.unknown(text));
+                return Err(self.unknown_argument_error(text));
             };
             let flag = flag.strip_prefix('-').unwrap_or(flag);
             match flag {
                 "ciphersuites" => {
-                    for suite in self.value(flag)?.split(':') {
+                    for suite in self.flag_value(flag)?.split(':') {
                         self.add("--suite", suite);
                     }
                 }
@@ -64,7 +64,7 @@ impl<'a> ToolArguments<'a> {
         self.ours.extend([flag.to_owned(), value.to_owned()]);
     }
 
-    fn value(&mut self, flag: &str) -> Result<&'a str, UsageError> {
+    fn flag_value(&mut self, flag: &str) -> Result<&'a str, UsageError> {
         let value = self.words.next().and_then(|word| word.to_str());
         value.ok_or_else(|| {
             UsageError::new(
@@ -74,8 +74,8 @@ impl<'a> ToolArguments<'a> {
         })
     }
 
-    fn number(&mut self, flag: &str) -> Result<&'a str, UsageError> {
-        let value = self.value(flag)?;
+    fn flag_number(&mut self, flag: &str) -> Result<&'a str, UsageError> {
+        let value = self.flag_value(flag)?;
         value.parse::<u64>().map(|_| value).map_err(|_| {
             UsageError::new(
                 format_args!("{} -{flag}: `{value}` is not a number", self.tool),
@@ -84,7 +84,7 @@ impl<'a> ToolArguments<'a> {
         })
     }
 
-    fn unknown(&self, word: &str) -> UsageError {
+    fn unknown_argument_error(&self, word: &str) -> UsageError {
         let (known, ours) = match self.tool {
             "s_time" => (
                 "-connect -www -time -new -reuse -ciphersuites -tls1_3 -tls1_2 -CAfile -cert -key",
@@ -109,26 +109,26 @@ impl<'a> ToolArguments<'a> {
 }
 
 /// Translates `s_time`, a load of one connection at a time.
-fn s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
+fn translate_s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     let mut line = ToolArguments::new("s_time", words);
     let (mut connect, mut path, mut modes) = (None, None, Vec::new());
     let (mut duration, mut trusted) = ("30", false);
-    while let Some(flag) = line.flag()? {
+    while let Some(flag) = line.next_flag()? {
         match flag {
-            "connect" => connect = Some(line.value(flag)?),
-            "www" => path = Some(line.value(flag)?),
-            "time" => duration = line.number(flag)?,
+            "connect" => connect = Some(line.flag_value(flag)?),
+            "www" => path = Some(line.flag_value(flag)?),
+            "time" => duration = line.flag_number(flag)?,
             "new" | "reuse" => modes.push(flag),
             "CAfile" => {
                 trusted = true;
-                let file = line.value(flag)?;
+                let file = line.flag_value(flag)?;
                 line.add("--ca", file);
             }
             "cert" | "key" => {
-                let file = line.value(flag)?;
+                let file = line.flag_value(flag)?;
                 line.add(&format!("--{flag}"), file);
             }
-            other => return Err(line.unknown(&format!("-{other}"))),
+            other => return Err(line.unknown_argument_error(&format!("-{other}"))),
         }
     }
     let Some(connect) = connect else {
@@ -173,25 +173,25 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
 }
 
 /// Translates a command of `s_server` that serves files.
-fn s_server(words: &[OsString]) -> Result<Vec<String>, UsageError> {
+fn translate_s_server(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     let mut line = ToolArguments::new("s_server", words);
     let (mut accept, mut ca) = ("4433", None);
     let (mut serves_files, mut verifies) = (false, false);
-    while let Some(flag) = line.flag()? {
+    while let Some(flag) = line.next_flag()? {
         match flag {
-            "accept" | "port" => accept = line.value(flag)?,
+            "accept" | "port" => accept = line.flag_value(flag)?,
             "cert" | "key" => {
-                let file = line.value(flag)?;
+                let file = line.flag_value(flag)?;
                 line.add(&format!("--tls-{flag}"), file);
             }
-            "CAfile" => ca = Some(line.value(flag)?),
+            "CAfile" => ca = Some(line.flag_value(flag)?),
             "Verify" => {
-                line.number(flag)?;
+                line.flag_number(flag)?;
                 verifies = true;
             }
             "WWW" => serves_files = true,
             "quiet" => line.ours.push("--quiet".to_owned()),
-            other => return Err(line.unknown(&format!("-{other}"))),
+            other => return Err(line.unknown_argument_error(&format!("-{other}"))),
         }
     }
     if !serves_files {
@@ -218,8 +218,8 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     Ok(line.into_command(&["serve", "files", ".", "--listen", &listen]))
 }
 
-/// Translates `generate_html.sh FILE KB`.
-fn generate_html(words: &[OsString]) -> Result<Vec<String>, UsageError> {
+/// Translates `translate_generate_html.sh FILE KB`.
+fn translate_generate_html(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     match texts[..] {
         [file, kilobytes] if kilobytes.parse::<u64>().is_ok() => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 use plimsoll_model::spec::{
     CallSection, LadderSpec, LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, UrlSchemes,
-    WireFormat, made_by_server, scheme_of,
+    WireFormat, generated_file_size, split_scheme,
 };
 use plimsoll_model::template::MetadataField;
 use plimsoll_model::units::{ByteSize, Period};
@@ -19,13 +19,13 @@ use crate::protocol_module::{
 };
 
 /// The largest body, because the bytes of a call are counted in 32 bits.
-const MAX_BYTES: u32 = u32::MAX;
+const MAX_BODY_BYTES: u32 = u32::MAX;
 /// The size of the read buffer for bulk transfers: larger reads mean fewer wake-ups.
-const READ_BUFFER: ByteSize = ByteSize(256 << 10);
+const READ_BUFFER_SIZE: ByteSize = ByteSize(256 << 10);
 /// The number of clients of a closed loop, if the plan sets no rate: enough to keep a core of the server busy.
 const DEFAULT_CLIENTS: u32 = 16;
 /// The warm-up of a run that resumes TLS sessions, because its first connections have no tickets yet.
-const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
+const RESUMED_WARMUP_DURATION: Period = Period(Duration::from_secs(1));
 /// The duration of one slice when the two modes alternate.
 const SLICE_DURATION: Duration = Duration::from_secs(2);
 
@@ -38,7 +38,7 @@ pub struct FetchOptions {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE].
+    /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE_KIND].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<ByteSize>,
 
@@ -104,12 +104,12 @@ impl CallSection for FetchOptions {
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
-    fn wire(&self, _: &Spec) -> WireFormat {
+    fn wire_format(&self, _: &Spec) -> WireFormat {
         WireFormat::Http1
     }
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
-        load.read_buffer.get_or_insert(READ_BUFFER);
+        load.read_buffer.get_or_insert(READ_BUFFER_SIZE);
         if self.handshake_only == Some(true) {
             load.reuse.get_or_insert("never".into());
         }
@@ -131,11 +131,11 @@ impl CallSection for FetchOptions {
         let before = problems.0.len();
         let section = Self::SCHEMES.section;
         let path = self.path.as_deref();
-        let path = http::path_of_call(problems, section, spec, path, surroundings)?;
+        let path = http::resolve_call_path(problems, section, spec, path, surroundings)?;
         if !path.starts_with('/') || !http::is_valid_in_path(&path) {
             problems.add("call.fetch.path", http::invalid_path_message(&path));
         }
-        problems.refuse_fields("call.fetch.path", Some(&path));
+        problems.reject_template_fields("call.fetch.path", Some(&path));
         http::check_host(problems, section, self.host.as_deref());
         if self.per_connection == Some(0) {
             problems.add(
@@ -156,15 +156,15 @@ impl CallSection for FetchOptions {
         let expect_size = self
             .size
             .map(|size| size.0)
-            .or_else(|| made_by_server(&path));
-        if expect_size.is_some_and(|size| size > MAX_BYTES.into()) {
+            .or_else(|| generated_file_size(&path));
+        if expect_size.is_some_and(|size| size > MAX_BODY_BYTES.into()) {
             problems.add("call.fetch.size", "too large: at most 4294967295B");
         }
         let traced = spec.traceparent == Some(true);
         let varying = traced.then(|| VaryingHttp {
-            variation: problems.variation(spec, None),
+            variation: problems.resolve_variation(spec, None),
             path: None,
-            headers: vec![MetadataField::traceparent()],
+            headers: vec![MetadataField::new_traceparent()],
             body: None,
         });
         (problems.0.len() == before).then(|| HttpCall {
@@ -176,12 +176,12 @@ impl CallSection for FetchOptions {
             expect_size,
             is_file: true,
             handshake_only: self.handshake_only == Some(true),
-            max_body: MAX_BYTES,
+            max_body: MAX_BODY_BYTES,
             ..HttpCall::default()
         })
     }
 
-    fn filled_in(self, call: &HttpCall) -> FetchOptions {
+    fn with_defaults(self, call: &HttpCall) -> FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
             size: call.expect_size.map(ByteSize),
@@ -198,7 +198,7 @@ impl ProtocolCommand for FetchFlags {
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<FetchOptions, UsageError> {
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<FetchOptions, UsageError> {
         if self.mode == Some(FetchMode::Reused) && self.options.handshake_only == Some(true) {
             return Err(UsageError::new(
                 "--mode reused keeps connections, and --handshake-only makes a new one for every call",
@@ -276,7 +276,7 @@ fn check_mode(mode: FetchMode, options: &FetchOptions, spec: &Spec) -> Result<()
                 .to_owned(),
         });
     }
-    let scheme = spec.target.as_deref().and_then(scheme_of);
+    let scheme = spec.target.as_deref().and_then(split_scheme);
     let is_plaintext = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
     if is_plaintext && mode != FetchMode::New {
         return Err(UsageError {
@@ -296,7 +296,7 @@ fn apply_mode(mode: Option<FetchMode>, spec: &mut Spec) {
         load.clients = Some(DEFAULT_CLIENTS);
     }
     if mode == Some(FetchMode::Resumed) {
-        load.warmup = load.warmup.or(Some(RESUMED_WARMUP));
+        load.warmup = load.warmup.or(Some(RESUMED_WARMUP_DURATION));
         spec.tls.get_or_insert_default().resume = Some(true);
     }
 }

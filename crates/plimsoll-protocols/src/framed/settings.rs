@@ -34,7 +34,7 @@ impl FramedSettings {
 
 /// Checks the keys of `[call.SECTION]` for connections whose frames carry request ids. The last argument is the key
 /// that limits the size of frames or contents, and its value in bytes.
-pub(crate) fn check(
+pub(crate) fn check_framed_keys(
     problems: &mut Problems,
     section: &str,
     in_flight: Option<u32>,

@@ -32,11 +32,11 @@ impl FrameFormat for PickyFormat {
         Ok(Some((bytes[1], length)))
     }
 
-    fn needed(&self, partial: &[u8]) -> Option<usize> {
+    fn needed_length(&self, partial: &[u8]) -> Option<usize> {
         (self.wants > partial.len()).then_some(self.wants)
     }
 
-    fn purpose(id: &u8) -> FramePurpose {
+    fn frame_purpose(id: &u8) -> FramePurpose {
         FramePurpose::Answer(u32::from(*id))
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use plimsoll_model::spec::keys_of;
+use plimsoll_model::spec::struct_keys;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -28,11 +28,11 @@ pub enum BinarySource {
 impl BinarySource {
     /// Returns the keys of a source that is a table.
     pub fn keys() -> &'static [&'static str] {
-        keys_of::<BinaryTable>()
+        struct_keys::<BinaryTable>()
     }
 
     /// Returns a source with the message in base64, for resolved plans.
-    pub fn of(message: &[u8]) -> BinarySource {
+    pub fn from_message(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Target};
 use plimsoll_model::template::{
-    MetadataField, Render, TraceIds, Variation, VaryingMessages, VaryingMetadata,
+    MetadataField, MessageRenderer, TraceIds, Variation, VaryingMessages, VaryingMetadata,
 };
 
 use crate::journey::JourneyPlan;
@@ -31,9 +31,9 @@ pub(super) struct EncodedCall {
     /// One message, or several for a stream whose JSON was a list. If messages vary: the messages of the first call.
     pub messages: Vec<Vec<u8>>,
     /// The renderers of varying messages; empty: every call sends the same messages.
-    pub varying: Vec<Arc<dyn Render>>,
+    pub varying: Vec<Arc<dyn MessageRenderer>>,
     /// The layout that responses must have; `None`: not checked.
-    pub answer: Option<Arc<MessageShapes>>,
+    pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
 }
@@ -80,7 +80,7 @@ pub struct GrpcCall {
     /// The plan of a streaming call; `None`: the call is unary.
     pub stream: Option<StreamPlan>,
     /// The layout that response messages must have; `None`: not checked.
-    pub answer: Option<Arc<MessageShapes>>,
+    pub answer_shapes: Option<Arc<MessageShapes>>,
     /// The reader of values in responses; `None`: the method is not described.
     pub answer_schema: Option<AnswerSchema>,
     /// The journey that each user makes; the other fields are then those of its first step.
@@ -110,11 +110,11 @@ impl Call for GrpcCall {
         self.journey.as_mut()?.second_target_mut()
     }
 
-    fn most_calls_of_journey(&self) -> Option<u32> {
-        Some(self.journey.as_ref()?.most_calls())
+    fn max_calls_per_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.max_calls())
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         self.journey.as_ref().map(|_| 1)
     }
 
@@ -131,11 +131,11 @@ impl Call for GrpcCall {
         (&self.metadata, varying.map_or(&[], |all| &all.fields))
     }
 
-    fn traced(&self, ids: TraceIds) -> Option<GrpcCall> {
+    fn with_trace_ids(&self, ids: TraceIds) -> Option<GrpcCall> {
         let journey = self.journey.as_ref();
-        let journey = journey.map(|journey| Box::new(journey.traced(ids)));
+        let journey = journey.map(|journey| Box::new(journey.with_trace_ids(ids)));
         Some(GrpcCall {
-            varying_metadata: Some(self.varying_metadata.as_ref()?.traced(ids)?),
+            varying_metadata: Some(self.varying_metadata.as_ref()?.with_trace_ids(ids)?),
             journey,
             ..self.clone()
         })
@@ -203,14 +203,14 @@ pub trait AnswerReader: Send + Sync {
     ///
     /// # Errors
     /// Returns the reason why the bytes are not such a message.
-    fn json(&self, message: &[u8]) -> Result<String, String>;
+    fn to_json(&self, message: &[u8]) -> Result<String, String>;
 
     /// Converts a path into that JSON to field names of the `.proto` file. `tokens` are the reference tokens of a JSON
     /// Pointer (RFC 6901).
     ///
     /// # Errors
     /// Returns an error that names the field that does not exist.
-    fn path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
+    fn resolve_path(&self, tokens: &[String]) -> Result<Vec<String>, String>;
 }
 
 /// A shared [`AnswerReader`].
@@ -267,7 +267,7 @@ pub enum FieldShape {
 impl MessageShapes {
     /// Returns the content of a field; `None`: any bytes are valid.
     #[inline]
-    pub fn part(&self, shape: usize, field: u32) -> Option<FieldShape> {
+    pub fn field_shape(&self, shape: usize, field: u32) -> Option<FieldShape> {
         let parts = &self.shapes.get(shape)?.fields;
         let place = parts.binary_search_by_key(&field, |(number, _)| *number);
         place.ok().map(|place| parts[place].1)

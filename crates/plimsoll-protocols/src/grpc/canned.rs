@@ -12,7 +12,7 @@
 //! let canned = CannedServer::new(CannedOptions::default());
 //! let mut connection = canned.connection();
 //! let (mut out, mut held) = (Vec::new(), Vec::new());
-//! connection.open(&mut out); // SETTINGS, at once
+//! connection.open(&mut out); // SEND_SETTINGS, at once
 //! // Then, for whatever the client sends:
 //! let bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 //! connection.receive(bytes, &mut out, &mut held).unwrap();
@@ -26,7 +26,7 @@ use thiserror::Error;
 
 pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, ErrorCode, MAX_WINDOW, Violation, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream, ErrorCode, MAX_WINDOW_BYTES, Violation, write};
 
 use crate::http2::stream_id_offsets;
 
@@ -79,8 +79,8 @@ impl Default for CannedOptions {
             status: 0,
             status_message: String::new(),
             max_concurrent_streams: None,
-            stream_window: MAX_WINDOW,
-            connection_window: MAX_WINDOW,
+            stream_window: MAX_WINDOW_BYTES,
+            connection_window: MAX_WINDOW_BYTES,
             header_table_size: 4096,
             goaway_after: None,
             reset_every: None,
@@ -115,7 +115,7 @@ struct PreparedAnswer {
     trailers: Option<AnswerBlocks>,
     /// The messages with their prefixes; empty in a Trailers-Only response.
     body: Vec<u8>,
-    table_needed: usize,
+    required_table_size: usize,
     /// A complete response with steady header blocks (see [`plimsoll_wire::hpack`]); `id_offsets` contains the offsets
     /// of its stream ids.
     steady: Vec<u8>,
@@ -161,7 +161,7 @@ impl CannedServer {
                 body.extend_from_slice(&(options.message.len() as u32).to_be_bytes());
                 body.extend_from_slice(&options.message);
             }
-            for chunk in body.chunks(DEFAULT_MAX_FRAME as usize) {
+            for chunk in body.chunks(DEFAULT_MAX_FRAME_BYTES as usize) {
                 write::data(&mut steady, 0, chunk, EndStream(false));
             }
             let steady_trailers = encoder.encode(last.iter().copied());
@@ -174,14 +174,14 @@ impl CannedServer {
             head,
             trailers,
             body,
-            table_needed,
+            required_table_size: table_needed,
             steady,
             id_offsets: ids,
         }))
     }
 
     /// Creates the server's side of a new connection.
-    pub fn connection(&self) -> CannedConnection {
+    pub fn new_connection(&self) -> CannedConnection {
         CannedConnection::new(Arc::clone(&self.0))
     }
 }

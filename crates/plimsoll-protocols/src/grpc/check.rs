@@ -70,7 +70,7 @@ pub async fn run(connection: &GrpcConnection, case: &'static str, check: &EchoCh
         status: Outcome::Ok.code(),
         ..CaseResult::default()
     };
-    let mut grpc = connection.grpc();
+    let mut grpc = connection.grpc_client();
     let asked = make_call(&mut grpc, case, sent, check, &mut result);
     match tokio::time::timeout(check.deadline, asked).await {
         Ok(Ok(())) => {}
@@ -95,11 +95,11 @@ pub async fn run(connection: &GrpcConnection, case: &'static str, check: &EchoCh
             return result;
         }
     }
-    judge(&mut result, expected, &check.message);
+    check_result(&mut result, expected, &check.message);
     result
 }
 
-fn judge(result: &mut CaseResult, expected: usize, message: &str) {
+fn check_result(result: &mut CaseResult, expected: usize, message: &str) {
     let got = result.messages.len();
     if got != expected {
         let problem = format!("{got} messages instead of {expected}");
@@ -138,18 +138,18 @@ async fn make_call(
     let requests = tokio_stream::iter(vec![request; sent]);
     let codec = ProstCodec::<EchoRequest, EchoResponse>::default();
     let answer = grpc.streaming(Request::new(requests), path, codec).await?;
-    result.header_timestamp = text(answer.metadata(), "timestamp");
-    result.header_location = text(answer.metadata(), "location");
+    result.header_timestamp = metadata_text(answer.metadata(), "timestamp");
+    result.header_location = metadata_text(answer.metadata(), "location");
     let mut messages: Streaming<EchoResponse> = answer.into_inner();
     while let Some(message) = messages.message().await? {
         result.messages.push(message.message);
     }
     if let Some(trailers) = messages.trailers().await? {
-        result.trailer_timestamp = text(&trailers, "timestamp");
+        result.trailer_timestamp = metadata_text(&trailers, "timestamp");
     }
     Ok(())
 }
 
-fn text(metadata: &MetadataMap, name: &str) -> Option<String> {
+fn metadata_text(metadata: &MetadataMap, name: &str) -> Option<String> {
     Some(metadata.get(name)?.to_str().ok()?.to_owned())
 }

@@ -29,7 +29,7 @@ use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response
 use tonic::{Code, Status};
 
 use crate::dial::{dial, open_tunnel};
-use crate::http2::{closed, other_protocol_error};
+use crate::http2::{closed_error, other_protocol_error};
 
 /// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +91,8 @@ impl GrpcConnection {
     /// Returns the reason if the connection can't be established.
     pub async fn open(server: &ServerEndpoint) -> Result<GrpcConnection, ConnectError> {
         let until = Instant::now() + server.connect_timeout;
-        let origin = origin(server)?;
-        let metadata = metadata(server)?;
+        let origin = parse_origin(server)?;
+        let metadata = parse_metadata(server)?;
         let tcp = dial(&server.addresses);
         let tcp = with_timeout(server, until, "the TCP connection", tcp).await?;
         let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
@@ -116,7 +116,7 @@ impl GrpcConnection {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
                 let handshake = connector.connect(tls.server_name().clone(), tcp);
                 let secured = with_timeout(server, until, "the TLS handshake", handshake).await?;
-                let secured = secured.map_err(|e| tls_failure(tls, &e))?;
+                let secured = secured.map_err(|e| tls_error(tls, &e))?;
                 if secured.get_ref().1.alpn_protocol() != Some(b"h2") {
                     return Err(ConnectError::Link {
                         outcome: Outcome::TlsAlpn,
@@ -136,17 +136,17 @@ impl GrpcConnection {
     }
 
     /// Returns a client for calls of any service.
-    pub fn grpc(&self) -> Grpc<GrpcConnection> {
+    pub fn grpc_client(&self) -> Grpc<GrpcConnection> {
         Grpc::with_origin(self.clone(), self.origin.clone())
     }
 }
 
 /// Returns the outcome that a load would count for a status.
 pub(super) fn outcome_of(code: Code) -> Outcome {
-    Outcome::status_response(code as u32)
+    Outcome::from_grpc_status(code as u32)
 }
 
-fn origin(server: &ServerEndpoint) -> Result<Uri, ConnectError> {
+fn parse_origin(server: &ServerEndpoint) -> Result<Uri, ConnectError> {
     let secured = server.tls.is_some();
     let origin = Uri::builder()
         .scheme(if secured { "https" } else { "http" })
@@ -157,7 +157,7 @@ fn origin(server: &ServerEndpoint) -> Result<Uri, ConnectError> {
         .map_err(|_| ConnectError::Authority(server.authority.clone()))
 }
 
-fn metadata(server: &ServerEndpoint) -> Result<HeaderMap, ConnectError> {
+fn parse_metadata(server: &ServerEndpoint) -> Result<HeaderMap, ConnectError> {
     let mut fields = HeaderMap::new();
     for (name, value) in &server.metadata {
         let field = HeaderName::try_from(name)
@@ -187,8 +187,8 @@ async fn with_timeout<T>(
         })
 }
 
-fn tls_failure(tls: &TlsClient, error: &io::Error) -> ConnectError {
-    let (outcome, detail) = tls.failure(error);
+fn tls_error(tls: &TlsClient, error: &io::Error) -> ConnectError {
+    let (outcome, detail) = tls.classify_failure(error);
     ConnectError::Link { outcome, detail }
 }
 
@@ -222,14 +222,14 @@ where
         }
         (Ok(start), _) => Err(match (other_protocol_error(&start), tls) {
             (None, Some(tls)) if tls.lacks_certificate() || tls.suspected_refusal().is_some() => {
-                tls_failure(tls, &io::ErrorKind::UnexpectedEof.into())
+                tls_error(tls, &io::ErrorKind::UnexpectedEof.into())
             }
             (other, _) => other
-                .unwrap_or_else(|| closed("before the server's SETTINGS"))
+                .unwrap_or_else(|| closed_error("before the server's SETTINGS"))
                 .into(),
         }),
         (Err(e), _) => Err(match tls {
-            Some(tls) => tls_failure(tls, &e),
+            Some(tls) => tls_error(tls, &e),
             None => ConnectError::Link {
                 outcome: classify_connect(&e),
                 detail: format!("{e} before the server's SETTINGS"),
@@ -303,13 +303,13 @@ impl Service<Request<Body>> for GrpcConnection {
             request.headers_mut().append(name, value.clone());
         }
         let answered = self.sender.send_request(request);
-        Box::pin(async { answered.await.map(as_grpc) })
+        Box::pin(async { answered.await.map(into_grpc_response) })
     }
 }
 
 /// Returns the response if it is a gRPC response. Returns a status that describes any other response, such as a
 /// proxy's error page, because the library would decode the page as a message.
-fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
+fn into_grpc_response(answer: Response<Incoming>) -> Response<Body> {
     let kind = answer.headers().get("content-type");
     let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("?"));
     let http = answer.status();
@@ -321,11 +321,11 @@ fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
         "" => format!("HTTP status {}", http.as_u16()),
         kind => format!("HTTP status {}, content-type {kind}", http.as_u16()),
     };
-    Status::new(code_of(http.as_u16()), text).into_http()
+    Status::new(code_from_http_status(http.as_u16()), text).into_http()
 }
 
 /// Maps an HTTP status to a gRPC code (gRPC, "HTTP to gRPC Status Code Mapping").
-fn code_of(http: u16) -> Code {
+fn code_from_http_status(http: u16) -> Code {
     match http {
         400 => Code::Internal,
         401 => Code::Unauthenticated,

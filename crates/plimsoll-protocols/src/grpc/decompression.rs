@@ -61,36 +61,36 @@ impl StreamUnpacker {
 }
 
 impl MessageSink for StreamUnpacker {
-    fn begin_packed(&mut self) -> Result<(), MessageError> {
+    fn begin_compressed(&mut self) -> Result<(), MessageError> {
         self.unpacker = Unpacker::new(ContentCoding::Gzip, self.limit.into());
         Ok(())
     }
 
-    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+    fn on_piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let Some(mut unpacker) = self.unpacker.take() else {
-            return self.validate(|walking| walking.piece(bytes));
+            return self.validate(|walking| walking.on_piece(bytes));
         };
         let mut walked = Ok(());
-        let taken = unpacker.take(bytes, &mut |plain| {
+        let taken = unpacker.decode(bytes, &mut |plain| {
             if walked.is_ok() {
-                walked = self.validate(|walking| walking.piece(plain));
+                walked = self.validate(|walking| walking.on_piece(plain));
             }
         });
         self.unpacker = Some(unpacker);
         walked.and(taken.map_err(|error| self.message_error(error)))
     }
 
-    fn end(&mut self) -> Result<(), MessageError> {
+    fn on_end(&mut self) -> Result<(), MessageError> {
         if let Some(mut unpacker) = self.unpacker.take() {
             let mut walked = Ok(());
-            let ended = unpacker.end(&mut |plain| {
+            let ended = unpacker.finish(&mut |plain| {
                 if walked.is_ok() {
-                    walked = self.validate(|walking| walking.piece(plain));
+                    walked = self.validate(|walking| walking.on_piece(plain));
                 }
             });
             walked.and(ended.map_err(|error| self.message_error(error)))?;
         }
-        self.validate(|walking| walking.end())
+        self.validate(|walking| walking.on_end())
     }
 }
 
@@ -115,7 +115,7 @@ impl StreamUnpackers {
             .unwrap_or_else(|| StreamUnpacker::new(limit, shapes.clone()))
     }
 
-    pub(super) fn keep(&mut self, stream: u32, unpacking: StreamUnpacker) {
+    pub(super) fn put_back(&mut self, stream: u32, unpacking: StreamUnpacker) {
         if !unpacking.is_idle() {
             self.unpackers.insert(stream, unpacking);
         }

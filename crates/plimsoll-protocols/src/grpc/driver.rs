@@ -24,7 +24,7 @@ use self::steps::CurrentStep;
 use super::decompression::StreamUnpackers;
 use super::exchange::StreamExchanges;
 use super::head::HeadReader;
-use super::rendered::MessageRenderer;
+use super::rendered_messages::MessageRenderer;
 use super::request::{GrpcRequest, PreparedGrpcCall};
 use super::unary::GrpcResponseState;
 use super::wire_validator::AnswerValidator;
@@ -58,7 +58,7 @@ impl Protocol for GrpcProtocol {
         Some(b"h2")
     }
 
-    fn driver(&self) -> GrpcDriver {
+    fn new_driver(&self) -> GrpcDriver {
         Connection::new(GrpcCalls {
             prepared: Arc::clone(&self.prepared),
             exchanges: None,
@@ -77,7 +77,7 @@ impl Protocol for GrpcProtocol {
         self.prepared.request.trace_ids()
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(Http2FrameTracer::default()))
     }
 }
@@ -114,8 +114,8 @@ impl StreamCalls for GrpcCalls {
         self.prepared.block_with_time_left(waited)
     }
 
-    fn taken(&self) -> &[Option<Box<[u8]>>] {
-        self.step.as_ref().map_or(&[], |step| &step.taken)
+    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
+        self.step.as_ref().map_or(&[], |step| &step.captured)
     }
 
     #[inline]
@@ -124,8 +124,8 @@ impl StreamCalls for GrpcCalls {
             let renderer = MessageRenderer {
                 varying,
                 compression: self.prepared.compression,
-                unix_ns: self.prepared.request.unix_zero.at(now),
-                taken: self.taken(),
+                unix_ns: self.prepared.request.unix_zero.unix_ns_at(now),
+                taken: self.taken_values(),
             };
             renderer.write(number, 0, out);
         }
@@ -146,36 +146,36 @@ impl StreamCalls for GrpcCalls {
     }
 
     #[inline(always)]
-    fn whole_answers<'a>(
+    fn handle_complete_responses<'a>(
         connection: &mut GrpcDriver,
         input: &'a [u8],
         to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
-        connection.take_complete_responses(input, to)
+        connection.receive_complete_responses(input, to)
     }
 
     #[inline(always)]
-    fn data(
+    fn on_data(
         connection: &mut GrpcDriver,
         data: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_data(data, to)
+        connection.receive_data(data, to)
     }
 
     #[inline(always)]
-    fn header_block(
+    fn on_header_block(
         connection: &mut GrpcDriver,
         block: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_block(block, to)
+        connection.receive_block(block, to)
     }
 
     #[inline]
-    fn done(&mut self, stream: &GrpcStream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn report_done(&mut self, stream: &GrpcStream, outcome: Outcome, events: &mut Vec<Event>) {
         match &self.exchanges {
-            None => events.push(Event::Done(done(stream, outcome))),
+            None => events.push(Event::Done(completed_call(stream, outcome))),
             Some(_) => self.end_exchange(stream, outcome, events),
         }
     }
@@ -198,7 +198,7 @@ impl StreamCalls for GrpcCalls {
     }
 
     fn call_progress(&self, stream: &GrpcStream) -> CallProgress {
-        let alone = done(stream, Outcome::Ok);
+        let alone = completed_call(stream, Outcome::Ok);
         let mut exchanged = CallProgress {
             messages_sent: 0,
             bytes_sent: alone.bytes_sent,
@@ -216,7 +216,7 @@ impl StreamCalls for GrpcCalls {
     }
 
     /// Maps an HTTP/2 error code to an outcome (gRPC over HTTP/2, "Errors").
-    fn outcome_of_reset(code: ErrorCode) -> Outcome {
+    fn reset_outcome(code: ErrorCode) -> Outcome {
         match code {
             ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
             ErrorCode::CANCEL => Outcome::Cancelled,
@@ -266,7 +266,7 @@ impl StreamCalls for GrpcCalls {
 }
 
 #[inline]
-fn done(stream: &GrpcStream, outcome: Outcome) -> CompletedCall {
+fn completed_call(stream: &GrpcStream, outcome: Outcome) -> CompletedCall {
     CompletedCall {
         call: stream.call,
         outcome,

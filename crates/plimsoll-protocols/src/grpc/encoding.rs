@@ -66,7 +66,7 @@ pub(super) fn encode(
     let schema = match described {
         Some(schema) if call.reflection != Some(true) => schema,
         files => {
-            let types = types_named_in(given);
+            let types = types_in_messages(given);
             find_schema(
                 (call, url),
                 method,
@@ -97,9 +97,9 @@ pub(super) fn encode(
         };
         problem_at(key)(e)
     })?;
-    let mut answer = schema.answer(&method);
+    let mut answer = schema.answer_shapes(&method);
     if let Some(expected) = &call.expect_message {
-        let expected = schema.expected(&method, &expected.0);
+        let expected = schema.expected_answer(&method, &expected.0);
         answer.expected = Some(expected.map_err(problem_at("expect_message"))?);
     }
     Ok(EncodedCall {
@@ -107,7 +107,7 @@ pub(super) fn encode(
         kind: method.kind(),
         messages: requests.messages,
         varying: requests.varying,
-        answer: Some(Arc::new(answer)),
+        answer_shapes: Some(Arc::new(answer)),
         answer_schema: Some(AnswerSchema::new(schema.answer_reader(&method))),
     })
 }
@@ -118,11 +118,11 @@ fn problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
 }
 
 /// The maximum number of types to query. It bounds the number of queries; messages with more types are unusual.
-const MAX_TYPES: usize = 64;
+const MAX_QUERIED_TYPES: usize = 64;
 
 /// Returns the types that messages refer to and that the service's descriptors may lack: types in an `Any`, by its
 /// `@type`, and extensions, by their names in brackets.
-fn types_named_in(given: &PlanMessages) -> Vec<String> {
+fn types_in_messages(given: &PlanMessages) -> Vec<String> {
     let PlanMessages::Json(json) = given else {
         return Vec::new();
     };
@@ -145,7 +145,7 @@ fn types_named_in(given: &PlanMessages) -> Vec<String> {
         };
         if let Some(name) = name.filter(is_name)
             && !names.iter().any(|known| known == name)
-            && names.len() < MAX_TYPES
+            && names.len() < MAX_QUERIED_TYPES
         {
             names.push(name.to_owned());
         }
@@ -188,11 +188,11 @@ fn find_schema(
         types,
         answer: ReflectionResult::NoAnswer("the server can't be queried here".to_owned()),
     };
-    surroundings.ask(&mut question);
+    surroundings.answer_question(&mut question);
     match question.answer {
         ReflectionResult::Schema(schema) => match files {
             #[cfg(feature = "targets")]
-            Some(files) => schema.supplemented(files).map_err(problem_at("proto")),
+            Some(files) => schema.supplement_with(files).map_err(problem_at("proto")),
             _ => Ok(schema),
         },
         ReflectionResult::Unreachable => Err(unknown()),
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn type_names_are_collected_from_messages() {
-        let of = |json: &str| types_named_in(&PlanMessages::Json(json.to_owned()));
+        let of = |json: &str| types_in_messages(&PlanMessages::Json(json.to_owned()));
         let nested = r#"[{"a": {"@type" : "type.googleapis.com/b.Y", "[p.ext]": 1, "x": "@type"}},
             {"@type": "x/b.Y", "y": {"@type": "https://h/c.Z"}, "[1]": "[no ext]"}]"#;
         assert_eq!(of(nested), ["b.Y", "p.ext", "c.Z"]);
@@ -221,6 +221,6 @@ mod tests {
         let many: String = (0..100)
             .map(|i| format!("{{\"@type\": \"x/a.T{i}\"}}"))
             .collect();
-        assert_eq!(of(&many).len(), MAX_TYPES);
+        assert_eq!(of(&many).len(), MAX_QUERIED_TYPES);
     }
 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
-use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
+use plimsoll_wire::http2::DEFAULT_MAX_FRAME_BYTES;
 
 use super::call::{MessageCompression, MethodKind, StreamPace, StreamPlan};
 use super::message::write_message;
-use super::rendered::{MessageRenderer, RenderedMessages};
+use super::rendered_messages::{MessageRenderer, RenderedMessages};
 
 /// The minimum length of the encoded messages. Shorter sequences are repeated, so that full frames can be sent. Bytes.
-const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME as usize;
+const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME_BYTES as usize;
 
 /// The prepared messages of streams, and the rules for sending and expecting messages.
 #[derive(Debug)]
@@ -65,12 +65,12 @@ impl StreamScript {
         Some(StreamScript {
             bytes: bytes.into(),
             ends: ends.into(),
-            ..StreamScript::varying(plan)
+            ..StreamScript::new_varying(plan)
         })
     }
 
     /// Returns the script of streams that render their own messages.
-    pub(super) fn varying(plan: &StreamPlan) -> StreamScript {
+    pub(super) fn new_varying(plan: &StreamPlan) -> StreamScript {
         let answers_once = plan.kind == MethodKind::ClientStreaming;
         StreamScript {
             bytes: Box::default(),
@@ -84,7 +84,7 @@ impl StreamScript {
     }
 
     /// Returns the bytes of the first `messages` messages of a stream.
-    fn bytes_of(&self, messages: u32) -> u64 {
+    fn byte_count(&self, messages: u32) -> u64 {
         let (Some(&cycle), length) = (self.ends.last(), self.ends.len() as u32) else {
             return 0;
         };
@@ -96,7 +96,7 @@ impl StreamScript {
     }
 
     /// Returns the number of complete messages in the first `bytes` bytes of a stream.
-    fn messages_in(&self, bytes: u64) -> u32 {
+    fn complete_messages(&self, bytes: u64) -> u32 {
         let Some(&cycle) = self.ends.last() else {
             return 0;
         };
@@ -140,7 +140,7 @@ impl StreamExchange {
     /// Returns the number of messages sent completely.
     pub(super) fn messages_sent(&self, script: &StreamScript) -> u32 {
         match &self.rendered {
-            None => script.messages_in(self.sent_bytes),
+            None => script.complete_messages(self.sent_bytes),
             Some(own) => own.messages_sent(),
         }
     }
@@ -162,18 +162,18 @@ impl StreamExchange {
         }
     }
 
-    fn release(&mut self, messages: u32, script: &StreamScript) {
+    fn make_due(&mut self, messages: u32, script: &StreamScript) {
         let messages = messages.min(script.count);
         if messages > self.released {
             self.released = messages;
-            self.released_bytes = script.bytes_of(messages);
+            self.released_bytes = script.byte_count(messages);
         }
     }
 
     /// Makes the next message due after a response, if the pace is [`StreamPace::Answers`].
-    pub(super) fn answered(&mut self, script: &StreamScript) {
+    pub(super) fn on_answer(&mut self, script: &StreamScript) {
         if script.pace == StreamPace::Answers {
-            self.release(self.received.saturating_add(1), script);
+            self.make_due(self.received.saturating_add(1), script);
         }
     }
 
@@ -197,7 +197,7 @@ impl StreamExchange {
             });
         }
         if let (Some(own), Some(renderer)) = (&mut self.rendered, renderer) {
-            let bytes = own.advance(renderer, self.released, window.min(DEFAULT_MAX_FRAME));
+            let bytes = own.advance(renderer, self.released, window.min(DEFAULT_MAX_FRAME_BYTES));
             if bytes.is_empty() {
                 return None;
             }
@@ -215,7 +215,7 @@ impl StreamExchange {
         let length = (rest.len() as u64)
             .min(ready)
             .min(u64::from(window))
-            .min(u64::from(DEFAULT_MAX_FRAME)) as usize;
+            .min(u64::from(DEFAULT_MAX_FRAME_BYTES)) as usize;
         if length == 0 {
             return None;
         }
@@ -262,10 +262,10 @@ impl StreamExchanges {
             queued: false,
         };
         match script.pace {
-            StreamPace::None => exchange.release(script.count, script),
-            StreamPace::Answers => exchange.release(1, script),
+            StreamPace::None => exchange.make_due(script.count, script),
+            StreamPace::Answers => exchange.make_due(1, script),
             StreamPace::Every(gap) => {
-                exchange.release(1, script);
+                exchange.make_due(1, script);
                 if exchange.released < script.count {
                     self.timers.push(Reverse((now + gap, id)));
                 }
@@ -312,7 +312,7 @@ impl StreamExchanges {
     }
 
     /// Removes an expired timer and returns its stream's id.
-    pub(super) fn expired(&mut self, now: Time) -> Option<u32> {
+    pub(super) fn pop_expired_timer(&mut self, now: Time) -> Option<u32> {
         let Reverse((when, id)) = *self.timers.peek()?;
         if when > now {
             return None;
@@ -323,7 +323,7 @@ impl StreamExchanges {
 
     /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, even if earlier
     /// messages were late.
-    pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &StreamScript) {
+    pub(super) fn make_messages_due(&mut self, slot: u32, id: u32, now: Time, script: &StreamScript) {
         let (StreamPace::Every(gap), Some(exchange)) =
             (script.pace, self.slots.get_mut(slot as usize))
         else {
@@ -331,7 +331,7 @@ impl StreamExchanges {
         };
         let gap = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).max(1);
         let due = now.since(exchange.began) / gap + 1;
-        exchange.release(u32::try_from(due).unwrap_or(u32::MAX), script);
+        exchange.make_due(u32::try_from(due).unwrap_or(u32::MAX), script);
         if exchange.released < script.count {
             let next = exchange.began + Duration::from_nanos(gap) * exchange.released;
             self.timers.push(Reverse((next, id)));
@@ -339,7 +339,7 @@ impl StreamExchanges {
     }
 
     /// Returns true if the stream has reached its planned duration.
-    pub(super) fn is_over(&self, slot: u32, now: Time, script: &StreamScript) -> bool {
+    pub(super) fn has_reached_duration(&self, slot: u32, now: Time, script: &StreamScript) -> bool {
         let lasts = self.get(slot).zip(script.duration);
         lasts.is_some_and(|(exchange, duration)| exchange.began + duration <= now)
     }
@@ -426,14 +426,14 @@ mod tests {
         };
         assert_eq!(sent(&mut exchanges), 1);
         assert_eq!(exchanges.next_timer(), Some(Time(1_100)));
-        assert_eq!(exchanges.expired(Time(1_099)), None);
+        assert_eq!(exchanges.pop_expired_timer(Time(1_099)), None);
         // Two messages are late and become due at once.
-        assert_eq!(exchanges.expired(Time(1_250)), Some(7));
-        exchanges.release_due(slot, 7, Time(1_250), &script);
+        assert_eq!(exchanges.pop_expired_timer(Time(1_250)), Some(7));
+        exchanges.make_messages_due(slot, 7, Time(1_250), &script);
         assert_eq!(sent(&mut exchanges), 3);
         assert_eq!(exchanges.next_timer(), Some(Time(1_300)));
-        assert_eq!(exchanges.expired(Time(9_999)), Some(7));
-        exchanges.release_due(slot, 7, Time(9_999), &script);
+        assert_eq!(exchanges.pop_expired_timer(Time(9_999)), Some(7));
+        exchanges.make_messages_due(slot, 7, Time(9_999), &script);
         assert_eq!(sent(&mut exchanges), 5);
         assert!(!exchanges.get(slot).unwrap().is_sending());
         assert_eq!(exchanges.next_timer(), None);
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(drain(exchange, &script, 99).1, 0);
         assert_eq!(exchange.messages_sent(&script), 1);
         exchange.received = 1;
-        exchange.answered(&script);
+        exchange.on_answer(&script);
         assert_eq!(drain(exchange, &script, 99).1, 1);
         assert_eq!(exchange.messages_sent(&script), 2);
     }

@@ -2,19 +2,19 @@
 
 use clap::Args;
 use plimsoll_model::input;
-use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{RowsSpec, Spec, apply_flags_to_optional};
 
 use super::binary::{BinarySource, BinarySpec};
-use super::delimited;
-use super::lines;
+use super::binary_messages;
+use super::foreign_lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use super::probe;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use super::query_commands::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
-use crate::flags::fields;
-use crate::foreign::lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+use crate::flags::parse_fields;
+use crate::foreign::command_lines::LineTool;
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::server_query::{QueryCommand, QueryContext};
 #[cfg(all(feature = "schema", feature = "targets"))]
@@ -25,12 +25,12 @@ impl GrpcSpec {
     ///
     /// # Errors
     /// Returns an error if a flag is invalid, or if stdin can't be read.
-    pub fn typed(&self) -> Result<GrpcSpec, UsageError> {
+    pub fn to_plan_section(&self) -> Result<GrpcSpec, UsageError> {
         let typed = self.clone();
         let message = typed.message.as_ref().map(|message| message.0.as_str());
-        let (message, message_file) = text_or_file(message)?;
-        let binary = binary(&typed.data_binary, &typed.data_delimited)?;
-        let mut metadata = fields("--metadata", &typed.typed_metadata)?;
+        let (message, message_file) = split_text_or_file(message)?;
+        let binary = binary_sources(&typed.data_binary, &typed.data_delimited)?;
+        let mut metadata = parse_fields("--metadata", &typed.typed_metadata)?;
         typed.credentials.add_to(&mut metadata)?;
         Ok(GrpcSpec {
             message: message.map(MessageSpec),
@@ -78,7 +78,7 @@ impl ProtocolCommand for GrpcCommand {
         QueryCommand::of::<ListFlags>(),
         QueryCommand::of::<DescribeFlags>(),
     ];
-    const LINE_TOOLS: &'static [&'static LineTool] = &lines::TOOLS;
+    const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::LINE_TOOLS;
     const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     #[cfg(all(feature = "schema", feature = "targets"))]
@@ -86,9 +86,9 @@ impl ProtocolCommand for GrpcCommand {
         probe::probe(address, asking)
     }
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<GrpcSpec, UsageError> {
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
-        self.call.typed()
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<GrpcSpec, UsageError> {
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
+        self.call.to_plan_section()
     }
 }
 
@@ -97,7 +97,7 @@ impl ProtocolCommand for GrpcCommand {
 /// # Errors
 /// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not contain messages in the
 /// flag's format.
-fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, UsageError> {
+fn binary_sources(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, UsageError> {
     let mut sources = Vec::new();
     let messages = messages.iter().map(|typed| ("--data-binary", typed));
     let delimited = delimited.iter().map(|typed| ("--data-delimited", typed));
@@ -105,7 +105,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
         let is_one = flag == "--data-binary";
         match typed.strip_prefix('@') {
             Some("-") => {
-                let bytes = input::stdin().map_err(|e| {
+                let bytes = input::read_stdin().map_err(|e| {
                     UsageError::new(
                         format_args!("{flag} @-: can't read stdin: {e}"),
                         &format!(
@@ -114,16 +114,16 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
                     )
                 })?;
                 if is_one {
-                    sources.push(BinarySource::of(&bytes))
+                    sources.push(BinarySource::from_message(&bytes))
                 } else {
-                    let found = delimited::delimited("stdin", &bytes);
+                    let found = binary_messages::split_delimited("stdin", &bytes);
                     let found = found.map_err(|problem| {
                         UsageError::new(
                             format_args!("{flag}: {problem}"),
                             "--data-binary @- reads stdin as one message",
                         )
                     })?;
-                    sources.extend(found.iter().map(|m| BinarySource::of(&m.bytes)));
+                    sources.extend(found.iter().map(|m| BinarySource::from_message(&m.bytes)));
                 }
             }
             Some(path) if !path.is_empty() => sources.push(if is_one {

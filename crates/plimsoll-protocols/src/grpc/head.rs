@@ -1,11 +1,11 @@
 //! The fields of a response's header blocks that decide the outcome of a call.
 
-use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, HeaderField, HpackError};
-use plimsoll_wire::http2::MAX_HEADER_LIST;
+use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HeaderField, HpackError};
+use plimsoll_wire::http2::MAX_HEADER_LIST_BYTES;
 
-use crate::hex::unescaped;
+use crate::hex::percent_decode;
 use crate::http2::{
-    AnswerRules, BlockMemo, HEAD_TOO_LARGE, content_length, lines, number, printable,
+    ResponseFieldChecks, BlockMemo, HEAD_TOO_LARGE, parse_content_length, printable_lines, parse_number, printable,
 };
 
 /// The format of a response, by its `content-type`.
@@ -69,7 +69,7 @@ pub enum CommonBlock {
 }
 
 impl CommonBlock {
-    fn of(head: &GrpcHeaders) -> Option<CommonBlock> {
+    fn from_headers(head: &GrpcHeaders) -> Option<CommonBlock> {
         let opening = GrpcHeaders {
             http_status: 200,
             content_type: ContentType::Grpc,
@@ -100,20 +100,20 @@ pub struct FailureTexts {
 }
 
 /// The maximum length of a cached block. Bytes.
-const MEMO_BLOCK_LEN: usize = 39;
+const MAX_MEMO_BLOCK_LEN: usize = 39;
 
 /// The reader of one connection's header blocks, with its HPACK state and a cache.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeadReader {
     /// The cache. It is the first field, because most responses need no other.
-    memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MEMO_BLOCK_LEN>,
+    memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MAX_MEMO_BLOCK_LEN>,
     decoder: Decoder,
 }
 
 impl Default for HeadReader {
     fn default() -> HeadReader {
-        HeadReader::new(MAX_HEADER_LIST)
+        HeadReader::new(MAX_HEADER_LIST_BYTES)
     }
 }
 
@@ -121,7 +121,7 @@ impl HeadReader {
     /// Creates a reader. `max_head` limits a block's header list (RFC 9113, 6.5.2). Bytes.
     pub fn new(max_head: u32) -> HeadReader {
         HeadReader {
-            decoder: Decoder::new(DEFAULT_TABLE_SIZE, max_head),
+            decoder: Decoder::new(DEFAULT_TABLE_BYTES, max_head),
             memo: BlockMemo::default(),
         }
     }
@@ -143,7 +143,7 @@ impl HeadReader {
     ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
         match self.memo.get(block) {
             Some((head, _)) => Ok((*head, None)),
-            None => self.read_anew(block),
+            None => self.read_uncached(block),
         }
     }
 
@@ -166,7 +166,7 @@ impl HeadReader {
     }
 
     #[inline(never)]
-    fn read_anew(
+    fn read_uncached(
         &mut self,
         block: &[u8],
     ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
@@ -181,11 +181,11 @@ impl HeadReader {
         let mut reading = HeaderParser {
             head: GrpcHeaders::NONE,
             texts: None,
-            rules: AnswerRules::default(),
+            rules: ResponseFieldChecks::default(),
         };
         let decoded = (self.decoder).decode(block, |field| {
             f(field.name, field.value);
-            reading.field(field);
+            reading.parse_field(field);
         })?;
         let HeaderParser {
             mut head,
@@ -200,7 +200,7 @@ impl HeadReader {
             self.memo.clear();
         }
         if decoded.is_steady && texts.is_none() {
-            self.memo.put(block, (head, CommonBlock::of(&head)));
+            self.memo.put(block, (head, CommonBlock::from_headers(&head)));
         }
         Ok((head, texts))
     }
@@ -214,11 +214,11 @@ impl HeadReader {
 struct HeaderParser {
     head: GrpcHeaders,
     texts: Option<Box<FailureTexts>>,
-    rules: AnswerRules,
+    rules: ResponseFieldChecks,
 }
 
 impl HeaderParser {
-    fn field(&mut self, field: HeaderField<'_>) {
+    fn parse_field(&mut self, field: HeaderField<'_>) {
         let HeaderField { name, value, .. } = field;
         if let Err(why) = self.rules.check(name, value) {
             self.head.malformed = self.head.malformed.or(Some(why));
@@ -226,12 +226,12 @@ impl HeaderParser {
         }
         match name {
             b"grpc-status" => {
-                let status = number(value).and_then(|status| u8::try_from(status).ok());
+                let status = parse_number(value).and_then(|status| u8::try_from(status).ok());
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
             }
             b"grpc-message" if !value.is_empty() => {
                 // The value is percent-encoded (gRPC over HTTP/2, "Status-Message").
-                self.texts.get_or_insert_default().message = Some(lines(&unescaped(value)));
+                self.texts.get_or_insert_default().message = Some(printable_lines(&percent_decode(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {
@@ -243,7 +243,7 @@ impl HeaderParser {
                 self.head.encoding = MessageEncoding::Other;
                 self.texts.get_or_insert_default().encoding = Some(printable(value));
             }
-            b"content-length" => match content_length(value) {
+            b"content-length" => match parse_content_length(value) {
                 Ok(length) => self.head.content_length = Some(length),
                 Err(why) => self.head.malformed = Some(why),
             },

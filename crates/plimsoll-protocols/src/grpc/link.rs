@@ -1,15 +1,15 @@
 //! The flags of commands that query a server over the link that a load would use.
 
 use clap::Args;
-use plimsoll_model::spec::{self, TlsSpec, apply_typed, give_addresses, is_bare_socket};
+use plimsoll_model::spec::{self, TlsSpec, apply_flags, set_target_addresses, is_bare_unix_socket};
 use plimsoll_model::units::Period;
 use serde::Serialize;
 
 use super::client::{GrpcConnection, ServerEndpoint};
-use super::resolve::metadata;
+use super::resolve::resolve_metadata;
 use super::section::GrpcSpec;
 use super::server_query::{self, connect_failure};
-use crate::flags::{TlsFlags, fields};
+use crate::flags::{TlsFlags, parse_fields};
 use crate::protocol_module::{PrepareError, UsageError};
 use crate::server_query::{QueryContext, QueryError};
 use crate::serving::runtime;
@@ -87,28 +87,28 @@ struct VersionFlags {
 
 impl LinkFlags {
     /// Returns the server that the flags describe.
-    fn server(&self, asking: QueryContext<'_>) -> Result<ServerEndpoint, QueryError> {
+    fn server_endpoint(&self, asking: QueryContext<'_>) -> Result<ServerEndpoint, QueryError> {
         let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
-        let typed = server_query::target(&self.target);
+        let typed = server_query::parse_grpc_target(&self.target);
         let (mut target, secured) = typed.map_err(|problem| UsageError::new(problem, help))?;
-        give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
+        set_target_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
             UsageError::new(
                 format_args!("--resolve: {problem}"),
                 "give addresses of the target's own name and port",
             )
         })?;
         let mut tls = TlsSpec::default();
-        apply_typed("tls", &self.tls, &mut tls).map_err(UsageError::from)?;
-        apply_typed("tls", &self.versions, &mut tls).map_err(UsageError::from)?;
-        check_named(
+        apply_flags("tls", &self.tls, &mut tls).map_err(UsageError::from)?;
+        apply_flags("tls", &self.versions, &mut tls).map_err(UsageError::from)?;
+        check_names(
             "--tls-version",
             tls.versions.as_deref(),
-            spec::tls_version_named,
+            spec::find_tls_version,
         )?;
-        check_named("--suite", tls.suites.as_deref(), spec::suite_named)?;
-        check_named("--group", tls.groups.as_deref(), spec::group_named)?;
+        check_names("--suite", tls.suites.as_deref(), spec::find_suite)?;
+        check_names("--group", tls.groups.as_deref(), spec::find_group)?;
         if let Some(typed) = &self.proxy {
-            let proxy = spec::proxy(typed, asking.surroundings).map_err(|problem| {
+            let proxy = spec::parse_proxy(typed, asking.surroundings).map_err(|problem| {
                 UsageError::new(format_args!("--proxy: {problem}"), "give a proxy's URL")
             })?;
             if target.socket.is_some() {
@@ -120,7 +120,7 @@ impl LinkFlags {
             target.proxy = Some(proxy);
         }
         let any = tls != TlsSpec::default();
-        let secured = secured || any && is_bare_socket(&self.target);
+        let secured = secured || any && is_bare_unix_socket(&self.target);
         if any && !secured {
             return Err(QueryError::Usage(UsageError::new(
                 "TLS flags for a plaintext target",
@@ -128,13 +128,13 @@ impl LinkFlags {
             )));
         }
         let call = GrpcSpec {
-            metadata: fields("--metadata", &self.metadata)?,
+            metadata: parse_fields("--metadata", &self.metadata)?,
             ..GrpcSpec::default()
         };
-        let metadata = metadata(&call, asking.surroundings).map_err(QueryError::Flags)?;
+        let metadata = resolve_metadata(&call, asking.surroundings).map_err(QueryError::Flags)?;
         let insecure = tls.insecure == Some(true);
         let tls = secured.then_some(tls);
-        if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
+        if let Some(Err(found)) = tls.as_ref().map(spec::resolve_trust) {
             return Err(QueryError::Flags(found));
         }
         if insecure {
@@ -143,7 +143,7 @@ impl LinkFlags {
         Ok(ServerEndpoint {
             metadata,
             connect_timeout: self.connect_timeout.0,
-            ..server_query::server(&target, tls, self.authority.clone())?
+            ..server_query::server_endpoint(&target, tls, self.authority.clone())?
         })
     }
 
@@ -156,7 +156,7 @@ impl LinkFlags {
         asking: QueryContext<'_>,
         work: impl AsyncFnOnce(GrpcConnection) -> T,
     ) -> Result<T, QueryError> {
-        let server = self.server(asking)?;
+        let server = self.server_endpoint(asking)?;
         let runtime = runtime(Some(1)).map_err(|e| PrepareError::Call(e.to_string()))?;
         runtime.block_on(async {
             let opened = GrpcConnection::open(&server).await;
@@ -169,7 +169,7 @@ impl LinkFlags {
 ///
 /// # Errors
 /// Returns the first unknown name.
-fn check_named<T>(
+fn check_names<T>(
     flag: &str,
     typed: Option<&[String]>,
     named: impl Fn(&str) -> Result<T, String>,

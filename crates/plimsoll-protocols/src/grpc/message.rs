@@ -78,17 +78,17 @@ fn compress_from(out: &mut Vec<u8>, from: usize) {
 /// compressed messages.
 pub(super) trait MessageSink {
     /// Handles the start of a compressed message.
-    fn begin_packed(&mut self) -> Result<(), MessageError> {
+    fn begin_compressed(&mut self) -> Result<(), MessageError> {
         Err(MessageError::Compressed)
     }
     /// Handles a piece of a message.
     #[inline(always)]
-    fn piece(&mut self, _bytes: &[u8]) -> Result<(), MessageError> {
+    fn on_piece(&mut self, _bytes: &[u8]) -> Result<(), MessageError> {
         Ok(())
     }
     /// Handles the end of a message.
     #[inline(always)]
-    fn end(&mut self) -> Result<(), MessageError> {
+    fn on_end(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
 }
@@ -163,7 +163,7 @@ impl MessageReader {
                 let [flag, a, b, c, d] = self.prefix;
                 match flag {
                     0 => {}
-                    1 => sink.begin_packed()?,
+                    1 => sink.begin_compressed()?,
                     other => return Err(MessageError::BadFlag(other)),
                 }
                 let length = u32::from_be_bytes([a, b, c, d]);
@@ -173,11 +173,11 @@ impl MessageReader {
                 self.remaining = length;
             }
             let take = bytes.len().min(self.remaining as usize);
-            sink.piece(&bytes[..take])?;
+            sink.on_piece(&bytes[..take])?;
             bytes = &bytes[take..];
             self.remaining -= take as u32;
             if self.remaining == 0 {
-                sink.end()?;
+                sink.on_end()?;
                 self.prefix_len = 0;
                 self.complete = self.complete.saturating_add(1);
             }

@@ -9,14 +9,14 @@ pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
 mod decompression;
-mod delimited;
+mod binary_messages;
 mod driver;
 #[cfg(feature = "schema")]
 pub mod encoding;
 mod exchange;
 mod flags;
 mod head;
-mod lines;
+mod foreign_lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod link;
 mod message;
@@ -29,7 +29,7 @@ pub(crate) mod query_commands;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
 pub(crate) mod relayed;
-mod rendered;
+mod rendered_messages;
 mod request;
 mod resolve;
 #[cfg(feature = "schema")]
@@ -49,11 +49,11 @@ pub use call::{
     BinaryMessage, ExpectedAnswer, FieldShape, GrpcCall, MessageCompression, MessageShape,
     MessageShapes, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
-pub use delimited::delimited;
+pub use binary_messages::split_delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;
 pub use head::{ContentType, FailureTexts, GrpcHeaders, HeadReader, MessageEncoding};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::GrpcRequest;
-pub(crate) use resolve::advice;
+pub(crate) use resolve::connect_advice;
 pub use section::{GrpcSpec, MessageSpec};

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use plimsoll_model::template::{MAX_TAKEN, Render, RenderContext, Template, TemplateField};
+use plimsoll_model::template::{MAX_TAKEN_BYTES, MessageRenderer, RenderContext, Template, TemplateField};
 
 /// An encoded field tag (Protocol Buffers, "Encoding").
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl FieldTag {
     };
 
     pub(super) fn new(number: u32, wire_type: u32) -> FieldTag {
-        let (buffer, length) = varint(u64::from(number << 3 | wire_type));
+        let (buffer, length) = encode_varint(u64::from(number << 3 | wire_type));
         let mut bytes = [0; 5];
         bytes.copy_from_slice(&buffer[..5]);
         FieldTag {
@@ -68,13 +68,13 @@ type EncodeFn = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 
 /// The encoder of a captured value for a field whose type only the schema knows.
 #[derive(Clone)]
-pub(super) struct TakenEncoder(Arc<EncodeFn>);
+pub(super) struct CapturedEncoder(Arc<EncodeFn>);
 
-impl TakenEncoder {
+impl CapturedEncoder {
     pub(super) fn new(
         encode: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
-    ) -> TakenEncoder {
-        TakenEncoder(Arc::new(encode))
+    ) -> CapturedEncoder {
+        CapturedEncoder(Arc::new(encode))
     }
 
     fn encode(&self, value: &[u8]) -> Result<Vec<u8>, String> {
@@ -84,7 +84,7 @@ impl TakenEncoder {
     }
 }
 
-impl fmt::Debug for TakenEncoder {
+impl fmt::Debug for CapturedEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TakenEncoder")
     }
@@ -127,9 +127,9 @@ pub(super) enum PatchNode {
         ends: Box<[u32]>,
     },
     /// A field other than a string, including its tag, whose value was captured from an earlier response of a journey.
-    Taken {
+    Captured {
         index: u16,
-        encoder: TakenEncoder,
+        encoder: CapturedEncoder,
     },
     /// A message, a packed list, or an entry of a map.
     Nested {
@@ -148,7 +148,7 @@ pub(super) struct PatchedMessage {
 
 impl PatchedMessage {
     pub(super) fn new(nodes: Vec<PatchNode>) -> PatchedMessage {
-        let nodes = joined(nodes);
+        let nodes = join_constants(nodes);
         PatchedMessage {
             max_bytes: bounds(&nodes).1,
             nodes,
@@ -156,7 +156,7 @@ impl PatchedMessage {
     }
 }
 
-impl Render for PatchedMessage {
+impl MessageRenderer for PatchedMessage {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         out.reserve(self.max_bytes.min(1 << 16));
         write_all(&self.nodes, moment, out);
@@ -166,16 +166,16 @@ impl Render for PatchedMessage {
         self.max_bytes
     }
 
-    fn needs(&self) -> Vec<u16> {
+    fn taken_indices(&self) -> Vec<u16> {
         let mut needs = Vec::new();
         self.nodes
             .iter()
-            .for_each(|node| node.add_needs(&mut needs));
+            .for_each(|node| node.add_needed_indices(&mut needs));
         needs
     }
 
     fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
-        self.nodes.iter().try_for_each(|node| node.check(moment))
+        self.nodes.iter().try_for_each(|node| node.check_captured(moment))
     }
 }
 
@@ -183,46 +183,46 @@ impl PatchNode {
     pub(super) fn text(tag: FieldTag, template: Template, presence: FieldPresence) -> PatchNode {
         PatchNode::Text {
             tag,
-            width: usual_width(template.bounds()),
+            width: expected_prefix_width(template.length_bounds()),
             template,
             presence,
         }
     }
 
     pub(super) fn nested(tag: FieldTag, nodes: Vec<PatchNode>) -> PatchNode {
-        let nodes = joined(nodes);
+        let nodes = join_constants(nodes);
         PatchNode::Nested {
             tag,
-            width: usual_width(bounds(&nodes)),
+            width: expected_prefix_width(bounds(&nodes)),
             nodes,
         }
     }
 
     /// Adds the indices of the captured values that the node needs.
-    fn add_needs(&self, needs: &mut Vec<u16>) {
+    fn add_needed_indices(&self, needs: &mut Vec<u16>) {
         match self {
-            PatchNode::Text { template, .. } => needs.extend(template.needs()),
-            PatchNode::Taken { index, .. } => needs.push(*index),
-            PatchNode::Nested { nodes, .. } => nodes.iter().for_each(|node| node.add_needs(needs)),
+            PatchNode::Text { template, .. } => needs.extend(template.taken_indices()),
+            PatchNode::Captured { index, .. } => needs.push(*index),
+            PatchNode::Nested { nodes, .. } => nodes.iter().for_each(|node| node.add_needed_indices(needs)),
             _ => {}
         }
     }
 
     /// Checks that the values captured from responses fit their fields.
-    fn check(&self, moment: &RenderContext<'_>) -> Result<(), String> {
+    fn check_captured(&self, moment: &RenderContext<'_>) -> Result<(), String> {
         match self {
             PatchNode::Text { template, .. } => {
-                let mut values = template.needs().filter_map(|name| moment.taken_value(name));
+                let mut values = template.taken_indices().filter_map(|name| moment.taken_value(name));
                 if values.any(|value| std::str::from_utf8(value).is_err()) {
                     return Err("a value that is not UTF-8, for a string".to_owned());
                 }
                 Ok(())
             }
-            PatchNode::Taken { index, encoder } => match moment.taken_value(*index) {
+            PatchNode::Captured { index, encoder } => match moment.taken_value(*index) {
                 Some(value) => encoder.encode(value).map(drop),
                 None => Ok(()),
             },
-            PatchNode::Nested { nodes, .. } => nodes.iter().try_for_each(|node| node.check(moment)),
+            PatchNode::Nested { nodes, .. } => nodes.iter().try_for_each(|node| node.check_captured(moment)),
             _ => Ok(()),
         }
     }
@@ -237,12 +237,12 @@ impl PatchNode {
                 mask,
                 presence,
             } => {
-                let number = field.number(moment) & mask;
+                let number = field.integer_value(moment) & mask;
                 if number == 0 && *presence == FieldPresence::Implicit {
                     return;
                 }
                 out.extend_from_slice(tag.bytes());
-                write_number(*form, number, field.digits(), out);
+                write_number(*form, number, field.decimal_places(), out);
             }
             PatchNode::Text {
                 tag,
@@ -278,7 +278,7 @@ impl PatchNode {
                 });
             }
             PatchNode::Duration { field } => {
-                let (number, digits) = (field.number(moment), u32::from(field.digits()));
+                let (number, digits) = (field.integer_value(moment), u32::from(field.decimal_places()));
                 let scale = 10i64.pow(digits);
                 // The number has at most nine decimals, so its nanoseconds are a whole number.
                 let nanos = number % scale * 10i64.pow(9 - digits);
@@ -294,7 +294,7 @@ impl PatchNode {
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
                 out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
             }
-            PatchNode::Taken { index, encoder } => {
+            PatchNode::Captured { index, encoder } => {
                 // `check` has already rejected values that do not fit.
                 let value = moment.taken_value(*index);
                 if let Some(Ok(field)) = value.map(|value| encoder.encode(value)) {
@@ -325,8 +325,8 @@ impl PatchNode {
                 (0, tag.bytes().len() + most)
             }
             PatchNode::Text { tag, template, .. } => {
-                let (least, most) = template.bounds();
-                (least, tag.bytes().len() + varint(most as u64).1 + most)
+                let (least, most) = template.length_bounds();
+                (least, tag.bytes().len() + encode_varint(most as u64).1 + most)
             }
             PatchNode::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
             PatchNode::Duration { .. } => (0, 22),
@@ -341,10 +341,10 @@ impl PatchNode {
                 let (least, most) = (lengths().min(), lengths().max());
                 (least.unwrap_or(0) as usize, most.unwrap_or(0) as usize)
             }
-            PatchNode::Taken { .. } => (0, MAX_TAKEN),
+            PatchNode::Captured { .. } => (0, MAX_TAKEN_BYTES),
             PatchNode::Nested { tag, nodes, .. } => {
                 let (least, most) = bounds(nodes);
-                let around = |inner: usize| tag.bytes().len() + varint(inner as u64).1 + inner;
+                let around = |inner: usize| tag.bytes().len() + encode_varint(inner as u64).1 + inner;
                 (around(least), around(most))
             }
         }
@@ -367,7 +367,7 @@ fn bounds(nodes: &[PatchNode]) -> (usize, usize) {
 }
 
 /// Joins adjacent constant bytes into one node.
-fn joined(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
+fn join_constants(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
     let mut joined: Vec<PatchNode> = Vec::with_capacity(nodes.len());
     for node in nodes {
         match (joined.last_mut(), node) {
@@ -381,8 +381,8 @@ fn joined(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
 }
 
 /// Returns the length of the length prefix for a content whose size is midway between these bounds. Bytes.
-fn usual_width((least, most): (usize, usize)) -> u8 {
-    varint((least + (most - least) / 2) as u64).1 as u8
+fn expected_prefix_width((least, most): (usize, usize)) -> u8 {
+    encode_varint((least + (most - least) / 2) as u64).1 as u8
 }
 
 /// Writes a length prefix and the content that `write` appends; returns the content's length. `width` is the
@@ -394,7 +394,7 @@ fn write_length_prefixed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut V
     out.extend_from_slice(&[0; 10][..width]);
     write(out);
     let length = out.len() - start - width;
-    let (bytes, needed) = varint(length as u64);
+    let (bytes, needed) = encode_varint(length as u64);
     if needed != width {
         move_content(out, start, width, needed);
     }
@@ -432,13 +432,13 @@ fn write_number(form: NumberEncoding, number: i64, digits: u8, out: &mut Vec<u8>
 
 #[inline]
 pub(super) fn write_varint(value: u64, out: &mut Vec<u8>) {
-    let (bytes, length) = varint(value);
+    let (bytes, length) = encode_varint(value);
     out.extend_from_slice(&bytes[..length]);
 }
 
 /// Encodes a base-128 varint; returns its bytes and their number.
 #[inline]
-fn varint(mut value: u64) -> ([u8; 10], usize) {
+fn encode_varint(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
     let mut length = 0;
     while value >= 0x80 {

@@ -4,7 +4,7 @@ use clap::{Args, Command, FromArgMatches};
 
 use super::query_commands::ListFlags;
 use crate::server_query::{QueryContext, ServerQuery};
-use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer, urls_of};
+use crate::service_offer::{OfferDetail, OfferedCall, OfferedContent, ServiceOffer, candidate_urls};
 
 /// The timeout for connecting to the server, as the flag's value.
 const CONNECT_TIMEOUT: &str = "3s";
@@ -14,9 +14,9 @@ const AUXILIARY_SERVICES: [&str; 3] = ["grpc.reflection.", "grpc.health.", "grpc
 
 /// Returns the methods of the server at `address`; `None`: no server there supports reflection.
 pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
-    let urls = urls_of(address, ["grpc", "grpcs"]);
+    let urls = candidate_urls(address, ["grpc", "grpcs"]);
     urls.iter().find_map(|url| {
-        let calls = methods(url, asking)?;
+        let calls = find_methods(url, asking)?;
         let service = "gRPC, with these methods (server reflection)".to_owned();
         Some(ServiceOffer {
             detail: OfferDetail::Calls,
@@ -26,7 +26,7 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
     })
 }
 
-fn methods(url: &str, asking: QueryContext<'_>) -> Option<Vec<OfferedCall>> {
+fn find_methods(url: &str, asking: QueryContext<'_>) -> Option<Vec<OfferedCall>> {
     let command =
         ListFlags::augment_args(Command::new(ListFlags::COMMAND_NAME).no_binary_name(true));
     let words = [url, "--connect-timeout", CONNECT_TIMEOUT];

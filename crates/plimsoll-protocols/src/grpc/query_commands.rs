@@ -47,7 +47,7 @@ struct FileFlags {
 
 impl FileFlags {
     /// Returns the schema of the files; `None`: no file is given.
-    fn schema(&self) -> Result<Option<Schema>, QueryError> {
+    fn read_schema(&self) -> Result<Option<Schema>, QueryError> {
         let read = match (&self.proto[..], &self.descriptor_set) {
             ([], None) => return Ok(None),
             ([], Some(path)) => Schema::from_descriptor_set(path),
@@ -103,14 +103,14 @@ pub(crate) struct EchoFlags {
 impl ListFlags {
     /// Returns the services of the server, or of the files.
     pub(super) fn schema(&self, asking: QueryContext<'_>) -> Result<Schema, QueryError> {
-        described(&self.link, &self.files, SchemaQuery::Services, asking)
+        load_schema(&self.link, &self.files, SchemaQuery::Services, asking)
     }
 }
 
 impl ServerQuery for ListFlags {
     const COMMAND_NAME: &str = "list";
 
-    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
+    fn run(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
         Ok(QueryOutput {
             text: self.schema(asking)?.list(),
             ..QueryOutput::default()
@@ -121,9 +121,9 @@ impl ServerQuery for ListFlags {
 impl ServerQuery for DescribeFlags {
     const COMMAND_NAME: &str = "describe";
 
-    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
-        let symbol = symbol_of(&self.what);
-        let schema = described(&self.link, &self.files, SchemaQuery::Symbol(symbol), asking)?;
+    fn run(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
+        let symbol = symbol_to_query(&self.what);
+        let schema = load_schema(&self.link, &self.files, SchemaQuery::Symbol(symbol), asking)?;
         let described = schema.describe(&self.what).map_err(|e| {
             let help = "`plimsoll grpc list` prints the services and their methods";
             QueryError::Refused(e.to_string(), Some(help))
@@ -136,28 +136,28 @@ impl ServerQuery for DescribeFlags {
 }
 
 /// Returns the symbol to query for `what`: for a method with a slash, its service.
-fn symbol_of(what: &str) -> &str {
+fn symbol_to_query(what: &str) -> &str {
     let bare = what.strip_prefix('/').unwrap_or(what);
     bare.split_once('/').map_or(bare, |(service, _)| service)
 }
 
 /// Returns the schema of the files, of the server, or of both.
-fn described(
+fn load_schema(
     link: &LinkFlags,
     files: &FileFlags,
     inquiry: SchemaQuery<'_>,
     asking: QueryContext<'_>,
 ) -> Result<Schema, QueryError> {
-    let given = files.schema()?;
+    let given = files.read_schema()?;
     if let Some(schema) = given.as_ref().filter(|_| !files.reflection) {
         return Ok(schema.clone());
     }
     let schema = link.with_connection(asking, async |connection| {
-        reflection::schema(&connection, inquiry, &[]).await
+        reflection::request_schema(&connection, inquiry, &[]).await
     })?;
     let mut schema = schema.map_err(|e| QueryError::Refused(e.to_string(), e.advice()))?;
     if let Some(given) = &given {
-        let supplemented = schema.supplemented(given);
+        let supplemented = schema.supplement_with(given);
         schema = supplemented.map_err(|e| QueryError::Refused(e.to_string(), None))?;
     }
     for broken in schema.broken_services() {
@@ -169,7 +169,7 @@ fn described(
 impl ServerQuery for EchoFlags {
     const COMMAND_NAME: &str = "echo";
 
-    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
+    fn run(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
         let check = EchoCheck {
             message: self.message,
             messages: self.messages,

@@ -94,7 +94,7 @@ impl ReflectionError {
 const SAME_ANSWER_HINT: &str = "does it send the same answer for every method?";
 
 /// Describes the subject of a query for an error message.
-fn subject_of(wanted: &Query) -> String {
+fn describe_subject(wanted: &Query) -> String {
     match wanted {
         Query::FileByFilename(name) => format!("file {name:?}"),
         Query::FileContainingSymbol(name) => format!("{name:?}"),
@@ -114,7 +114,7 @@ struct ReflectionClient {
 
 impl ReflectionClient {
     async fn call(&self, wanted: Query) -> Result<Option<ServerReflectionResponse>, Status> {
-        let grpc = self.connection.grpc();
+        let grpc = self.connection.grpc_client();
         let mut grpc = grpc.max_decoding_message_size(MAX_DESCRIPTOR_BYTES);
         let unavailable = |e| Status::unavailable(format!("{e}"));
         grpc.ready().await.map_err(unavailable)?;
@@ -134,8 +134,8 @@ impl ReflectionClient {
     }
 
     /// Sends a query and returns the answer, which may be an error response.
-    async fn ask(&self, wanted: Query) -> Result<MessageResponse, ReflectionError> {
-        let what = subject_of(&wanted);
+    async fn send_query(&self, wanted: Query) -> Result<MessageResponse, ReflectionError> {
+        let what = describe_subject(&wanted);
         let called = tokio::time::timeout(ANSWER_TIMEOUT, self.call(wanted));
         let called = called.await.map_err(|_| ReflectionError::InvalidAnswer {
             what: what.clone(),
@@ -162,7 +162,7 @@ impl ReflectionClient {
 
     /// Sends the first query in each version until one is answered. Other failures (a status, an error page
     /// of a proxy, no response) are reported only if no version works.
-    async fn ask_first_version(
+    async fn query_first_version(
         connection: &GrpcConnection,
         wanted: &Query,
     ) -> Result<(ReflectionClient, MessageResponse), ReflectionError> {
@@ -172,7 +172,7 @@ impl ReflectionClient {
                 connection: connection.clone(),
                 version,
             };
-            let answered = client.ask(wanted.clone()).await;
+            let answered = client.send_query(wanted.clone()).await;
             match answered.and_then(|answer| check_kind(wanted, answer)) {
                 Ok(answer) => return Ok((client, answer)),
                 // The failure of the newest version is the most informative.
@@ -183,17 +183,17 @@ impl ReflectionClient {
         Err(failure)
     }
 
-    async fn services(&self) -> Result<Vec<String>, ReflectionError> {
-        services_in(self.ask(Query::ListServices(String::new())).await?)
+    async fn query_services(&self) -> Result<Vec<String>, ReflectionError> {
+        parse_services(self.send_query(Query::ListServices(String::new())).await?)
     }
 
-    async fn files(&self, wanted: Query) -> Result<Vec<ProtoFile>, ReflectionError> {
-        let what = subject_of(&wanted);
-        files_in(self.ask(wanted).await?, what)
+    async fn query_files(&self, wanted: Query) -> Result<Vec<ProtoFile>, ReflectionError> {
+        let what = describe_subject(&wanted);
+        parse_files(self.send_query(wanted).await?, what)
     }
 
     /// Queries the files of all these names concurrently; returns the answers in the order of the names.
-    async fn files_of(
+    async fn query_files_concurrently(
         &self,
         names: Vec<String>,
         wanted: fn(String) -> Query,
@@ -202,7 +202,7 @@ impl ReflectionClient {
         for name in names {
             let client = self.clone();
             questions.spawn(async move {
-                let files = client.files(wanted(name.clone())).await;
+                let files = client.query_files(wanted(name.clone())).await;
                 (name, files)
             });
         }
@@ -238,12 +238,12 @@ fn check_kind(wanted: &Query, answer: MessageResponse) -> Result<MessageResponse
             answer @ (MessageResponse::FileDescriptorResponse(_)
             | MessageResponse::ErrorResponse(_)),
         ) => Ok(answer),
-        (wanted, answer) => Err(mismatch_error(answer, subject_of(wanted))),
+        (wanted, answer) => Err(mismatch_error(answer, describe_subject(wanted))),
     }
 }
 
-fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> {
-    let what = subject_of(&Query::ListServices(String::new()));
+fn parse_services(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> {
+    let what = describe_subject(&Query::ListServices(String::new()));
     match answer {
         MessageResponse::ListServicesResponse(found) => {
             Ok(found.service.into_iter().map(|s| s.name).collect())
@@ -252,7 +252,7 @@ fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> 
     }
 }
 
-fn files_in(answer: MessageResponse, what: String) -> Result<Vec<ProtoFile>, ReflectionError> {
+fn parse_files(answer: MessageResponse, what: String) -> Result<Vec<ProtoFile>, ReflectionError> {
     let found = match answer {
         MessageResponse::FileDescriptorResponse(found) => found.file_descriptor_proto,
         other => return Err(mismatch_error(other, what)),
@@ -292,7 +292,7 @@ pub enum SchemaQuery<'a> {
 ///
 /// # Errors
 /// Returns an error if the server has no reflection, gives invalid answers, or takes too long.
-pub async fn schema(
+pub async fn request_schema(
     connection: &GrpcConnection,
     inquiry: SchemaQuery<'_>,
     types: &[String],
@@ -311,7 +311,7 @@ pub async fn request_schema_within(
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
     let mut collector = FileCollector::default();
-    let asked = tokio::time::timeout(limit, collector.ask(connection, inquiry, types));
+    let asked = tokio::time::timeout(limit, collector.collect(connection, inquiry, types));
     let wanted = match asked.await {
         Ok(wanted) => wanted?,
         Err(_) => {
@@ -346,7 +346,7 @@ struct FileCollector {
 
 impl FileCollector {
     /// Sends all queries; returns the requested services.
-    async fn ask(
+    async fn collect(
         &mut self,
         connection: &GrpcConnection,
         inquiry: SchemaQuery<'_>,
@@ -357,40 +357,40 @@ impl FileCollector {
             SchemaQuery::Services => list,
             SchemaQuery::Symbol(name) => Query::FileContainingSymbol(name.to_owned()),
         };
-        let (mirror, answer) = ReflectionClient::ask_first_version(connection, &first).await?;
+        let (mirror, answer) = ReflectionClient::query_first_version(connection, &first).await?;
         let services = match inquiry {
-            SchemaQuery::Services => services_in(answer)?,
-            SchemaQuery::Symbol(_) => match separate_problem(files_in(answer, subject_of(&first)))?
+            SchemaQuery::Services => parse_services(answer)?,
+            SchemaQuery::Symbol(_) => match separate_problem(parse_files(answer, describe_subject(&first)))?
             {
                 Ok(files) => {
                     let services = files.iter().flat_map(ProtoFile::services).collect();
-                    self.take(files)?;
+                    self.add_files(files)?;
                     services
                 }
                 // The symbol is unknown: lists all services, so that similar names can be suggested. A server may
                 // describe services without listing any.
-                Err(_) => mirror.services().await.unwrap_or_default(),
+                Err(_) => mirror.query_services().await.unwrap_or_default(),
             },
         };
         let is_reflection = |name: &String| name.starts_with("grpc.reflection.");
         let services: Vec<String> = services.into_iter().filter(|s| !is_reflection(s)).collect();
-        for (name, why) in self.describe(&mirror, &services).await? {
+        for (name, why) in self.query_symbols(&mirror, &services).await? {
             self.broken.insert(name, why);
         }
-        self.describe(&mirror, types).await?;
+        self.query_symbols(&mirror, types).await?;
         self.request_imports(&mirror).await?;
         Ok(services)
     }
 
     /// Queries the files of symbols that no file defines yet, several at once. Returns the symbols that the
     /// server does not describe, with the reasons.
-    async fn describe(
+    async fn query_symbols(
         &mut self,
         mirror: &ReflectionClient,
         symbols: &[String],
     ) -> Result<Vec<(String, String)>, ReflectionError> {
         let mut refused = Vec::new();
-        let mut defined: BTreeSet<String> = self.files.values().flat_map(symbols_of).collect();
+        let mut defined: BTreeSet<String> = self.files.values().flat_map(file_symbols).collect();
         let mut left = symbols.iter();
         loop {
             let fresh = left.by_ref().filter(|symbol| !defined.contains(*symbol));
@@ -398,12 +398,12 @@ impl FileCollector {
             if batch.is_empty() {
                 return Ok(refused);
             }
-            let answers = mirror.files_of(batch, Query::FileContainingSymbol).await;
+            let answers = mirror.query_files_concurrently(batch, Query::FileContainingSymbol).await;
             for (symbol, files) in answers {
                 match separate_problem(files)? {
                     Ok(files) => {
-                        defined.extend(files.iter().flat_map(symbols_of));
-                        self.take(files)?;
+                        defined.extend(files.iter().flat_map(file_symbols));
+                        self.add_files(files)?;
                     }
                     Err(why) => refused.push((symbol, why)),
                 }
@@ -411,7 +411,7 @@ impl FileCollector {
         }
     }
 
-    fn take(&mut self, files: Vec<ProtoFile>) -> Result<(), ReflectionError> {
+    fn add_files(&mut self, files: Vec<ProtoFile>) -> Result<(), ReflectionError> {
         for file in files {
             // Some servers send a file's imports with every file.
             if let Some(known) = self.files.get(file.name()) {
@@ -450,11 +450,11 @@ impl FileCollector {
             if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooLarge);
             }
-            for (name, files) in mirror.files_of(batch, Query::FileByFilename).await {
+            for (name, files) in mirror.query_files_concurrently(batch, Query::FileByFilename).await {
                 match separate_problem(files)? {
                     Ok(found) => {
                         missing.extend(imports(found.iter()));
-                        self.take(found)?;
+                        self.add_files(found)?;
                     }
                     Err(why) => drop(self.absent.insert(name, why)),
                 }
@@ -490,11 +490,11 @@ impl FileCollector {
             };
             broken.insert(service.clone(), why);
         }
-        Schema::of(assembled, "the server's reflection".to_owned(), broken)
+        Schema::from_assembled(assembled, "the server's reflection".to_owned(), broken)
     }
 }
 
-fn symbols_of(file: &ProtoFile) -> Vec<String> {
+fn file_symbols(file: &ProtoFile) -> Vec<String> {
     file.services().chain(file.types()).collect()
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-use super::timeout::timeout_from_value;
+use super::timeout::parse_timeout;
 use crate::relayed::StreamFields;
 
 const CONTENT_TYPE: &[u8] = b"application/grpc";
@@ -26,7 +26,7 @@ impl StreamFields for GrpcRelayFields {
     fn read_field(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"content-type" => self.is_grpc = value.starts_with(CONTENT_TYPE),
-            b"grpc-timeout" => self.timeout = timeout_from_value(value),
+            b"grpc-timeout" => self.timeout = parse_timeout(value),
             b"grpc-status" => {
                 let text = std::str::from_utf8(value).ok();
                 self.status = text.and_then(|text| text.parse().ok());
@@ -49,17 +49,17 @@ impl StreamFields for GrpcRelayFields {
 
     fn status_name(status: u32) -> String {
         match status {
-            0..=16 => Outcome::status_response(status).code().to_owned(),
+            0..=16 => Outcome::from_grpc_status(status).code().to_owned(),
             _ => status.to_string(),
         }
     }
 
-    fn begin_answer(mut push: impl FnMut(&[u8], &[u8])) {
+    fn push_initial_fields(mut push: impl FnMut(&[u8], &[u8])) {
         push(b":status", b"200");
         push(b"content-type", CONTENT_TYPE);
     }
 
-    fn end_answer(outcome: Outcome, why: &str, mut push: impl FnMut(&[u8], &[u8])) {
+    fn push_final_fields(outcome: Outcome, why: &str, mut push: impl FnMut(&[u8], &[u8])) {
         push(b"grpc-status", outcome.index().to_string().as_bytes());
         push(b"grpc-message", why.as_bytes());
     }

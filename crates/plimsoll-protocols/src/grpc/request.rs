@@ -9,7 +9,7 @@ use plimsoll_wire::hpack::Encoder;
 use super::call::{AnswerSchema, GrpcCall, MessageCompression, MessageShapes};
 use super::exchange::StreamScript;
 use super::message::{PREFIX_LEN, write_message};
-use super::timeout::timeout_value;
+use super::timeout::format_timeout;
 use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
 use crate::journey::AnswerCapture;
 use crate::prepare_error::RequestError;
@@ -38,7 +38,7 @@ pub(super) struct PreparedGrpcCall {
     /// The limit of a response's metadata. Bytes.
     pub(super) max_head: u32,
     /// The layout that response messages must have; `None`: not checked.
-    pub(super) answer: Option<Arc<MessageShapes>>,
+    pub(super) answer_shapes: Option<Arc<MessageShapes>>,
     /// The varying messages; `None`: every call sends the same messages.
     pub(super) varying: Option<VaryingMessages>,
     pub(super) compression: Option<MessageCompression>,
@@ -59,7 +59,7 @@ impl PreparedGrpcCall {
             )));
         }
         let path = format!("/{}", call.method);
-        let timeout = request.deadline.map(timeout_value);
+        let timeout = request.deadline.map(format_timeout);
         let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
         let user_agent = call.user_agent.as_deref().unwrap_or(own);
         check_metadata("user-agent", user_agent)?;
@@ -100,7 +100,7 @@ impl PreparedGrpcCall {
             + varying_fields
                 .as_ref()
                 .map_or(0, VaryingFields::max_list_bytes);
-        if size > plimsoll_wire::http2::MAX_HEADER_BLOCK {
+        if size > plimsoll_wire::http2::MAX_HEADER_BLOCK_BYTES {
             return Err(RequestError::new(format_args!(
                 "request metadata of {size} bytes is over the limit of 65536"
             )));
@@ -124,7 +124,7 @@ impl PreparedGrpcCall {
         });
 
         let script = call.stream.as_ref().map(|stream| match varying {
-            Some(_) => Ok(StreamScript::varying(stream)),
+            Some(_) => Ok(StreamScript::new_varying(stream)),
             None => StreamScript::new(stream, call.compression)
                 .ok_or_else(|| too_large_error(usize::MAX)),
         });
@@ -140,22 +140,22 @@ impl PreparedGrpcCall {
             varying,
             compression: call.compression,
             without_timeout,
-            answer: call.answer.clone(),
+            answer_shapes: call.answer_shapes.clone(),
             capture: None,
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
-            max_head: call.max_head.max(plimsoll_wire::http2::MAX_HEADER_LIST),
+            max_head: call.max_head.max(plimsoll_wire::http2::MAX_HEADER_LIST_BYTES),
         })
     }
 
     /// Prepares the call of a journey's step. `capture` says which parts of its responses are kept.
-    pub(super) fn of_step(
+    pub(super) fn for_step(
         request: &GrpcRequest<'_>,
         capture: AnswerCapture,
     ) -> Result<PreparedGrpcCall, RequestError> {
         let prepared = PreparedGrpcCall::new(request)?;
         Ok(PreparedGrpcCall {
             // The steps of a journey have different requests, so a request can't rely on the peer's dynamic table.
-            request: prepared.request.stateless(),
+            request: prepared.request.without_dynamic_table(),
             capture: Some((capture, request.call.answer_schema.clone())),
             ..prepared
         })
@@ -166,7 +166,7 @@ impl PreparedGrpcCall {
     pub(super) fn block_with_time_left(&self, waited: Duration) -> Option<Vec<u8>> {
         let (block, deadline) = self.without_timeout.as_ref()?;
         let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));
-        let left = timeout_value(left);
+        let left = format_timeout(left);
         let mut block = block.to_vec();
         block.append(&mut Encoder::encode_plain([("grpc-timeout", &*left)]));
         Some(block)

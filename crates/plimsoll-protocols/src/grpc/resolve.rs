@@ -20,7 +20,7 @@ use plimsoll_model::template::{self, FieldScope, VaryingMessages};
 use plimsoll_model::template::{RowOrder, Variation};
 use plimsoll_model::units::{ByteSize, Period};
 
-use self::keys::{check_keys, check_stream_duration, message};
+use self::keys::{check_keys, check_stream_duration, read_message};
 use super::binary::{BinarySource, BinarySpec};
 use super::call::{
     EncodedCall, GrpcCall, MessageCompression, MethodKind, PlanMessages, StreamPace, StreamPlan,
@@ -32,7 +32,7 @@ use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
 use crate::http2::{DEFAULT_MAX_HEAD, NOT_HTTP2};
 use crate::journey::{
-    StepScope, change_fields, files, is_secured, keys_within, load_journeys, resolve_journey,
+    StepScope, change_fields, step_files, has_secured_target, keys_within, prepare_journey_load, resolve_journey,
 };
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::protocol_module::ServerUnreachable;
@@ -55,25 +55,25 @@ impl ProtocolModule for GrpcSpec {
             deadline: plan.load.deadline,
         };
         if let Some(journey) = &call.journey {
-            return load_journeys(plan, journey);
+            return prepare_journey_load(plan, journey);
         }
         Ok(load_with_driver(asked, GrpcProtocol::new(&request)?))
     }
 
     #[cfg(all(feature = "schema", feature = "targets"))]
-    fn ask(
+    fn answer_query(
         question: &mut dyn Any,
         spec: &Spec,
         proxy: Option<&ForwardProxy>,
     ) -> Option<ServerUnreachable> {
-        super::server_query::answer(question.downcast_mut()?, spec, proxy)
+        super::server_query::answer_reflection_query(question.downcast_mut()?, spec, proxy)
     }
 
-    fn advice(_: &GrpcCall, outcome: Outcome) -> Option<&'static str> {
-        advice(outcome)
+    fn connect_advice(_: &GrpcCall, outcome: Outcome) -> Option<&'static str> {
+        connect_advice(outcome)
     }
 
-    fn folder(&self) -> Option<LocalFolder> {
+    fn local_folder(&self) -> Option<LocalFolder> {
         self.import_path.as_ref().map(|_| LocalFolder {
             key: "call.grpc.import_path",
             help: "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
@@ -83,7 +83,7 @@ impl ProtocolModule for GrpcSpec {
 }
 
 /// Returns gRPC's advice to print when no connection could be established.
-pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
+pub(crate) fn connect_advice(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::TlsAlpn => Some(
             "the server must offer HTTP/2 (h2) by ALPN: are host and port those of the right server?",
@@ -94,13 +94,13 @@ pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
 }
 
 /// The rules for the names of metadata.
-const METADATA_NAMES: FieldNameRules = FieldNameRules {
+const METADATA_NAME_RULES: FieldNameRules = FieldNameRules {
     key: "call.grpc.metadata",
     binary: true,
-    check: check_name,
+    check: check_metadata_name,
 };
 
-fn check_name(name: &str) -> Result<(), &'static str> {
+fn check_metadata_name(name: &str) -> Result<(), &'static str> {
     let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
     if name.is_empty() || !name.bytes().all(is_name) {
         return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
@@ -132,20 +132,20 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 /// Returns an error for every entry that is invalid, or whose variable or file does not exist. Fields of rows are
 /// errors, too, since there are no rows here.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub(super) fn metadata(
+pub(super) fn resolve_metadata(
     call: &GrpcSpec,
     surroundings: &dyn ResolveContext,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems::default();
-    let metadata = problems.metadata(
-        &METADATA_NAMES,
+    let metadata = problems.resolve_metadata(
+        &METADATA_NAME_RULES,
         &call.metadata,
         PlanRows::Nothing,
         surroundings,
     );
     if problems.0.is_empty() {
-        let fields = metadata.in_requests(&Variation::new(1, 1, 0, RowOrder::default()));
-        Ok(fields.of(0, 0))
+        let fields = metadata.into_request_fields(&Variation::new(1, 1, 0, RowOrder::default()));
+        Ok(fields.for_call(0, 0))
     } else {
         Err(problems.0)
     }
@@ -164,11 +164,11 @@ impl CallSection for GrpcSpec {
     };
     const SUPPORTS_ROWS: bool = true;
     const SUPPORTS_TRACEPARENT: bool = true;
-    const BINARY_NAMES: Option<(&'static str, &'static str)> =
+    const BINARY_NAME_SUFFIX: Option<(&'static str, &'static str)> =
         Some(("-bin", "names that end in -bin are gRPC's: use another"));
     type Call = GrpcCall;
 
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         match path {
             "message_binary" => Some(BinarySource::keys()),
             path if path.split('.').next() == Some("steps") => keys_within::<GrpcSpec>(path),
@@ -184,16 +184,16 @@ impl CallSection for GrpcSpec {
         change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
-    fn is_secured(&self, spec: &Spec) -> bool {
-        is_secured(self.journey_steps().unwrap_or_default(), spec)
+    fn uses_tls(&self, spec: &Spec) -> bool {
+        has_secured_target(self.journey_steps().unwrap_or_default(), spec)
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         // A journey counts as one call, because its number of calls varies.
         self.journey_steps().map(|_| 1)
     }
 
-    fn wire(&self, _: &Spec) -> WireFormat {
+    fn wire_format(&self, _: &Spec) -> WireFormat {
         WireFormat::Http2Trailers
     }
 
@@ -215,7 +215,7 @@ impl CallSection for GrpcSpec {
         let all = given.chain(protos).chain(binary);
         let all = all.map(|(key, path)| (key, path.clone()));
         let steps = self.journey_steps().unwrap_or_default();
-        all.chain(files(GrpcSpec::SCHEMES.section, steps)).collect()
+        all.chain(step_files(GrpcSpec::SCHEMES.section, steps)).collect()
     }
 
     /// Sets the deadline of a stream with a planned duration to that duration plus the default deadline.
@@ -249,7 +249,7 @@ impl CallSection for GrpcSpec {
         self
     }
 
-    fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
+    fn with_defaults(mut self, call: &GrpcCall) -> GrpcSpec {
         // This value was moved to the load.
         self.deadline = None;
         if call.journey.is_some() {
@@ -263,7 +263,7 @@ impl CallSection for GrpcSpec {
             PlanMessages::Nothing => {}
             PlanMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
             PlanMessages::Binary(messages) => {
-                let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
+                let each = messages.iter().map(|m| BinarySource::from_message(&m.bytes));
                 self.message_binary = Some(BinarySpec(each.collect()));
             }
         }
@@ -287,14 +287,14 @@ fn resolve_call(
     call: &GrpcSpec,
     surroundings: &dyn ResolveContext,
 ) -> Option<GrpcCall> {
-    let rows = problems.rows(spec, surroundings);
-    let variation = problems.variation(spec, rows.as_ref());
+    let rows = problems.resolve_rows(spec, surroundings);
+    let variation = problems.resolve_variation(spec, rows.as_ref());
     let scope = StepScope {
         rows: rows.as_ref(),
-        metadata: PlanRows::of(rows.as_ref(), spec).into(),
+        metadata: PlanRows::from_spec(rows.as_ref(), spec).into(),
         variation: &variation,
     };
-    let (resolved, uses_rows) = step_call(problems, spec, call, &scope, surroundings)?;
+    let (resolved, uses_rows) = resolve_step_call(problems, spec, call, &scope, surroundings)?;
     if spec.rows.is_some() && !uses_rows {
         problems.add(
             "rows",
@@ -305,7 +305,7 @@ fn resolve_call(
 }
 
 /// Resolves one call, which may be a step of a journey, and returns whether it uses rows.
-fn step_call(
+fn resolve_step_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &GrpcSpec,
@@ -317,39 +317,39 @@ fn step_call(
         rows,
         taken: scope.metadata.taken,
     };
-    let mut metadata = problems.metadata(
-        &METADATA_NAMES,
+    let mut metadata = problems.resolve_metadata(
+        &METADATA_NAME_RULES,
         &call.metadata,
         scope.metadata,
         surroundings,
     );
-    problems.traceparent(&METADATA_NAMES, spec, &mut metadata);
+    problems.add_traceparent(&METADATA_NAME_RULES, spec, &mut metadata);
     let limits = check_keys(problems, call);
     check_stream_duration(problems, spec, call);
     let Some(method) = &call.method else {
         problems.add("call.grpc.method", "missing: write package.Service/Method");
         return None;
     };
-    let given = message(problems, call, surroundings)?;
+    let given = read_message(problems, call, surroundings)?;
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
     let uses_rows = matches!(&given, PlanMessages::Json(text) if template::uses_rows(text));
     let uses_rows = uses_rows || metadata.uses_rows;
     let variation = scope.variation.clone();
-    let of_question = variation.clone().traced(random_trace_ids());
+    let of_question = variation.clone().with_trace_ids(random_trace_ids());
     // Removes entries that need captured values: the query for the schema is sent before any call.
     let mut known = metadata.clone();
     known
         .varying
-        .retain(|field| field.template.needs().next().is_none());
-    let first = known.in_requests(&of_question).of(0, 0);
-    let metadata = metadata.in_requests(&variation);
+        .retain(|field| field.template.taken_indices().next().is_none());
+    let first = known.into_request_fields(&of_question).for_call(0, 0);
+    let metadata = metadata.into_request_fields(&variation);
     let asked = (&given, fields, first.as_slice());
     let url = spec.target.as_deref().unwrap_or_default();
     let encoded = encode((call, url), method, asked, surroundings);
     let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;
-    let stream = stream(problems, call, &encoded);
+    let stream = resolve_stream(problems, call, &encoded);
     let resolved = GrpcCall {
         method: encoded.method,
         message: match encoded.kind {
@@ -369,7 +369,7 @@ fn step_call(
         compression: limits.compression,
         max_message: limits.max_message,
         max_head: limits.max_head,
-        answer: encoded.answer,
+        answer_shapes: encoded.answer_shapes,
         answer_schema: encoded.answer_schema,
         journey: None,
     };
@@ -377,7 +377,7 @@ fn step_call(
 }
 
 /// Resolves the plan of a streaming call; `None`: the call is unary.
-fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
+fn resolve_stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
     let kind = encoded.kind;
     let requests = (kind.client_streams(), "streams of requests");
     let answers = (kind.server_streams(), "streams of answers");

@@ -31,7 +31,7 @@ use super::call::MethodKind;
 pub(super) use descriptors::{ProtoFile, assemble};
 use editions::UnsupportedFeatures;
 pub use error::SchemaError;
-use error::nearest;
+use error::format_nearest;
 pub use varying::EncodedRequests;
 
 /// The protos of the reference servers.
@@ -82,7 +82,7 @@ impl Schema {
         for file in files {
             if file.is_file() {
                 if !import_paths.iter().any(|include| file.starts_with(include)) {
-                    includes.push(folder_of(file));
+                    includes.push(parent_folder(file));
                 }
             } else if !import_paths
                 .iter()
@@ -100,7 +100,7 @@ impl Schema {
         }
         includes.dedup();
         let apart = Rc::new(RefCell::new(UnsupportedFeatures::default()));
-        let mut compiler = Compiler::with_file_resolver(source::resolver(&includes, &apart));
+        let mut compiler = Compiler::with_file_resolver(source::import_resolver(&includes, &apart));
         compiler.open_files(files).map_err(|e| proto_error(&e))?;
         let apart = apart.take();
         Ok(Schema::new(
@@ -147,7 +147,7 @@ impl Schema {
     /// # Errors
     /// Returns an error if a file of `more` contradicts this schema.
     #[cfg(feature = "targets")]
-    pub(super) fn supplemented(mut self, more: &Schema) -> Result<Schema, SchemaError> {
+    pub(super) fn supplement_with(mut self, more: &Schema) -> Result<Schema, SchemaError> {
         for file in more.pool.files() {
             let is_here = |name: &str| self.pool.get_file_by_name(name).is_some();
             let mut messages = file.messages();
@@ -160,7 +160,7 @@ impl Schema {
                 continue;
             }
             let mut descriptor = file.file_descriptor_proto().clone();
-            descriptors::forget_imports(&mut descriptor, &self.pool);
+            descriptors::remove_missing_imports(&mut descriptor, &self.pool);
             self.pool
                 .add_file_descriptor_proto(descriptor)
                 .map_err(|e| {
@@ -202,7 +202,7 @@ impl Schema {
     /// Creates a schema from assembled descriptors; `source` names their origin for errors. `broken` lists
     /// services that can't be used, with the reasons.
     #[cfg(feature = "targets")]
-    pub(super) fn of(
+    pub(super) fn from_assembled(
         assembled: descriptors::AssembledPool,
         source: String,
         broken: BTreeMap<String, String>,
@@ -259,7 +259,7 @@ impl Schema {
         Err(SchemaError::new(format_args!(
             "method {bare:?} is not in {}{}",
             self.source,
-            nearest(&similar_names(bare, all.iter()))
+            format_nearest(&similar_names(bare, all.iter()))
         )))
     }
 
@@ -319,12 +319,12 @@ impl GrpcMethod {
     }
 
     /// Returns the full name of the request message.
-    pub fn request(&self) -> String {
+    pub fn request_type(&self) -> String {
         self.descriptor.input().full_name().to_owned()
     }
 
     /// Returns the full name of the response message.
-    pub fn response(&self) -> String {
+    pub fn response_type(&self) -> String {
         self.descriptor.output().full_name().to_owned()
     }
 }
@@ -341,7 +341,7 @@ impl FileResolver for BuiltinProtoResolver {
     }
 }
 
-fn folder_of(file: &Path) -> PathBuf {
+fn parent_folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder.to_owned(),
         _ => PathBuf::from("."),

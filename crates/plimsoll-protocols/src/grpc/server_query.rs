@@ -9,8 +9,8 @@ use plimsoll_model::plan::{
     ChainCheck, ClientIdentity, ForwardProxy, RecordLayer, ServerTrust, Target, TlsPlan, TlsVersion,
 };
 use plimsoll_model::spec::{
-    self, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of, section_of,
-    tls_version_named,
+    self, Spec, TlsSpec, set_target_addresses, is_bare_unix_socket, parse_target, split_scheme, section_for_url,
+    find_tls_version,
 };
 
 use super::client::{ConnectError, GrpcConnection, ServerEndpoint};
@@ -37,9 +37,9 @@ pub(super) fn connect_failure(url: &str, error: ConnectError) -> PrepareError {
 ///
 /// # Errors
 /// Returns the reason why the URL is invalid.
-pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
+pub(super) fn parse_grpc_target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
-    match (section_of(url), scheme_of(url)) {
+    match (section_for_url(url), split_scheme(url)) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
         (_, Some((scheme, rest))) => Err(format!(
             "scheme `{scheme}` is not valid for a gRPC target: write {}{rest}",
@@ -52,7 +52,7 @@ pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
 ///
 /// # Errors
 /// Returns an error if the name does not resolve, or if files of the TLS settings are invalid.
-pub(super) fn server(
+pub(super) fn server_endpoint(
     target: &Target,
     tls: Option<TlsSpec>,
     authority: Option<String>,
@@ -61,15 +61,15 @@ pub(super) fn server(
         None => None,
         Some(tls) => {
             // Invalid settings are reported when the plan is resolved.
-            let trust = spec::trust(&tls).unwrap_or(ServerTrust::System);
+            let trust = spec::resolve_trust(&tls).unwrap_or(ServerTrust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
                 trust,
                 crl: tls.crl,
                 identity: identity.map(|(cert, key)| ClientIdentity { cert, key }),
                 server_name: tls.server_name,
-                suites: known(tls.suites.as_deref(), spec::suite_named),
-                groups: known(tls.groups.as_deref(), spec::group_named),
+                suites: parse_known(tls.suites.as_deref(), spec::find_suite),
+                groups: parse_known(tls.groups.as_deref(), spec::find_group),
                 resume: false,
                 early_data: false,
                 full_share: None,
@@ -86,7 +86,7 @@ pub(super) fn server(
     Ok(ServerEndpoint {
         authority: authority.unwrap_or_else(|| target.authority()),
         addresses: plimsoll_engine::resolve(target)?,
-        tunnel: Tunnel::to(target),
+        tunnel: Tunnel::to_target(target),
         tls,
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
@@ -94,7 +94,7 @@ pub(super) fn server(
 }
 
 /// Parses the known names in `typed`. Unknown names are reported when the plan is resolved.
-fn known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+fn parse_known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
     let typed = typed.unwrap_or_default().iter();
     typed.filter_map(|name| named(name).ok()).collect()
 }
@@ -103,7 +103,7 @@ fn known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>)
 fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     let known = named.map(|all| {
         all.iter()
-            .filter_map(|v| tls_version_named(v).ok())
+            .filter_map(|v| find_tls_version(v).ok())
             .collect()
     });
     known
@@ -112,7 +112,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 }
 
 /// Answers the query by asking the server of `spec`. Returns an error if the server can't be reached.
-pub(super) fn answer(
+pub(super) fn answer_reflection_query(
     question: &mut ReflectionQuery,
     spec: &Spec,
     proxy: Option<&ForwardProxy>,
@@ -149,8 +149,8 @@ fn query_schema(
         url => Ok(url),
     };
     let named = named.and_then(|url| {
-        let (mut target, secured) = target(url)?;
-        give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| problem)?;
+        let (mut target, secured) = parse_grpc_target(url)?;
+        set_target_addresses(given, &mut [&mut target]).map_err(|(_, problem)| problem)?;
         Ok((url, target, secured))
     });
     let (url, mut target, secured) = match named {
@@ -158,10 +158,10 @@ fn query_schema(
         Err(why) => return Ok(Err(why)),
     };
     target.proxy = proxy.cloned();
-    let secured = secured || spec.tls.is_some() && is_bare_socket(url);
+    let secured = secured || spec.tls.is_some() && is_bare_unix_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let authority = question.authority.clone();
-    let mut server = server(&target, tls, authority)?;
+    let mut server = server_endpoint(&target, tls, authority)?;
     server.metadata.clone_from(&question.metadata);
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;
@@ -177,7 +177,7 @@ fn query_schema(
             "" => SchemaQuery::Services,
             service => SchemaQuery::Symbol(service),
         };
-        let asked = reflection::schema(&connection, inquiry, &question.types).await;
+        let asked = reflection::request_schema(&connection, inquiry, &question.types).await;
         Ok(asked.map_err(|e| match e.advice() {
             Some(advice) => format!("{e}; {advice}"),
             None => e.to_string(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Formats a timeout as at most eight digits and a unit. Uses the largest unit that represents it exactly, or else
 /// rounds up to the smallest unit that fits in eight digits.
-pub(super) fn timeout_value(deadline: Duration) -> String {
+pub(super) fn format_timeout(deadline: Duration) -> String {
     const TIMEOUT_UNITS: [(u128, char); 6] = [
         (3_600_000_000_000, 'H'),
         (60_000_000_000, 'M'),
@@ -31,7 +31,7 @@ pub(super) fn timeout_value(deadline: Duration) -> String {
 }
 
 /// Parses a timeout; `None`: the value is malformed.
-pub(super) fn timeout_from_value(value: &[u8]) -> Option<Duration> {
+pub(super) fn parse_timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -64,20 +64,20 @@ mod tests {
             (1_234_567_891, "1234568u"),
             (99_999_999_000_000_001, "1666667M"),
         ] {
-            assert_eq!(timeout_value(Duration::from_nanos(nanos)), text, "{nanos}");
+            assert_eq!(format_timeout(Duration::from_nanos(nanos)), text, "{nanos}");
         }
-        assert_eq!(timeout_value(Duration::MAX), "99999999H");
+        assert_eq!(format_timeout(Duration::MAX), "99999999H");
     }
 
     #[test]
     fn written_timeouts_parse_back() {
         for nanos in [1, 1_500, 250_000_000, 7_200_000_000_000] {
             let time = Duration::from_nanos(nanos);
-            let value = timeout_value(time);
-            assert_eq!(timeout_from_value(value.as_bytes()), Some(time), "{value}");
+            let value = format_timeout(time);
+            assert_eq!(parse_timeout(value.as_bytes()), Some(time), "{value}");
         }
         for value in ["", "S", "1", "1s", "123456789S", "-1S", "1 S", "+1S"] {
-            assert_eq!(timeout_from_value(value.as_bytes()), None, "{value}");
+            assert_eq!(parse_timeout(value.as_bytes()), None, "{value}");
         }
     }
 }

@@ -10,10 +10,10 @@ use plimsoll_wire::http2::{EndStream, StreamPayload};
 use super::decompression::StreamUnpacker;
 use super::head::{ContentType, FailureTexts, GrpcHeaders};
 use super::message::{MessageError, MessageReader};
-use crate::http2::{self, length_problem};
+use crate::http2::{self, find_length_violation};
 
 /// The outcome of a response whose HTTP status is not 200.
-const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
+const OTHER_HTTP_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
 /// The outcome of a response whose message is not the one that the plan expects.
 const MESSAGE_MISMATCH: Outcome = Outcome::coded("MESSAGE_MISMATCH");
@@ -93,7 +93,7 @@ impl GrpcResponseState {
 
     /// Handles a header block: the response's header or its trailers.
     #[inline]
-    pub(super) fn head(
+    pub(super) fn receive_head(
         &mut self,
         head: &GrpcHeaders,
         texts: MaybeTexts,
@@ -135,15 +135,15 @@ impl GrpcResponseState {
         // http-grpc-status-mapping).
         let failed = head.grpc_status.is_some_and(|status| status != 0);
         if head.http_status != 200 && !(end_stream && failed) {
-            return http_failure(head.http_status, texts);
+            return http_failure_action(head.http_status, texts);
         }
         if end_stream {
             return self.judge_end(head, texts);
         }
         match head.content_type {
             ContentType::Grpc => ResponseAction::Continue,
-            ContentType::Absent => bad_answer("an answer without content-type".to_owned()),
-            ContentType::Other => bad_answer(format!(
+            ContentType::Absent => bad_answer_action("an answer without content-type".to_owned()),
+            ContentType::Other => bad_answer_action(format!(
                 "content-type `{}`, not application/grpc",
                 texts
                     .and_then(|texts| texts.content_type)
@@ -154,19 +154,19 @@ impl GrpcResponseState {
 
     /// Returns true if a message has begun but not ended.
     #[inline]
-    pub(super) fn is_inside(&self) -> bool {
+    pub(super) fn is_inside_message(&self) -> bool {
         self.messages.is_inside()
     }
 
     /// Handles DATA. `limit` applies to a message, in bytes.
     #[inline]
-    pub(super) fn data(&mut self, piece: StreamPayload<'_>, limit: u32) -> ResponseAction {
+    pub(super) fn receive_data(&mut self, piece: StreamPayload<'_>, limit: u32) -> ResponseAction {
         if !self.head_seen {
             return ResponseAction::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
         }
         self.received = self.received.wrapping_add(piece.bytes.len() as u32);
         let read = self.messages.read(piece.bytes, limit);
-        self.after_data(read, piece)
+        self.action_after_data(read, piece)
     }
 
     /// Handles DATA like [`GrpcResponseState::data`] if messages may be compressed.
@@ -178,17 +178,17 @@ impl GrpcResponseState {
     ) -> ResponseAction {
         self.received = self.received.wrapping_add(piece.bytes.len() as u32);
         let read = self.messages.read_into(unpacking, piece.bytes, limit);
-        self.after_data(read, piece)
+        self.action_after_data(read, piece)
     }
 
     #[inline(always)]
-    fn after_data(
+    fn action_after_data(
         &self,
         read: Result<(), MessageError>,
         piece: StreamPayload<'_>,
     ) -> ResponseAction {
         if let Err(error) = read {
-            return bad_message(error);
+            return bad_message_action(error);
         }
         if !piece.end_stream {
             return ResponseAction::Continue;
@@ -196,7 +196,7 @@ impl GrpcResponseState {
         if let Some(step) = self.length_violation() {
             return step;
         }
-        missing_status()
+        missing_status_action()
     }
 
     /// Handles a header block that ends the stream.
@@ -227,18 +227,18 @@ impl GrpcResponseState {
             return step;
         }
         match status {
-            None => missing_status(),
+            None => missing_status_action(),
             Some(0) if self.is_one_message() => ResponseAction::Succeed,
             Some(0) if self.is_streaming && !self.messages.is_inside() => ResponseAction::Succeed,
             Some(0) if self.messages.is_inside() => {
-                bad_answer("status OK, but a message is cut short".to_owned())
+                bad_answer_action("status OK, but a message is cut short".to_owned())
             }
-            Some(0) => bad_answer(format!(
+            Some(0) => bad_answer_action(format!(
                 "status OK with {} messages, not 1, for a unary call",
                 self.messages.complete_messages()
             )),
             Some(status) => failure_action(
-                Outcome::status_response(u32::from(status)),
+                Outcome::from_grpc_status(u32::from(status)),
                 texts.and_then(|texts| texts.message),
             ),
         }
@@ -249,7 +249,7 @@ impl GrpcResponseState {
         if self.content_length == u32::MAX {
             return None;
         }
-        length_problem(self.content_length, self.received).map(ResponseAction::Malformed)
+        find_length_violation(self.content_length, self.received).map(ResponseAction::Malformed)
     }
 }
 
@@ -259,7 +259,7 @@ fn failure_action(outcome: Outcome, detail: Option<String>) -> ResponseAction {
 }
 
 #[cold]
-pub(super) fn bad_message(error: MessageError) -> ResponseAction {
+pub(super) fn bad_message_action(error: MessageError) -> ResponseAction {
     let outcome = match error {
         MessageError::TooLarge { .. } | MessageError::UnpacksTooLarge { .. } => {
             Outcome::MessageTooLarge
@@ -274,16 +274,16 @@ pub(super) fn bad_message(error: MessageError) -> ResponseAction {
 }
 
 #[cold]
-fn http_failure(status: u16, texts: MaybeTexts) -> ResponseAction {
+fn http_failure_action(status: u16, texts: MaybeTexts) -> ResponseAction {
     let text = match texts.and_then(|texts| texts.content_type) {
         Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
         None => format!("HTTP status {status}"),
     };
-    failure_action(OTHER_STATUS, Some(text))
+    failure_action(OTHER_HTTP_STATUS, Some(text))
 }
 
 #[cold]
-fn missing_status() -> ResponseAction {
+fn missing_status_action() -> ResponseAction {
     failure_action(
         Outcome::MissingStatus,
         Some("the stream ended without grpc-status".to_owned()),
@@ -291,6 +291,6 @@ fn missing_status() -> ResponseAction {
 }
 
 #[cold]
-fn bad_answer(why: String) -> ResponseAction {
+fn bad_answer_action(why: String) -> ResponseAction {
     failure_action(Outcome::BadAnswer, Some(why))
 }

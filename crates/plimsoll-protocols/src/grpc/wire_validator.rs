@@ -81,7 +81,7 @@ impl Default for WireValidator {
 }
 
 impl WireValidator {
-    fn restart(&mut self) {
+    fn reset(&mut self) {
         self.levels.clear();
         (self.state, self.offset) = (ValidatorState::Tag, 0);
         (self.number, self.shift, self.partial_char_len) = (0, 0, 0);
@@ -94,7 +94,7 @@ impl WireValidator {
     }
 
     #[inline]
-    fn level(&self) -> NestingLevel {
+    fn current_level(&self) -> NestingLevel {
         self.levels.last().copied().unwrap_or(NestingLevel {
             shape: 0,
             end: u64::MAX,
@@ -106,7 +106,7 @@ impl WireValidator {
     ///
     /// # Errors
     /// Returns the reason why the bytes are invalid.
-    fn feed(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
+    fn validate_bytes(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match self.state {
                 ValidatorState::Bytes(left) | ValidatorState::Text(left) => {
@@ -117,7 +117,7 @@ impl WireValidator {
                     let left = left - take as u64;
                     let is_text = matches!(self.state, ValidatorState::Text(_));
                     if is_text {
-                        self.text(taken, left == 0)?;
+                        self.validate_text(taken, left == 0)?;
                     }
                     self.state = match left {
                         0 => ValidatorState::Tag,
@@ -162,17 +162,17 @@ impl WireValidator {
     /// Handles a complete varint.
     #[inline]
     fn on_varint(&mut self, shapes: &MessageShapes, number: u64) -> Result<(), &'static str> {
-        let level = self.level();
+        let level = self.current_level();
         self.state = match self.state {
             ValidatorState::Tag => {
                 let field = match u32::try_from(number >> 3) {
                     Ok(field) if field != 0 && field < 1 << 29 => field,
                     _ => return Err("an invalid field number"),
                 };
-                let part = || shapes.part(level.shape, field);
+                let part = || shapes.field_shape(level.shape, field);
                 match number & 7 {
                     0 => ValidatorState::Number,
-                    1 => self.bytes(level, 8)?,
+                    1 => self.bytes_state(level, 8)?,
                     2 => ValidatorState::Length(part()),
                     3 => {
                         if self.levels.len() >= MAX_LEVELS {
@@ -194,12 +194,12 @@ impl WireValidator {
                         ValidatorState::Tag
                     }
                     4 => return Err("an end-group tag without a start-group tag"),
-                    5 => self.bytes(level, 4)?,
+                    5 => self.bytes_state(level, 4)?,
                     _ => return Err("an invalid wire type"),
                 }
             }
             ValidatorState::Length(part) => {
-                let ValidatorState::Bytes(length) = self.bytes(level, number)? else {
+                let ValidatorState::Bytes(length) = self.bytes_state(level, number)? else {
                     return Ok(());
                 };
                 match part {
@@ -222,7 +222,7 @@ impl WireValidator {
     }
 
     #[inline]
-    fn bytes(&self, level: NestingLevel, length: u64) -> Result<ValidatorState, &'static str> {
+    fn bytes_state(&self, level: NestingLevel, length: u64) -> Result<ValidatorState, &'static str> {
         match self.offset.checked_add(length) {
             Some(end) if end <= level.end => Ok(ValidatorState::Bytes(length)),
             _ => Err("a field that extends past the end of its message"),
@@ -230,7 +230,7 @@ impl WireValidator {
     }
 
     /// Validates a piece of a string.
-    fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
+    fn validate_text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
         const INVALID_UTF8: &str = "a string that is not UTF-8";
         while self.partial_char_len > 0
             && let [first, rest @ ..] = piece
@@ -277,18 +277,18 @@ pub(super) struct ValidatingSink<'a> {
 }
 
 impl MessageSink for ValidatingSink<'_> {
-    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
-        let walked = self.validator.feed(self.shapes, bytes);
+    fn on_piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        let walked = self.validator.validate_bytes(self.shapes, bytes);
         if self.shapes.expected.is_some() {
             self.validator.kept.extend_from_slice(bytes);
         }
         walked.map_err(MessageError::Undecodable)
     }
 
-    fn end(&mut self) -> Result<(), MessageError> {
+    fn on_end(&mut self) -> Result<(), MessageError> {
         let finished = self.validator.finish().map_err(MessageError::Undecodable);
         let finished = finished.and_then(|()| check_expected(self.shapes, &self.validator.kept));
-        self.validator.restart();
+        self.validator.reset();
         finished
     }
 }
@@ -330,12 +330,12 @@ impl AnswerValidator {
     /// one.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
-        self.is_known(shapes, message) || self.validate(shapes, message).is_ok()
+        self.equals_last_valid(shapes, message) || self.validate(shapes, message).is_ok()
     }
 
     /// Returns true if the message equals the last valid one.
     #[inline(always)]
-    fn is_known(&self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
+    fn equals_last_valid(&self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
         // Before the first valid message `last_valid` is empty, which does not mean that an empty message has the
         // expected content.
         let is_expected = || shapes.is_some_and(|shapes| shapes.expected.is_some());
@@ -350,8 +350,8 @@ impl AnswerValidator {
     ) -> Result<(), MessageError> {
         let Some(shapes) = shapes else { return Ok(()) };
         let walk = &mut self.validators.get_or_insert_default().whole;
-        walk.restart();
-        let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
+        walk.reset();
+        let walked = walk.validate_bytes(shapes, message).and_then(|()| walk.finish());
         walked.map_err(MessageError::Undecodable)?;
         check_expected(shapes, message)?;
         if message.len() <= MAX_CACHED_BYTES {
@@ -363,7 +363,7 @@ impl AnswerValidator {
 
     /// Validates DATA of a stream that begins with a message's prefix, uncompressed.
     #[inline]
-    pub(super) fn begin(
+    pub(super) fn begin_validation(
         &mut self,
         shapes: &MessageShapes,
         stream: u32,
@@ -372,7 +372,7 @@ impl AnswerValidator {
         if let [0, a, b, c, d, message @ ..] = data
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
         {
-            if self.is_known(Some(shapes), message) {
+            if self.equals_last_valid(Some(shapes), message) {
                 return Ok(());
             }
             return self.validate(Some(shapes), message);

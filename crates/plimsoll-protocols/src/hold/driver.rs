@@ -30,7 +30,7 @@ fn echoed_part(line: &[u8]) -> &[u8] {
 
 /// Makes a line of this length that is a palindrome apart from its newline, so that `openssl s_server -rev` returns it
 /// unchanged, too.
-fn line(bytes: usize) -> Vec<u8> {
+fn palindrome_line(bytes: usize) -> Vec<u8> {
     let mut text = vec![b'.'; bytes.saturating_sub(1)];
     text.push(b'\n');
     text
@@ -41,8 +41,8 @@ impl HoldProtocol {
     /// call; at least 1 each.
     pub fn new(greeting: usize, message: usize) -> HoldProtocol {
         HoldProtocol(Arc::new(EchoTexts {
-            greeting: line(greeting),
-            message: line(message),
+            greeting: palindrome_line(greeting),
+            message: palindrome_line(message),
         }))
     }
 }
@@ -54,7 +54,7 @@ impl Protocol for HoldProtocol {
         None
     }
 
-    fn driver(&self) -> HoldDriver {
+    fn new_driver(&self) -> HoldDriver {
         HoldDriver {
             texts: Arc::clone(&self.0),
             call: None,
@@ -109,7 +109,7 @@ impl HoldDriver {
         bytes
     }
 
-    fn bad_echo(bytes: &[u8], awaited: &str) -> ProtocolError {
+    fn bad_echo_error(bytes: &[u8], awaited: &str) -> ProtocolError {
         ProtocolError {
             outcome: Outcome::BadAnswer,
             detail: format!(
@@ -171,7 +171,7 @@ impl Driver for HoldDriver {
             if !self.is_ready() {
                 let greeting = &self.texts.greeting;
                 let n = matching_prefix(echoed_part(greeting), self.echoed, bytes)
-                    .ok_or_else(|| HoldDriver::bad_echo(bytes, "the greeting"))?;
+                    .ok_or_else(|| HoldDriver::bad_echo_error(bytes, "the greeting"))?;
                 bytes = &bytes[n..];
                 self.echoed += n as u16;
                 if usize::from(self.echoed) == echoed_part(greeting).len() {
@@ -184,13 +184,13 @@ impl Driver for HoldDriver {
                 match &mut self.call {
                     Some((_, first_byte)) if *first_byte == Time::NEVER => *first_byte = now,
                     Some(_) => {}
-                    None => return Err(HoldDriver::bad_echo(bytes, "anything that was sent")),
+                    None => return Err(HoldDriver::bad_echo_error(bytes, "anything that was sent")),
                 }
             }
             let message = &self.texts.message;
             let (sent, awaited) = (message.len(), echoed_part(message).len());
             let n = matching_prefix(echoed_part(message), self.echoed, bytes)
-                .ok_or_else(|| HoldDriver::bad_echo(bytes, "the message"))?;
+                .ok_or_else(|| HoldDriver::bad_echo_error(bytes, "the message"))?;
             bytes = &bytes[n..];
             self.echoed += n as u16;
             if usize::from(self.echoed) < awaited {
@@ -239,7 +239,7 @@ mod tests {
 
     /// Makes a driver whose greeting was echoed in pieces of `step` bytes.
     fn greeted(step: usize) -> HoldDriver {
-        let mut driver = HoldProtocol::new(16, 3).driver();
+        let mut driver = HoldProtocol::new(16, 3).new_driver();
         let (mut out, mut events) = (Vec::new(), Vec::new());
         driver.open(Time::ZERO, &mut out);
         assert_eq!(out, b"...............\n");
@@ -309,7 +309,7 @@ mod tests {
         ];
         for (ended, bytes) in ways {
             for step in [1, 2, 3, 64, 1000] {
-                let mut driver = HoldProtocol::new(16, 3).driver();
+                let mut driver = HoldProtocol::new(16, 3).new_driver();
                 let mut events = Vec::new();
                 let mut give = |driver: &mut HoldDriver, text: &str| {
                     for piece in ended(text).as_bytes().chunks(step) {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn empty_line_echo_is_single_newline() {
-        let mut driver = HoldProtocol::new(16, 1).driver();
+        let mut driver = HoldProtocol::new(16, 1).new_driver();
         let mut events = Vec::new();
         let mut give = |driver: &mut HoldDriver, bytes: &[u8]| {
             driver.receive(bytes, Time(3), &mut Vec::new(), &mut events)
@@ -371,7 +371,7 @@ mod tests {
                 .receive(bytes, Time(3), &mut Vec::new(), &mut Vec::new())
                 .unwrap_err()
         };
-        let mut driver = HoldProtocol::new(4, 1).driver();
+        let mut driver = HoldProtocol::new(4, 1).new_driver();
         let error = refused(&mut driver, b"HTTP");
         assert_eq!(error.outcome, Outcome::BadAnswer);
         assert!(error.detail.contains("echo of the greeting"), "{error}");

@@ -106,7 +106,7 @@ impl CallSection for HoldOptions {
         ports: None,
         with_path: false,
     };
-    const SCHEDULES_ITSELF: bool = true;
+    const SCHEDULES_OWN_ARRIVALS: bool = true;
     type Call = HoldCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
@@ -119,14 +119,14 @@ impl CallSection for HoldOptions {
         problems: &mut Problems,
         _: &dyn ResolveContext,
     ) -> Option<HoldCall> {
-        let greeting = checked_size(
+        let greeting = check_size(
             problems,
             "greeting",
             self.greeting.unwrap_or(DEFAULT_GREETING),
         );
-        let message = checked_size(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
+        let message = check_size(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
         Some(HoldCall {
-            keepalive: self.keepalive.and_then(OptionalPeriod::length),
+            keepalive: self.keepalive.and_then(OptionalPeriod::limit),
             greeting: greeting?,
             message: message?,
         })
@@ -161,7 +161,7 @@ impl CallSection for HoldOptions {
                 "not used with held connections: nothing runs before they are up",
             );
         }
-        let spacing = problems.spacing(load);
+        let spacing = problems.resolve_spacing(load);
         let held = match load.duration {
             Some(period) if !period.0.is_zero() => period.0,
             Some(_) => {
@@ -194,14 +194,14 @@ impl CallSection for HoldOptions {
             }
             Some(OptionalPeriod::After(Period(every))) => {
                 let rate = connections as f64 / every.as_secs_f64();
-                vec![LoadStage::measured("held", held, rate)]
+                vec![LoadStage::constant_rate("held", held, rate)]
             }
             None | Some(OptionalPeriod::None) => {
                 let tries = Duration::from_nanos(connections * (1_000_000_000 / FINAL_CALLS_PER_S));
                 let rate = FINAL_CALLS_PER_S as f64;
                 vec![
-                    LoadStage::measured("held", held, 0.0),
-                    LoadStage::measured("final calls", tries, rate),
+                    LoadStage::constant_rate("held", held, 0.0),
+                    LoadStage::constant_rate("final calls", tries, rate),
                 ]
             }
         };
@@ -209,7 +209,7 @@ impl CallSection for HoldOptions {
         (fine.then_some(ArrivalModel::Open(spacing)), stages)
     }
 
-    fn filled_in(self, call: &HoldCall) -> HoldOptions {
+    fn with_defaults(self, call: &HoldCall) -> HoldOptions {
         HoldOptions {
             keepalive: Some(call.keepalive.into()),
             greeting: Some(ByteSize(call.greeting as u64)),
@@ -218,7 +218,7 @@ impl CallSection for HoldOptions {
     }
 }
 
-fn checked_size(problems: &mut Problems, key: &str, size: ByteSize) -> Option<usize> {
+fn check_size(problems: &mut Problems, key: &str, size: ByteSize) -> Option<usize> {
     if !(1..=MAX_MESSAGE_BYTES).contains(&size.0) {
         problems.add(
             format!("call.hold.{key}"),
@@ -233,7 +233,7 @@ impl ProtocolCommand for HoldFlags {
     const TARGET_HELP: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
     type Section = HoldOptions;
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HoldOptions, UsageError> {
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HoldOptions, UsageError> {
         spec.load.duration = self.held.or(spec.load.duration);
         Ok(self.options)
     }

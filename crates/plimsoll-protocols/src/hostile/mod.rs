@@ -3,7 +3,7 @@
 //!
 //! A behaviour is a script for one connection, whose client makes one call. The script sends raw bytes and controls the
 //! socket. It implements no protocol: it reads as much of the request as necessary, and writes bytes that no server
-//! should send. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). The command
+//! should send. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD_BYTES`]). The command
 //! `plimsoll serve hostile` uses this module.
 
 use std::io;
@@ -19,8 +19,8 @@ mod session;
 mod tls;
 mod websocket;
 
-pub use peer::{MAX_FLOOD, MAX_WAIT, ScriptPeer};
-pub use script::Behaviour;
+pub use peer::{MAX_FLOOD_BYTES, MAX_WAIT, ScriptPeer};
+pub use script::HostileBehaviour;
 pub use server::{HostileEndpoint, HostileServer, HostileStats, MAX_CONNECTIONS};
 
 /// The protocol that the client speaks.
@@ -74,8 +74,8 @@ impl HostileProtocol {
         }
     }
 
-    fn behaviours(self) -> impl Iterator<Item = &'static Behaviour> {
-        let (some, more): (&[Behaviour], &[Behaviour]) = match self {
+    fn behaviours(self) -> impl Iterator<Item = &'static HostileBehaviour> {
+        let (some, more): (&[HostileBehaviour], &[HostileBehaviour]) = match self {
             HostileProtocol::Http2 => (http2::BEHAVIOURS, http2::FIELD_BEHAVIOURS),
             HostileProtocol::Http1 => (http1::BEHAVIOURS, &[]),
             HostileProtocol::Events => (events::BEHAVIOURS, &[]),
@@ -90,24 +90,24 @@ impl HostileProtocol {
     /// stream id), or 0.
     fn request_reader(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
         match self {
-            HostileProtocol::Http2 => http2::request,
-            HostileProtocol::Http1 | HostileProtocol::WebSocket => http1::request,
-            HostileProtocol::Events => events::request,
-            HostileProtocol::Bolt => bolt::request,
-            HostileProtocol::Tls => tls::request,
+            HostileProtocol::Http2 => http2::read_request,
+            HostileProtocol::Http1 | HostileProtocol::WebSocket => http1::read_request,
+            HostileProtocol::Events => events::read_request,
+            HostileProtocol::Bolt => bolt::read_request,
+            HostileProtocol::Tls => tls::read_request,
         }
     }
 }
 
 /// Returns all behaviours, grouped by protocol.
-pub fn behaviours() -> impl Iterator<Item = (HostileProtocol, &'static Behaviour)> {
+pub fn behaviours() -> impl Iterator<Item = (HostileProtocol, &'static HostileBehaviour)> {
     HostileProtocol::ALL
         .into_iter()
         .flat_map(|wire| wire.behaviours().map(move |b| (wire, b)))
 }
 
 /// Returns the behaviour of this name.
-pub fn find(name: &str) -> Option<(HostileProtocol, &'static Behaviour)> {
+pub fn find(name: &str) -> Option<(HostileProtocol, &'static HostileBehaviour)> {
     behaviours().find(|(_, behaviour)| behaviour.name == name)
 }
 

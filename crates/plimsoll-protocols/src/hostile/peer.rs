@@ -14,10 +14,10 @@ use socket2::SockRef;
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The maximum number of bytes that a flood sends over a connection.
-pub const MAX_FLOOD: usize = 256 << 20;
+pub const MAX_FLOOD_BYTES: usize = 256 << 20;
 
 /// The longest request that a script reads. Bytes.
-const MAX_REQUEST: usize = 1 << 20;
+const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// State that the connections of one behaviour share: the number of sessions made, and the sessions whose run has
 /// begun.
@@ -29,7 +29,7 @@ pub(super) struct StartedRuns {
 }
 
 /// The maximum number of sessions whose runs are remembered.
-const MAX_RUNS: usize = 1 << 16;
+const MAX_REMEMBERED_RUNS: usize = 1 << 16;
 
 /// A connection with a client.
 pub struct ScriptPeer {
@@ -44,7 +44,7 @@ pub struct ScriptPeer {
     /// Reads a complete request, and returns its id.
     request: fn(&mut ScriptPeer) -> io::Result<u32>,
     /// The id of the last request, or 0.
-    pub(super) number: u32,
+    pub(super) request_id: u32,
 }
 
 impl ScriptPeer {
@@ -65,7 +65,7 @@ impl ScriptPeer {
             is_reset: false,
             runs,
             request,
-            number: 0,
+            request_id: 0,
         })
     }
 
@@ -73,7 +73,7 @@ impl ScriptPeer {
     ///
     /// # Errors
     /// When the handshake fails, or the server has no certificate.
-    pub(super) fn secure(&mut self) -> io::Result<()> {
+    pub(super) fn complete_handshake(&mut self) -> io::Result<()> {
         let config = self
             .config
             .clone()
@@ -130,29 +130,29 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing more, so the outcome does not depend on
+    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD_BYTES`], and then nothing more, so the outcome does not depend on
     /// how fast the client reads. Does not read meanwhile. Also succeeds if the client stops reading or
     /// disconnects.
     pub(super) fn flood(&mut self, bytes: &[u8]) -> io::Result<()> {
         let block = bytes.repeat((64 << 10) / bytes.len().max(1) + 1);
         let mut sent = 0;
-        while sent < MAX_FLOOD {
+        while sent < MAX_FLOOD_BYTES {
             if self.send(&block).is_err() {
                 return Ok(());
             }
             sent += block.len();
         }
-        self.wait()
+        self.wait_for_close()
     }
 
     /// Reads more bytes into the input buffer.
-    fn fill(&mut self) -> io::Result<()> {
+    fn fill_input(&mut self) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         let n = match &mut self.tls {
             None => self.stream.read(&mut buffer)?,
             Some(tls) => Stream::new(&mut **tls, &mut self.stream).read(&mut buffer)?,
         };
-        if n == 0 || self.input.len() > MAX_REQUEST {
+        if n == 0 || self.input.len() > MAX_REQUEST_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.input.extend_from_slice(&buffer[..n]);
@@ -160,40 +160,40 @@ impl ScriptPeer {
     }
 
     /// Reads exactly `n` bytes from the client.
-    pub(super) fn take(&mut self, n: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn read_exact(&mut self, n: usize) -> io::Result<Vec<u8>> {
         while self.input.len() < n {
-            self.fill()?;
+            self.fill_input()?;
         }
         Ok(self.input.drain(..n).collect())
     }
 
     /// Reads a complete request, and stores its id.
     pub(super) fn read_request(&mut self) -> io::Result<()> {
-        self.number = (self.request)(self)?;
+        self.request_id = (self.request)(self)?;
         Ok(())
     }
 
     /// Reads bytes up to and including `end`.
-    pub(super) fn take_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn read_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.input.windows(end.len()).position(|w| w == end) {
                 return Ok(self.input.drain(..at + end.len()).collect());
             }
-            self.fill()?;
+            self.fill_input()?;
         }
     }
 
     /// Reads and discards until the client closes, or for [`MAX_WAIT`].
-    pub(super) fn wait(&mut self) -> io::Result<()> {
+    pub(super) fn wait_for_close(&mut self) -> io::Result<()> {
         self.input.clear();
-        while self.fill().is_ok() {
+        while self.fill_input().is_ok() {
             self.input.clear();
         }
         Ok(())
     }
 
     /// Neither reads nor writes until the client disconnects, or for [`MAX_WAIT`].
-    pub(super) fn ignore(&mut self) -> io::Result<()> {
+    pub(super) fn ignore_client(&mut self) -> io::Result<()> {
         let mut byte = [0];
         // Does not read, so it only notices that the connection has ended.
         for _ in 0..MAX_WAIT.as_millis() / 20 {
@@ -212,7 +212,7 @@ impl ScriptPeer {
     }
 
     /// Returns a new session id.
-    pub(super) fn session(&self) -> String {
+    pub(super) fn new_session_id(&self) -> String {
         format!(
             "hostile-{}",
             self.runs.session_count.fetch_add(1, Ordering::Relaxed)
@@ -226,7 +226,7 @@ impl ScriptPeer {
             .started
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if begun.len() >= MAX_RUNS {
+        if begun.len() >= MAX_REMEMBERED_RUNS {
             begun.clear();
         }
         begun.insert(session.to_owned());
@@ -234,7 +234,7 @@ impl ScriptPeer {
     }
 
     /// Waits until the session's run has begun on any connection, or for [`MAX_WAIT`].
-    pub(super) fn await_run(&self, session: &str) {
+    pub(super) fn wait_for_run(&self, session: &str) {
         let begun = self
             .runs
             .started
@@ -249,7 +249,7 @@ impl ScriptPeer {
     /// Closes the sending side, and continues to read.
     pub(super) fn half_close(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
-        self.wait()
+        self.wait_for_close()
     }
 
     /// Makes the connection end with RST.
@@ -267,6 +267,6 @@ impl ScriptPeer {
         // Unread bytes would turn the close into RST. A client that never closes is abandoned.
         let _ = self.stream.set_read_timeout(Some(Duration::from_secs(1)));
         self.tls = None;
-        let _ = self.wait();
+        let _ = self.wait_for_close();
     }
 }

@@ -10,7 +10,7 @@ use super::session::{self, SessionHandlers};
 
 /// One kind of misbehaviour.
 #[derive(Clone, Copy, Debug)]
-pub struct Behaviour {
+pub struct HostileBehaviour {
     /// The behaviour's unique name. Users refer to it, so it is never changed.
     pub name: &'static str,
     /// A short description for lists.
@@ -44,9 +44,9 @@ pub(super) enum HostileStep {
     Drip,
     /// Sends these bytes repeatedly.
     Flood(&'static [u8]),
-    FloodOf(FrameWriter),
+    FloodFrames(FrameWriter),
     /// Sends bytes unencrypted, bypassing TLS.
-    Raw(FrameWriter),
+    SendRaw(FrameWriter),
     Wait,
     Ignore,
     HalfClose,
@@ -55,10 +55,10 @@ pub(super) enum HostileStep {
     Do(fn(&mut ScriptPeer) -> io::Result<()>),
 }
 
-impl Behaviour {
+impl HostileBehaviour {
     /// Makes a behaviour without a script; `outcome` is the outcome that a correct client reports.
-    pub(super) const fn new(name: &'static str, outcome: Outcome) -> Behaviour {
-        Behaviour {
+    pub(super) const fn new(name: &'static str, outcome: Outcome) -> HostileBehaviour {
+        HostileBehaviour {
             name,
             about: "",
             outcome,
@@ -67,24 +67,24 @@ impl Behaviour {
         }
     }
 
-    pub(super) const fn about(self, about: &'static str) -> Behaviour {
-        Behaviour { about, ..self }
+    pub(super) const fn about(self, about: &'static str) -> HostileBehaviour {
+        HostileBehaviour { about, ..self }
     }
 
-    pub(super) const fn act(self, act: BehaviourScript) -> Behaviour {
-        Behaviour {
+    pub(super) const fn with_script(self, act: BehaviourScript) -> HostileBehaviour {
+        HostileBehaviour {
             script: act,
             ..self
         }
     }
 
-    pub(super) const fn script(self, script: &'static [HostileStep]) -> Behaviour {
-        self.act(BehaviourScript::Script(script))
+    pub(super) const fn script(self, script: &'static [HostileStep]) -> HostileBehaviour {
+        self.with_script(BehaviourScript::Script(script))
     }
 
     /// Makes the behaviour read a request, send these bytes, and then nothing more.
-    pub(super) const fn answers_with(self, bytes: &'static [u8]) -> Behaviour {
-        self.act(BehaviourScript::ThreeSteps([
+    pub(super) const fn answers_with(self, bytes: &'static [u8]) -> HostileBehaviour {
+        self.with_script(BehaviourScript::ThreeSteps([
             HostileStep::Request,
             HostileStep::Send(bytes),
             HostileStep::Wait,
@@ -92,8 +92,8 @@ impl Behaviour {
     }
 
     /// Makes the behaviour read a request, send `begin`, and then `endless` repeatedly.
-    pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> Behaviour {
-        self.act(BehaviourScript::ThreeSteps([
+    pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> HostileBehaviour {
+        self.with_script(BehaviourScript::ThreeSteps([
             HostileStep::Request,
             HostileStep::Send(begin),
             HostileStep::Flood(endless),
@@ -101,8 +101,8 @@ impl Behaviour {
     }
 
     /// Makes the behaviour read a request, send these frames, and then nothing more.
-    pub(super) const fn frames(self, frames: FrameWriter) -> Behaviour {
-        self.act(BehaviourScript::ThreeSteps([
+    pub(super) const fn answers_with_frames(self, frames: FrameWriter) -> HostileBehaviour {
+        self.with_script(BehaviourScript::ThreeSteps([
             HostileStep::Request,
             HostileStep::Write(frames),
             HostileStep::Wait,
@@ -117,7 +117,7 @@ impl Behaviour {
         match &self.script {
             BehaviourScript::Script(steps) => peer.play(steps),
             BehaviourScript::ThreeSteps(steps) => peer.play(steps),
-            BehaviourScript::Session(acts) => session::play(peer, acts),
+            BehaviourScript::Session(acts) => session::serve_session(peer, acts),
         }
     }
 }
@@ -128,7 +128,7 @@ impl ScriptPeer {
         for step in script {
             match *step {
                 HostileStep::Send(bytes) => out.extend_from_slice(bytes),
-                HostileStep::Write(frames) => frames(&mut out, self.number),
+                HostileStep::Write(frames) => frames(&mut out, self.request_id),
                 HostileStep::Drip => self.drip(&mem::take(&mut out))?,
                 step => {
                     self.send(&mem::take(&mut out))?;
@@ -144,10 +144,10 @@ impl ScriptPeer {
         match step {
             HostileStep::Request => self.read_request(),
             HostileStep::Flood(bytes) => self.flood(bytes),
-            HostileStep::FloodOf(frames) => self.flood(&self.frames(frames)),
-            HostileStep::Raw(frames) => self.send_raw(&self.frames(frames)),
-            HostileStep::Wait => self.wait(),
-            HostileStep::Ignore => self.ignore(),
+            HostileStep::FloodFrames(frames) => self.flood(&self.build_frames(frames)),
+            HostileStep::SendRaw(frames) => self.send_raw(&self.build_frames(frames)),
+            HostileStep::Wait => self.wait_for_close(),
+            HostileStep::Ignore => self.ignore_client(),
             HostileStep::HalfClose => self.half_close(),
             HostileStep::CloseNotify => self.close_notify(),
             HostileStep::Reset => self.reset(),
@@ -156,9 +156,9 @@ impl ScriptPeer {
         }
     }
 
-    fn frames(&self, frames: FrameWriter) -> Vec<u8> {
+    fn build_frames(&self, frames: FrameWriter) -> Vec<u8> {
         let mut out = Vec::new();
-        frames(&mut out, self.number);
+        frames(&mut out, self.request_id);
         out
     }
 }

@@ -10,7 +10,7 @@ use plimsoll_engine::Address;
 use rustls::ServerConfig;
 
 use super::peer::{ScriptPeer, StartedRuns};
-use super::{Behaviour, HostileProtocol};
+use super::{HostileBehaviour, HostileProtocol};
 use crate::serving::{ListenOptions, ServeError, ServerTlsOptions};
 
 /// The maximum number of connections that are served at once; further connections are closed immediately.
@@ -31,7 +31,7 @@ pub struct HostileEndpoint {
     /// The protocol spoken at the address.
     pub protocol: HostileProtocol,
     /// The behaviour of each connection.
-    pub behaviour: &'static Behaviour,
+    pub behaviour: &'static HostileBehaviour,
     /// The address, with the port that the system chose.
     pub address: SocketAddr,
 }
@@ -52,7 +52,7 @@ impl HostileEndpoint {
 
 /// The chosen behaviours, whose ports are bound but not yet served.
 pub struct HostileServer {
-    listeners: Vec<(TcpListener, HostileProtocol, &'static Behaviour)>,
+    listeners: Vec<(TcpListener, HostileProtocol, &'static HostileBehaviour)>,
     endpoints: Vec<HostileEndpoint>,
     shared: Arc<HostileShared>,
 }
@@ -71,7 +71,7 @@ impl HostileServer {
     /// # Errors
     /// When the certificate can't be used, or a port can't be bound; the message names it.
     pub fn bind(
-        behaviours: &[(HostileProtocol, &'static Behaviour)],
+        behaviours: &[(HostileProtocol, &'static HostileBehaviour)],
         first: SocketAddr,
         tls: Option<&ServerTlsOptions>,
     ) -> Result<HostileServer, ServeError> {
@@ -132,7 +132,7 @@ impl HostileServer {
     }
 
     /// Returns the endpoints, in the order in which they were given.
-    pub fn listening(&self) -> &[HostileEndpoint] {
+    pub fn endpoints(&self) -> &[HostileEndpoint] {
         &self.endpoints
     }
 
@@ -144,7 +144,7 @@ impl HostileServer {
         for (listener, wire, behaviour) in self.listeners {
             let shared = Arc::clone(&self.shared);
             thread::Builder::new()
-                .spawn(move || accept(&listener, wire, behaviour, &shared))
+                .spawn(move || accept_connections(&listener, wire, behaviour, &shared))
                 .map_err(ServeError::io("starting a thread"))?;
         }
         let shared = self.shared;
@@ -155,10 +155,10 @@ impl HostileServer {
     }
 }
 
-fn accept(
+fn accept_connections(
     listener: &TcpListener,
     wire: HostileProtocol,
-    behaviour: &'static Behaviour,
+    behaviour: &'static HostileBehaviour,
     shared: &Arc<HostileShared>,
 ) {
     let runs = Arc::new(StartedRuns::default());
@@ -174,15 +174,15 @@ fn accept(
             shared.open.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (of_thread, runs) = (Arc::clone(shared), Arc::clone(&runs));
+        let (from_thread_error, runs) = (Arc::clone(shared), Arc::clone(&runs));
         let body = move || {
-            let config = of_thread.config.clone();
+            let config = from_thread_error.config.clone();
             if let Ok(mut peer) = ScriptPeer::new(stream, wire.request_reader(), config, runs) {
                 // Errors are ignored, because clients may close the connection within a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();
             }
-            of_thread.open.fetch_sub(1, Ordering::Relaxed);
+            from_thread_error.open.fetch_sub(1, Ordering::Relaxed);
         };
         if thread::Builder::new().spawn(body).is_err() {
             shared.refused.fetch_add(1, Ordering::Relaxed);

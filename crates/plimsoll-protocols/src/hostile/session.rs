@@ -5,7 +5,7 @@
 use std::io;
 
 use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead};
-use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
+use plimsoll_wire::websocket::{Opcode, accept_key, append_frame};
 
 use super::peer::ScriptPeer;
 
@@ -20,53 +20,53 @@ pub(super) struct SessionHandlers {
     pub stream: fn(&mut ScriptPeer) -> io::Result<()>,
 }
 
-pub(super) const WELL_BEHAVED: SessionHandlers = SessionHandlers {
+pub(super) const WELL_BEHAVED_HANDLERS: SessionHandlers = SessionHandlers {
     create: |p| {
-        let id = p.session();
-        json(p, &format!(r#"{{"session_id":"{id}","token":"token"}}"#))
+        let id = p.new_session_id();
+        send_json(p, &format!(r#"{{"session_id":"{id}","token":"token"}}"#))
     },
-    run: |p| json(p, r#"{"run":1,"tokens":2}"#),
-    upgrade: |p, accept| p.send(switching(accept).as_bytes()),
+    run: |p| send_json(p, r#"{"run":1,"tokens":2}"#),
+    upgrade: |p, accept| p.send(upgrade_response(accept).as_bytes()),
     stream: |p| {
-        tokens(p, &[1, 2])?;
-        done(p, 3)
+        send_tokens(p, &[1, 2])?;
+        send_done(p, 3)
     },
 };
 
 /// Answers requests until the connection becomes a WebSocket, or ends.
-pub(super) fn play(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io::Result<()> {
+pub(super) fn serve_session(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io::Result<()> {
     loop {
-        let head = peer.take_until(b"\r\n\r\n")?;
+        let head = peer.read_until(b"\r\n\r\n")?;
         let mut space = FieldSpace::new();
         let head = RequestHead::parse(&head, head.len(), &mut space);
         let head = head.map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
         if let BodyFraming::Length(length) = head.body {
-            peer.take(length as usize)?;
+            peer.read_exact(length as usize)?;
         }
         let path = head.target;
         if let Some(key) = head.fields.values("sec-websocket-key").next() {
             (acts.upgrade)(peer, &accept_key(key))?;
             let session = path.split('?').next().unwrap_or_default();
-            peer.await_run(session.rsplit('/').next().unwrap_or_default());
+            peer.wait_for_run(session.rsplit('/').next().unwrap_or_default());
             (acts.stream)(peer)?;
-            return peer.wait();
+            return peer.wait_for_close();
         } else if path.ends_with("/create") {
             (acts.create)(peer)?;
         } else if path.ends_with("/run") {
             (acts.run)(peer)?;
             peer.begin_run(path.split('/').nth(2).unwrap_or_default());
         } else {
-            json(peer, "{}")?;
+            send_json(peer, "{}")?;
         }
     }
 }
 
-pub(super) fn json(peer: &mut ScriptPeer, body: &str) -> io::Result<()> {
-    http(peer, "200 OK", body)
+pub(super) fn send_json(peer: &mut ScriptPeer, body: &str) -> io::Result<()> {
+    send_http(peer, "200 OK", body)
 }
 
-pub(super) fn http(peer: &mut ScriptPeer, status: &str, body: &str) -> io::Result<()> {
+pub(super) fn send_http(peer: &mut ScriptPeer, status: &str, body: &str) -> io::Result<()> {
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -74,25 +74,25 @@ pub(super) fn http(peer: &mut ScriptPeer, status: &str, body: &str) -> io::Resul
     peer.send(answer.as_bytes())
 }
 
-pub(super) fn switching(accept: &str) -> String {
+pub(super) fn upgrade_response(accept: &str) -> String {
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )
 }
 
-pub(super) fn frame(peer: &mut ScriptPeer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
-    peer.write(|out| put_frame(out, opcode, payload))
+pub(super) fn send_frame(peer: &mut ScriptPeer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
+    peer.write(|out| append_frame(out, opcode, payload))
 }
 
-pub(super) fn text(peer: &mut ScriptPeer, text: &str) -> io::Result<()> {
-    frame(peer, Opcode::Text, text.as_bytes())
+pub(super) fn send_text(peer: &mut ScriptPeer, text: &str) -> io::Result<()> {
+    send_frame(peer, Opcode::Text, text.as_bytes())
 }
 
 /// Sends token frames with these sequence numbers.
-pub(super) fn tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
+pub(super) fn send_tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
     for seq in numbers {
-        text(
+        send_text(
             peer,
             &format!(r#"{{"type":"token","content":"word","seq":{seq},"run":1}}"#),
         )?;
@@ -100,8 +100,8 @@ pub(super) fn tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn done(peer: &mut ScriptPeer, seq: u64) -> io::Result<()> {
-    text(
+pub(super) fn send_done(peer: &mut ScriptPeer, seq: u64) -> io::Result<()> {
+    send_text(
         peer,
         &format!(
             r#"{{"type":"done","content":"","seq":{seq},"run":1,"tokens":2,"finish":"stop"}}"#

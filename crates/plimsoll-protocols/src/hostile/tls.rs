@@ -6,20 +6,20 @@ use plimsoll_model::Outcome as O;
 
 use super::http1;
 use super::peer::ScriptPeer;
-use super::script::{Behaviour, HostileStep, HostileStep::*};
+use super::script::{HostileBehaviour, HostileStep, HostileStep::*};
 
 /// Reads the client's first record, the ClientHello.
-pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
+pub(super) fn read_request(peer: &mut ScriptPeer) -> io::Result<u32> {
     read_hello(peer).map(|_| 0)
 }
 
 fn read_hello(peer: &mut ScriptPeer) -> io::Result<Vec<u8>> {
-    let head = peer.take(5)?;
-    peer.take(usize::from(u16::from_be_bytes([head[3], head[4]])))
+    let head = peer.read_exact(5)?;
+    peer.read_exact(usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
 
 /// Writes a record of this type, unencrypted.
-fn record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
+fn write_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
     let [high, low] = (payload.len() as u16).to_be_bytes();
     out.extend([kind, 3, 3, high, low]);
     out.extend(payload);
@@ -27,12 +27,12 @@ fn record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
 
 /// Writes a fatal alert of this description (RFC 8446 §6).
 fn write_alert(out: &mut Vec<u8>, description: u8) {
-    record(out, 21, &[2, description]);
+    write_record(out, 21, &[2, description]);
 }
 
 /// Writes the beginning of a ServerHello of 16 MiB.
-fn huge_message(out: &mut Vec<u8>, _: u32) {
-    record(out, 22, &[2, 0xff, 0xff, 0xff]);
+fn write_huge_message(out: &mut Vec<u8>, _: u32) {
+    write_record(out, 22, &[2, 0xff, 0xff, 0xff]);
 }
 
 /// Makes a ServerHello with this suite, these extensions and the session id of `client`, a ClientHello.
@@ -53,23 +53,23 @@ fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a ClientHello with a ServerHello.
-fn reply(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
+fn send_server_hello(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
     let client = read_hello(peer)?;
-    peer.write(|out| record(out, 22, &server_hello(&client, suite, extensions)))
+    peer.write(|out| write_record(out, 22, &server_hello(&client, suite, extensions)))
 }
 
 /// Answers a ClientHello with a ServerHello of TLS 1.1.
-fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
+fn send_tls_1_1_hello(peer: &mut ScriptPeer) -> io::Result<()> {
     let client = read_hello(peer)?;
     let mut message = server_hello(&client, 0xc013, &[]);
     // The version follows the message's head.
     message[4..6].copy_from_slice(&[3, 2]);
-    peer.write(|out| record(out, 22, &message))
+    peer.write(|out| write_record(out, 22, &message))
 }
 
 /// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions. A HelloRetryRequest is a
 /// ServerHello with a special random value (§4.1.3).
-fn retry_hello(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
+fn send_retry_requests(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
     let client = read_hello(peer)?;
     for extensions in extensions {
         let mut message = server_hello(&client, 0x1301, extensions);
@@ -78,15 +78,15 @@ fn retry_hello(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
             0xb8, 0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2,
             0xc8, 0xa8, 0x33, 0x9c,
         ]);
-        peer.write(|out| record(out, 22, &message))?;
+        peer.write(|out| write_record(out, 22, &message))?;
     }
     Ok(())
 }
 
-const HALF_HELLO: HostileStep = Do(|p| {
+const SEND_HALF_HELLO: HostileStep = Do(|p| {
     let client = read_hello(p)?;
     let message = server_hello(&client, 0x1301, &SUPPORTED_VERSIONS);
-    p.write(|out| record(out, 22, &message[..message.len() / 2]))
+    p.write(|out| write_record(out, 22, &message[..message.len() / 2]))
 });
 
 /// The extension `supported_versions` with TLS 1.3, which every ServerHello has.
@@ -96,191 +96,191 @@ const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
 /// Completes a correct handshake, and reads the request.
-const REQUEST: HostileStep = Do(|p| {
-    p.secure()?;
-    http1::request(p).map(drop)
+const READ_REQUEST: HostileStep = Do(|p| {
+    p.complete_handshake()?;
+    http1::read_request(p).map(drop)
 });
 
 /// Runs [`REQUEST`], then sends the head of a response and a shorter body than the head declares.
-const HALF_ANSWER: HostileStep = Do(|p| {
-    p.play(&[REQUEST])?;
+const SEND_HALF_ANSWER: HostileStep = Do(|p| {
+    p.play(&[READ_REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
 });
 
 /// Makes a behaviour that begins with a correct handshake.
-const fn secured(name: &'static str, outcome: O) -> Behaviour {
-    Behaviour {
+const fn behaviour_after_handshake(name: &'static str, outcome: O) -> HostileBehaviour {
+    HostileBehaviour {
         needs_certificate: true,
-        ..Behaviour::new(name, outcome)
+        ..HostileBehaviour::new(name, outcome)
     }
 }
 
 /// Makes a behaviour that answers a ClientHello with this alert.
-const fn alerts<const DESCRIPTION: u8>(
+const fn alert_behaviour<const DESCRIPTION: u8>(
     name: &'static str,
     outcome: O,
     about: &'static str,
-) -> Behaviour {
-    Behaviour::new(name, outcome)
+) -> HostileBehaviour {
+    HostileBehaviour::new(name, outcome)
         .about(about)
-        .frames(|out, _| write_alert(out, DESCRIPTION))
+        .answers_with_frames(|out, _| write_alert(out, DESCRIPTION))
 }
 
-pub(super) const BEHAVIOURS: &[Behaviour] = &[
+pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     // Misbehaviour in response to the ClientHello.
-    Behaviour::new("tls-close-at-hello", O::TlsFailed)
+    HostileBehaviour::new("tls-close-at-hello", O::TlsFailed)
         .about("closes after the ClientHello")
         .script(&[Request]),
-    Behaviour::new("tls-reset-at-hello", O::Reset)
+    HostileBehaviour::new("tls-reset-at-hello", O::Reset)
         .about("RST after the ClientHello")
         .script(&[Request, Reset]),
-    Behaviour::new("tls-silent", O::ConnectTimeout)
+    HostileBehaviour::new("tls-silent", O::ConnectTimeout)
         .about("accepts the ClientHello and sends nothing")
         .script(&[Wait]),
-    Behaviour::new("tls-http", O::TlsNotTls)
+    HostileBehaviour::new("tls-http", O::TlsNotTls)
         .about("an HTTP/1.1 answer")
         .answers_with(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
-    Behaviour::new("tls-http2", O::TlsNotTls)
+    HostileBehaviour::new("tls-http2", O::TlsNotTls)
         .about("an HTTP/2 SETTINGS frame")
         .answers_with(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
-    Behaviour::new("tls-ssh", O::TlsNotTls)
+    HostileBehaviour::new("tls-ssh", O::TlsNotTls)
         .about("an SSH banner")
         .answers_with(b"SSH-2.0-OpenSSH_9.2\r\n"),
-    Behaviour::new("tls-garbage", O::TlsNotTls)
+    HostileBehaviour::new("tls-garbage", O::TlsNotTls)
         .about("bytes that are not a record")
         .answers_with(&[0xa5; 4096]),
-    Behaviour::new("tls-record-long", O::TlsFailed)
+    HostileBehaviour::new("tls-record-long", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes (§5.2)")
-        .frames(|out, _| record(out, 22, &[0; 20_000])),
-    Behaviour::new("tls-record-empty", O::TlsFailed)
+        .answers_with_frames(|out, _| write_record(out, 22, &[0; 20_000])),
+    HostileBehaviour::new("tls-record-empty", O::TlsFailed)
         .about("an empty handshake record (§5.1)")
-        .frames(|out, _| record(out, 22, &[])),
-    Behaviour::new("tls-data-first", O::TlsFailed)
+        .answers_with_frames(|out, _| write_record(out, 22, &[])),
+    HostileBehaviour::new("tls-data-first", O::TlsFailed)
         .about("application data in place of a ServerHello")
-        .frames(|out, _| record(out, 23, b"hello")),
-    Behaviour::new("tls-ccs-flood", O::TlsFailed)
+        .answers_with_frames(|out, _| write_record(out, 23, b"hello")),
+    HostileBehaviour::new("tls-ccs-flood", O::TlsFailed)
         .about("change_cipher_spec without end (§5)")
-        .script(&[Request, FloodOf(|out, _| record(out, 20, &[1]))]),
-    Behaviour::new("tls-warning-flood", O::TlsFailed)
+        .script(&[Request, FloodFrames(|out, _| write_record(out, 20, &[1]))]),
+    HostileBehaviour::new("tls-warning-flood", O::TlsFailed)
         .about("warnings without end")
-        .script(&[Request, FloodOf(|out, _| record(out, 21, &[1, 90]))]),
-    Behaviour::new("tls-message-huge", O::TlsFailed)
+        .script(&[Request, FloodFrames(|out, _| write_record(out, 21, &[1, 90]))]),
+    HostileBehaviour::new("tls-message-huge", O::TlsFailed)
         .about("a ServerHello declared as 16 MiB")
         .script(&[
             Request,
-            Write(huge_message),
-            FloodOf(|out, _| record(out, 22, &[0; 16_000])),
+            Write(write_huge_message),
+            FloodFrames(|out, _| write_record(out, 22, &[0; 16_000])),
         ]),
-    Behaviour::new("tls-hello-cut", O::TlsFailed)
+    HostileBehaviour::new("tls-hello-cut", O::TlsFailed)
         .about("half a ServerHello, and closes")
-        .script(&[HALF_HELLO]),
-    Behaviour::new("tls-hello-stall", O::ConnectTimeout)
+        .script(&[SEND_HALF_HELLO]),
+    HostileBehaviour::new("tls-hello-stall", O::ConnectTimeout)
         .about("half a ServerHello, and then silence")
-        .script(&[HALF_HELLO, Wait]),
-    Behaviour::new("tls-11", O::TlsVersion)
+        .script(&[SEND_HALF_HELLO, Wait]),
+    HostileBehaviour::new("tls-11", O::TlsVersion)
         .about("a ServerHello of TLS 1.1")
-        .script(&[Do(replies_in_1_1), Wait]),
-    Behaviour::new("tls-12", O::TlsFailed)
+        .script(&[Do(send_tls_1_1_hello), Wait]),
+    HostileBehaviour::new("tls-12", O::TlsFailed)
         .about("a ServerHello of TLS 1.2, and then silence")
-        .script(&[Do(|p| reply(p, 0xc02f, &[])), Wait]),
-    Behaviour::new("tls-suite-unasked", O::TlsFailed)
+        .script(&[Do(|p| send_server_hello(p, 0xc02f, &[])), Wait]),
+    HostileBehaviour::new("tls-suite-unasked", O::TlsFailed)
         .about("a suite that was not offered (§4.1.3)")
-        .script(&[Do(|p| reply(p, 0x1305, &SUPPORTED_VERSIONS)), Wait]),
-    Behaviour::new("tls-no-key-share", O::TlsFailed)
+        .script(&[Do(|p| send_server_hello(p, 0x1305, &SUPPORTED_VERSIONS)), Wait]),
+    HostileBehaviour::new("tls-no-key-share", O::TlsFailed)
         .about("a ServerHello without a key share (§4.1.3)")
-        .script(&[Do(|p| reply(p, 0x1301, &SUPPORTED_VERSIONS)), Wait]),
-    Behaviour::new("tls-retry-for-nothing", O::TlsFailed)
+        .script(&[Do(|p| send_server_hello(p, 0x1301, &SUPPORTED_VERSIONS)), Wait]),
+    HostileBehaviour::new("tls-retry-for-nothing", O::TlsFailed)
         .about("a HelloRetryRequest that changes nothing (§4.1.4)")
-        .script(&[Do(|p| retry_hello(p, &[&SUPPORTED_VERSIONS])), Wait]),
-    Behaviour::new("tls-retry-twice", O::TlsFailed)
+        .script(&[Do(|p| send_retry_requests(p, &[&SUPPORTED_VERSIONS])), Wait]),
+    HostileBehaviour::new("tls-retry-twice", O::TlsFailed)
         .about("two HelloRetryRequests (§4.1.4)")
         .script(&[
-            Do(|p| retry_hello(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
+            Do(|p| send_retry_requests(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
             Wait,
         ]),
     // Alerts in response to the ClientHello.
-    Behaviour::new("tls-alert-close", O::TlsFailed)
+    HostileBehaviour::new("tls-alert-close", O::TlsFailed)
         .about("close_notify in answer to the ClientHello, and closes (§6.1)")
-        .script(&[Request, Write(|out, _| record(out, 21, &[1, 0]))]),
-    alerts::<40>(
+        .script(&[Request, Write(|out, _| write_record(out, 21, &[1, 0]))]),
+    alert_behaviour::<40>(
         "tls-alert-handshake",
         O::TlsNoCommonParameters,
         "handshake_failure",
     ),
-    alerts::<47>("tls-alert-parameter", O::TlsAlert, "illegal_parameter"),
-    alerts::<50>("tls-alert-decode", O::TlsAlert, "decode_error"),
-    alerts::<70>("tls-alert-version", O::TlsVersion, "protocol_version"),
-    alerts::<71>(
+    alert_behaviour::<47>("tls-alert-parameter", O::TlsAlert, "illegal_parameter"),
+    alert_behaviour::<50>("tls-alert-decode", O::TlsAlert, "decode_error"),
+    alert_behaviour::<70>("tls-alert-version", O::TlsVersion, "protocol_version"),
+    alert_behaviour::<71>(
         "tls-alert-security",
         O::TlsNoCommonParameters,
         "insufficient_security",
     ),
-    alerts::<80>("tls-alert-internal", O::TlsAlert, "internal_error"),
-    alerts::<112>("tls-alert-name", O::TlsNameMismatch, "unrecognized_name"),
-    alerts::<120>("tls-alert-alpn", O::TlsAlpn, "no_application_protocol"),
-    alerts::<200>(
+    alert_behaviour::<80>("tls-alert-internal", O::TlsAlert, "internal_error"),
+    alert_behaviour::<112>("tls-alert-name", O::TlsNameMismatch, "unrecognized_name"),
+    alert_behaviour::<120>("tls-alert-alpn", O::TlsAlpn, "no_application_protocol"),
+    alert_behaviour::<200>(
         "tls-alert-number",
         O::TlsAlert,
         "an alert that does not exist",
     ),
-    Behaviour::new("tls-alert-cut", O::TlsFailed)
+    HostileBehaviour::new("tls-alert-cut", O::TlsFailed)
         .about("an alert of one byte")
-        .frames(|out, _| record(out, 21, &[2])),
+        .answers_with_frames(|out, _| write_record(out, 21, &[2])),
     // Misbehaviour after a correct handshake.
-    secured("tls-close-after-handshake", O::ConnectionClosed)
+    behaviour_after_handshake("tls-close-after-handshake", O::ConnectionClosed)
         .about("closes in good order, without an answer")
-        .script(&[REQUEST, CloseNotify]),
-    secured("tls-fin-after-handshake", O::Truncated)
+        .script(&[READ_REQUEST, CloseNotify]),
+    behaviour_after_handshake("tls-fin-after-handshake", O::Truncated)
         .about("ends the connection without close_notify")
-        .script(&[REQUEST]),
-    secured("tls-reset-after-handshake", O::Reset)
+        .script(&[READ_REQUEST]),
+    behaviour_after_handshake("tls-reset-after-handshake", O::Reset)
         .about("RST in place of an answer")
-        .script(&[REQUEST, Reset]),
-    secured("tls-silent-after-handshake", O::DeadlineExceeded)
+        .script(&[READ_REQUEST, Reset]),
+    behaviour_after_handshake("tls-silent-after-handshake", O::DeadlineExceeded)
         .about("never answers")
-        .script(&[REQUEST, Wait]),
-    secured("tls-fin-in-body", O::Truncated)
+        .script(&[READ_REQUEST, Wait]),
+    behaviour_after_handshake("tls-fin-in-body", O::Truncated)
         .about("ends the connection in the middle of a body, without close_notify")
-        .script(&[HALF_ANSWER]),
-    secured("tls-close-in-body", O::BodyLength)
+        .script(&[SEND_HALF_ANSWER]),
+    behaviour_after_handshake("tls-close-in-body", O::BodyLength)
         .about("close_notify in the middle of a body")
-        .script(&[HALF_ANSWER, CloseNotify]),
-    secured("tls-close-in-body-open", O::BodyLength)
+        .script(&[SEND_HALF_ANSWER, CloseNotify]),
+    behaviour_after_handshake("tls-close-in-body-open", O::BodyLength)
         .about("close_notify in the middle of a body, and leaves the connection open")
-        .script(&[HALF_ANSWER, CloseNotify, Wait]),
-    secured("tls-reset-in-body", O::Reset)
+        .script(&[SEND_HALF_ANSWER, CloseNotify, Wait]),
+    behaviour_after_handshake("tls-reset-in-body", O::Reset)
         .about("RST in the middle of a body")
-        .script(&[HALF_ANSWER, Reset]),
-    secured("tls-plaintext-in-body", O::TlsFailed)
+        .script(&[SEND_HALF_ANSWER, Reset]),
+    behaviour_after_handshake("tls-plaintext-in-body", O::TlsFailed)
         .about("plaintext in the middle of a body")
         .script(&[
-            HALF_ANSWER,
-            Raw(|out, _| out.extend(b"and the rest in plaintext")),
+            SEND_HALF_ANSWER,
+            SendRaw(|out, _| out.extend(b"and the rest in plaintext")),
             Wait,
         ]),
-    secured("tls-bad-tag-in-body", O::TlsFailed)
+    behaviour_after_handshake("tls-bad-tag-in-body", O::TlsFailed)
         .about("a record that was tampered with")
         .script(&[
-            HALF_ANSWER,
-            Raw(|out, _| record(out, 23, &[0x5a; 64])),
+            SEND_HALF_ANSWER,
+            SendRaw(|out, _| write_record(out, 23, &[0x5a; 64])),
             Wait,
         ]),
-    secured("tls-alert-in-body", O::TlsFailed)
+    behaviour_after_handshake("tls-alert-in-body", O::TlsFailed)
         .about("an alert in plaintext in the middle of a body")
-        .script(&[HALF_ANSWER, Raw(|out, _| write_alert(out, 80)), Wait]),
-    secured("tls-record-long-in-body", O::TlsFailed)
+        .script(&[SEND_HALF_ANSWER, SendRaw(|out, _| write_alert(out, 80)), Wait]),
+    behaviour_after_handshake("tls-record-long-in-body", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes in the middle of a body")
         .script(&[
-            HALF_ANSWER,
-            Raw(|out, _| record(out, 23, &[0; 17_000])),
+            SEND_HALF_ANSWER,
+            SendRaw(|out, _| write_record(out, 23, &[0; 17_000])),
             Wait,
         ]),
-    secured("tls-cut-record", O::Truncated)
+    behaviour_after_handshake("tls-cut-record", O::Truncated)
         .about("half a record, and ends the connection")
         .script(&[
-            HALF_ANSWER,
-            Raw(|out, _| {
-                record(out, 23, &[0x5a; 64]);
+            SEND_HALF_ANSWER,
+            SendRaw(|out, _| {
+                write_record(out, 23, &[0x5a; 64]);
                 out.truncate(20);
             }),
         ]),

@@ -3,44 +3,44 @@
 use std::io;
 
 use plimsoll_model::Outcome as O;
-use plimsoll_wire::websocket::{Opcode, put_frame, put_masked};
+use plimsoll_wire::websocket::{Opcode, append_frame, append_masked_frame};
 
 use super::peer::ScriptPeer;
-use super::script::{Behaviour, BehaviourScript, HostileStep::*};
+use super::script::{HostileBehaviour, BehaviourScript, HostileStep::*};
 use super::session::{
-    SessionHandlers, WELL_BEHAVED, done, frame, http, json, switching, text, tokens,
+    SessionHandlers, WELL_BEHAVED_HANDLERS, send_done, send_frame, send_http, send_json, upgrade_response, send_text, send_tokens,
 };
 
-impl Behaviour {
+impl HostileBehaviour {
     /// Replaces the response to the request that creates a session.
-    const fn create(self, create: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
-        self.act(BehaviourScript::Session(SessionHandlers {
+    const fn with_create(self, create: fn(&mut ScriptPeer) -> io::Result<()>) -> HostileBehaviour {
+        self.with_script(BehaviourScript::Session(SessionHandlers {
             create,
-            ..WELL_BEHAVED
+            ..WELL_BEHAVED_HANDLERS
         }))
     }
 
     /// Replaces the response to the request that starts a run.
-    const fn run(self, run: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
-        self.act(BehaviourScript::Session(SessionHandlers {
+    const fn with_run(self, run: fn(&mut ScriptPeer) -> io::Result<()>) -> HostileBehaviour {
+        self.with_script(BehaviourScript::Session(SessionHandlers {
             run,
-            ..WELL_BEHAVED
+            ..WELL_BEHAVED_HANDLERS
         }))
     }
 
     /// Replaces the response to the upgrade.
-    const fn upgrade(self, upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>) -> Behaviour {
-        self.act(BehaviourScript::Session(SessionHandlers {
+    const fn with_upgrade(self, upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>) -> HostileBehaviour {
+        self.with_script(BehaviourScript::Session(SessionHandlers {
             upgrade,
-            ..WELL_BEHAVED
+            ..WELL_BEHAVED_HANDLERS
         }))
     }
 
     /// Replaces what is sent on the open socket once a run has begun.
-    const fn stream(self, stream: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
-        self.act(BehaviourScript::Session(SessionHandlers {
+    const fn with_stream(self, stream: fn(&mut ScriptPeer) -> io::Result<()>) -> HostileBehaviour {
+        self.with_script(BehaviourScript::Session(SessionHandlers {
             stream,
-            ..WELL_BEHAVED
+            ..WELL_BEHAVED_HANDLERS
         }))
     }
 }
@@ -66,34 +66,34 @@ fn end_connection() -> io::Result<()> {
 
 /// Sends tokens with these numbers, and the `done` frame with the number `end`.
 fn stream_run(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
-    tokens(peer, numbers)?;
-    done(peer, end)
+    send_tokens(peer, numbers)?;
+    send_done(peer, end)
 }
 
 /// Sends a token, and then these bytes instead of a frame.
 fn send_raw_frame(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
-    tokens(peer, &[1])?;
+    send_tokens(peer, &[1])?;
     peer.send(bytes)?;
-    peer.wait()
+    peer.wait_for_close()
 }
 
-fn masked(peer: &mut ScriptPeer) -> io::Result<()> {
+fn send_masked_frame(peer: &mut ScriptPeer) -> io::Result<()> {
     let mut out = Vec::new();
-    put_masked(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
+    append_masked_frame(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
     send_raw_frame(peer, &out)
 }
 
 /// Sends correct frames, one byte at a time.
-fn drips(peer: &mut ScriptPeer) -> io::Result<()> {
+fn send_frames_slowly(peer: &mut ScriptPeer) -> io::Result<()> {
     let mut out = Vec::new();
     for token in [
         br#"{"type":"token","content":"a","seq":1,"run":1}"#,
         br#"{"type":"token","content":"b","seq":2,"run":1}"#,
     ] {
-        put_frame(&mut out, Opcode::Text, token);
+        append_frame(&mut out, Opcode::Text, token);
     }
     peer.drip(&out)?;
-    done(peer, 3)
+    send_done(peer, 3)
 }
 
 /// The last frame of a run that failed.
@@ -102,240 +102,240 @@ const FAILED_RUN: &str =
 
 /// Sends a token, and a close frame with this payload.
 fn send_close(peer: &mut ScriptPeer, payload: &[u8]) -> io::Result<()> {
-    tokens(peer, &[1])?;
-    frame(peer, Opcode::Close, payload)?;
-    peer.wait()
+    send_tokens(peer, &[1])?;
+    send_frame(peer, Opcode::Close, payload)?;
+    peer.wait_for_close()
 }
 
-pub(super) const BEHAVIOURS: &[Behaviour] = &[
+pub(super) const BEHAVIOURS: &[HostileBehaviour] = &[
     // Misbehaviour of the API.
-    Behaviour::new("api-close-at-once", O::ConnectionClosed)
+    HostileBehaviour::new("api-close-at-once", O::ConnectionClosed)
         .about("closes without sending a byte")
         .script(&[]),
-    Behaviour::new("api-reset-at-once", O::Reset)
+    HostileBehaviour::new("api-reset-at-once", O::Reset)
         .about("RST without sending a byte")
         .script(&[Reset]),
-    Behaviour::new("api-silent", O::DeadlineExceeded)
+    HostileBehaviour::new("api-silent", O::DeadlineExceeded)
         .about("accepts requests and never answers")
         .script(&[Wait]),
-    Behaviour::new("api-create-500", O::coded("SESSION_REFUSED"))
+    HostileBehaviour::new("api-create-500", O::coded("SESSION_REFUSED"))
         .about("no session: 500")
-        .create(|p| http(p, "500 Internal Server Error", "oh")),
-    Behaviour::new("api-create-429", O::coded("SESSION_REFUSED"))
+        .with_create(|p| send_http(p, "500 Internal Server Error", "oh")),
+    HostileBehaviour::new("api-create-429", O::coded("SESSION_REFUSED"))
         .about("no session: 429")
-        .create(|p| http(p, "429 Too Many Requests", "{}")),
-    Behaviour::new("api-create-garbage", O::BadAnswer)
+        .with_create(|p| send_http(p, "429 Too Many Requests", "{}")),
+    HostileBehaviour::new("api-create-garbage", O::BadAnswer)
         .about("bytes that are not HTTP")
-        .create(|p| p.send(&[0xa5; 512])),
-    Behaviour::new("api-create-no-json", O::BadAnswer)
+        .with_create(|p| p.send(&[0xa5; 512])),
+    HostileBehaviour::new("api-create-no-json", O::BadAnswer)
         .about("a session that is not JSON")
-        .create(|p| json(p, "<html>")),
-    Behaviour::new("api-create-no-token", O::BadAnswer)
+        .with_create(|p| send_json(p, "<html>")),
+    HostileBehaviour::new("api-create-no-token", O::BadAnswer)
         .about("a session without a token")
-        .create(|p| json(p, r#"{"session_id":"x"}"#)),
-    Behaviour::new("api-create-newline", O::BadAnswer)
+        .with_create(|p| send_json(p, r#"{"session_id":"x"}"#)),
+    HostileBehaviour::new("api-create-newline", O::BadAnswer)
         .about("a token with a line end in it")
-        .create(|p| json(p, r#"{"session_id":"x","token":"a\r\nEvil: 1"}"#)),
-    Behaviour::new("api-create-flood", O::BadAnswer)
+        .with_create(|p| send_json(p, r#"{"session_id":"x","token":"a\r\nEvil: 1"}"#)),
+    HostileBehaviour::new("api-create-flood", O::BadAnswer)
         .about("a body declared as 1 TiB")
-        .create(|p| p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{")),
-    Behaviour::new("api-head-flood", O::BadAnswer)
+        .with_create(|p| p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{")),
+    HostileBehaviour::new("api-head-flood", O::BadAnswer)
         .about("header fields without end")
-        .create(|p| flood_fields(p, b"HTTP/1.1 200 OK\r\n")),
-    Behaviour::new("api-create-interim", O::Ok)
+        .with_create(|p| flood_fields(p, b"HTTP/1.1 200 OK\r\n")),
+    HostileBehaviour::new("api-create-interim", O::Ok)
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
-        .create(|p| {
+        .with_create(|p| {
             p.send(EARLY_HINTS)?;
-            (WELL_BEHAVED.create)(p)
+            (WELL_BEHAVED_HANDLERS.create)(p)
         }),
-    Behaviour::new("api-create-interim-flood", O::BadAnswer)
+    HostileBehaviour::new("api-create-interim-flood", O::BadAnswer)
         .about("103 without end")
-        .create(|p| p.flood(EARLY_HINTS)),
-    Behaviour::new("api-run-chunks", O::Ok)
+        .with_create(|p| p.flood(EARLY_HINTS)),
+    HostileBehaviour::new("api-run-chunks", O::Ok)
         .about("a good answer in chunks, with an extension and trailers (RFC 9112 §7.1)")
-        .run(|p| {
+        .with_run(|p| {
             answer_run(
                 p,
                 "chunked",
                 "1;a=b\r\n{\r\n8\r\n\"run\":1}\r\n0\r\nX: y\r\n\r\n",
             )
         }),
-    Behaviour::new("api-run-coding", O::BadAnswer)
+    HostileBehaviour::new("api-run-coding", O::BadAnswer)
         .about("an unknown transfer coding")
-        .run(|p| answer_run(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
-    Behaviour::new("api-run-length-and-chunked", O::BadAnswer)
+        .with_run(|p| answer_run(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
+    HostileBehaviour::new("api-run-length-and-chunked", O::BadAnswer)
         .about("a length and chunks (RFC 9112 §6.1)")
-        .run(|p| {
+        .with_run(|p| {
             answer_run(
                 p,
                 "chunked\r\nContent-Length: 9",
                 "9\r\n{\"run\":1}\r\n0\r\n\r\n",
             )
         }),
-    Behaviour::new("api-run-404", O::RunRefused)
+    HostileBehaviour::new("api-run-404", O::RunRefused)
         .about("reports an unknown session when the run starts")
-        .run(|p| http(p, "404 Not Found", "{}")),
-    Behaviour::new("api-run-503", O::RunRefused)
+        .with_run(|p| send_http(p, "404 Not Found", "{}")),
+    HostileBehaviour::new("api-run-503", O::RunRefused)
         .about("has no room for the run")
-        .run(|p| http(p, "503 Service Unavailable", "{}")),
-    Behaviour::new("api-run-close", O::ConnectionClosed)
+        .with_run(|p| send_http(p, "503 Service Unavailable", "{}")),
+    HostileBehaviour::new("api-run-close", O::ConnectionClosed)
         .about("closes in place of an answer to the run")
-        .run(|_| end_connection()),
+        .with_run(|_| end_connection()),
     // Misbehaviour in response to the upgrade.
-    Behaviour::new("ws-upgrade-401", O::SocketDenied)
+    HostileBehaviour::new("ws-upgrade-401", O::SocketDenied)
         .about("refuses the token")
-        .upgrade(|p, _| http(p, "401 Unauthorized", "{}")),
-    Behaviour::new("ws-upgrade-403", O::SocketDenied)
+        .with_upgrade(|p, _| send_http(p, "401 Unauthorized", "{}")),
+    HostileBehaviour::new("ws-upgrade-403", O::SocketDenied)
         .about("forbids the session")
-        .upgrade(|p, _| http(p, "403 Forbidden", "{}")),
-    Behaviour::new("ws-upgrade-404", O::SocketRefused)
+        .with_upgrade(|p, _| send_http(p, "403 Forbidden", "{}")),
+    HostileBehaviour::new("ws-upgrade-404", O::SocketRefused)
         .about("has no WebSockets")
-        .upgrade(|p, _| http(p, "404 Not Found", "{}")),
-    Behaviour::new("ws-upgrade-503", O::SocketRefused)
+        .with_upgrade(|p, _| send_http(p, "404 Not Found", "{}")),
+    HostileBehaviour::new("ws-upgrade-503", O::SocketRefused)
         .about("has no room")
-        .upgrade(|p, _| http(p, "503 Service Unavailable", "{}")),
-    Behaviour::new("ws-upgrade-200", O::SocketRefused)
+        .with_upgrade(|p, _| send_http(p, "503 Service Unavailable", "{}")),
+    HostileBehaviour::new("ws-upgrade-200", O::SocketRefused)
         .about("answers the upgrade with a page")
-        .upgrade(|p, _| http(p, "200 OK", "<html>")),
-    Behaviour::new("ws-upgrade-key", O::SocketRefused)
+        .with_upgrade(|p, _| send_http(p, "200 OK", "<html>")),
+    HostileBehaviour::new("ws-upgrade-key", O::SocketRefused)
         .about("another client's accept key (RFC 6455 §4.1)")
-        .upgrade(|p, _| p.send(switching("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").as_bytes())),
-    Behaviour::new("ws-upgrade-no-key", O::SocketRefused)
+        .with_upgrade(|p, _| p.send(upgrade_response("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").as_bytes())),
+    HostileBehaviour::new("ws-upgrade-no-key", O::SocketRefused)
         .about("101 without an accept key (§4.1)")
-        .upgrade(|p, _| {
+        .with_upgrade(|p, _| {
             p.send(
                 b"HTTP/1.1 101 Switching Protocols\r\n\
                 Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
             )
         }),
-    Behaviour::new("ws-upgrade-garbage", O::SocketRefused)
+    HostileBehaviour::new("ws-upgrade-garbage", O::SocketRefused)
         .about("bytes that are not HTTP")
-        .upgrade(|p, _| p.send(&[0xa5; 512])),
-    Behaviour::new("ws-upgrade-close", O::ConnectionClosed)
+        .with_upgrade(|p, _| p.send(&[0xa5; 512])),
+    HostileBehaviour::new("ws-upgrade-close", O::ConnectionClosed)
         .about("closes in place of an answer")
-        .upgrade(|_, _| end_connection()),
-    Behaviour::new("ws-upgrade-silent", O::DeadlineExceeded)
+        .with_upgrade(|_, _| end_connection()),
+    HostileBehaviour::new("ws-upgrade-silent", O::DeadlineExceeded)
         .about("never answers the upgrade")
-        .upgrade(|p, _| p.wait()),
-    Behaviour::new("ws-upgrade-head-flood", O::SocketRefused)
+        .with_upgrade(|p, _| p.wait_for_close()),
+    HostileBehaviour::new("ws-upgrade-head-flood", O::SocketRefused)
         .about("header fields without end")
-        .upgrade(|p, _| flood_fields(p, b"HTTP/1.1 101 Switching Protocols\r\n")),
-    Behaviour::new("ws-upgrade-interim", O::Ok)
+        .with_upgrade(|p, _| flood_fields(p, b"HTTP/1.1 101 Switching Protocols\r\n")),
+    HostileBehaviour::new("ws-upgrade-interim", O::Ok)
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
-        .upgrade(|p, accept| {
+        .with_upgrade(|p, accept| {
             p.send(EARLY_HINTS)?;
-            (WELL_BEHAVED.upgrade)(p, accept)
+            (WELL_BEHAVED_HANDLERS.upgrade)(p, accept)
         }),
-    Behaviour::new("ws-upgrade-interim-flood", O::SocketRefused)
+    HostileBehaviour::new("ws-upgrade-interim-flood", O::SocketRefused)
         .about("103 without end")
-        .upgrade(|p, _| p.flood(EARLY_HINTS)),
+        .with_upgrade(|p, _| p.flood(EARLY_HINTS)),
     // Unusual and invalid frames.
-    Behaviour::new("ws-drip", O::Ok)
+    HostileBehaviour::new("ws-drip", O::Ok)
         .about("valid frames, one byte per millisecond")
-        .stream(drips),
-    Behaviour::new("ws-masked", O::ProtocolError)
+        .with_stream(send_frames_slowly),
+    HostileBehaviour::new("ws-masked", O::ProtocolError)
         .about("a masked frame (RFC 6455 §5.1)")
-        .stream(masked),
-    Behaviour::new("ws-reserved-bit", O::ProtocolError)
+        .with_stream(send_masked_frame),
+    HostileBehaviour::new("ws-reserved-bit", O::ProtocolError)
         .about("a reserved bit (§5.2)")
-        .stream(|p| send_raw_frame(p, &[0xc1, 2, b'{', b'}'])),
-    Behaviour::new("ws-opcode", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0xc1, 2, b'{', b'}'])),
+    HostileBehaviour::new("ws-opcode", O::ProtocolError)
         .about("an opcode that does not exist (§5.2)")
-        .stream(|p| send_raw_frame(p, &[0x83, 0])),
-    Behaviour::new("ws-control-long", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x83, 0])),
+    HostileBehaviour::new("ws-control-long", O::ProtocolError)
         .about("a PING of 126 bytes (§5.5)")
-        .stream(|p| send_raw_frame(p, &[0x89, 126, 0, 126])),
-    Behaviour::new("ws-control-fragment", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x89, 126, 0, 126])),
+    HostileBehaviour::new("ws-control-fragment", O::ProtocolError)
         .about("half a PING (§5.5)")
-        .stream(|p| send_raw_frame(p, &[0x09, 1, b'x'])),
-    Behaviour::new("ws-continuation-alone", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x09, 1, b'x'])),
+    HostileBehaviour::new("ws-continuation-alone", O::ProtocolError)
         .about("a continuation without a message to continue (§5.4)")
-        .stream(|p| send_raw_frame(p, &[0x80, 1, b'x'])),
-    Behaviour::new("ws-fragments-mixed", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x80, 1, b'x'])),
+    HostileBehaviour::new("ws-fragments-mixed", O::ProtocolError)
         .about("a message within a message (§5.4)")
-        .stream(|p| send_raw_frame(p, &[0x01, 1, b'{', 0x81, 1, b'}'])),
-    Behaviour::new("ws-length-not-minimal", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x01, 1, b'{', 0x81, 1, b'}'])),
+    HostileBehaviour::new("ws-length-not-minimal", O::ProtocolError)
         .about("a length in more bytes than it needs (§5.2)")
-        .stream(|p| send_raw_frame(p, &[0x81, 126, 0, 2, b'{', b'}'])),
-    Behaviour::new("ws-length-huge", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x81, 126, 0, 2, b'{', b'}'])),
+    HostileBehaviour::new("ws-length-huge", O::ProtocolError)
         .about("a frame of 2^62 bytes")
-        .stream(|p| send_raw_frame(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])),
-    Behaviour::new("ws-length-negative", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])),
+    HostileBehaviour::new("ws-length-negative", O::ProtocolError)
         .about("a length with its highest bit set (§5.2)")
-        .stream(|p| send_raw_frame(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
-    Behaviour::new("ws-utf8", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
+    HostileBehaviour::new("ws-utf8", O::ProtocolError)
         .about("text that is not UTF-8 (§8.1)")
-        .stream(|p| send_raw_frame(p, &[0x81, 2, 0xc3, 0x28])),
-    Behaviour::new("ws-http", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, &[0x81, 2, 0xc3, 0x28])),
+    HostileBehaviour::new("ws-http", O::ProtocolError)
         .about("HTTP in place of frames")
-        .stream(|p| send_raw_frame(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")),
-    Behaviour::new("ws-fragment-flood", O::ProtocolError)
+        .with_stream(|p| send_raw_frame(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")),
+    HostileBehaviour::new("ws-fragment-flood", O::ProtocolError)
         .about("a message of fragments without end")
-        .stream(|p| {
+        .with_stream(|p| {
             p.send(&[0x01, 1, b'{'])?;
             p.flood(&[0x00, 4, b' ', b' ', b' ', b' '])
         }),
-    Behaviour::new("ws-ping-flood", O::DeadlineExceeded)
+    HostileBehaviour::new("ws-ping-flood", O::DeadlineExceeded)
         .about("PING without end, and reads nothing")
-        .stream(|p| p.flood(&[0x89, 4, b'p', b'i', b'n', b'g'])),
-    Behaviour::new("ws-pong-flood", O::DeadlineExceeded)
+        .with_stream(|p| p.flood(&[0x89, 4, b'p', b'i', b'n', b'g'])),
+    HostileBehaviour::new("ws-pong-flood", O::DeadlineExceeded)
         .about("PONG without end")
-        .stream(|p| p.flood(&[0x8a, 0])),
-    Behaviour::new("ws-empty-flood", O::BadAnswer)
+        .with_stream(|p| p.flood(&[0x8a, 0])),
+    HostileBehaviour::new("ws-empty-flood", O::BadAnswer)
         .about("empty messages without end")
-        .stream(|p| p.flood(&[0x81, 0])),
+        .with_stream(|p| p.flood(&[0x81, 0])),
     // Unexpected ends of the socket.
-    Behaviour::new("ws-close-1000", O::SocketClosed)
+    HostileBehaviour::new("ws-close-1000", O::SocketClosed)
         .about("closes with 1000 in mid-run")
-        .stream(|p| send_close(p, &[0x03, 0xe8])),
-    Behaviour::new("ws-close-1012", O::SocketClosed)
+        .with_stream(|p| send_close(p, &[0x03, 0xe8])),
+    HostileBehaviour::new("ws-close-1012", O::SocketClosed)
         .about("closes with 1012 in mid-run")
-        .stream(|p| send_close(p, &[0x03, 0xf4])),
-    Behaviour::new("ws-close-code", O::ProtocolError)
+        .with_stream(|p| send_close(p, &[0x03, 0xf4])),
+    HostileBehaviour::new("ws-close-code", O::ProtocolError)
         .about("closes with a code that does not exist (§7.4)")
-        .stream(|p| send_close(p, &[0x03, 0xe7])),
-    Behaviour::new("ws-close-cut", O::ProtocolError)
+        .with_stream(|p| send_close(p, &[0x03, 0xe7])),
+    HostileBehaviour::new("ws-close-cut", O::ProtocolError)
         .about("a close frame of one byte (§5.5.1)")
-        .stream(|p| send_close(p, &[0x03])),
-    Behaviour::new("ws-no-close", O::SocketClosed)
+        .with_stream(|p| send_close(p, &[0x03])),
+    HostileBehaviour::new("ws-no-close", O::SocketClosed)
         .about("ends the connection without a close frame")
-        .stream(|p| {
-            tokens(p, &[1])?;
+        .with_stream(|p| {
+            send_tokens(p, &[1])?;
             end_connection()
         }),
-    Behaviour::new("ws-reset", O::SocketClosed)
+    HostileBehaviour::new("ws-reset", O::SocketClosed)
         .about("RST in mid-run")
-        .stream(|p| {
-            tokens(p, &[1])?;
+        .with_stream(|p| {
+            send_tokens(p, &[1])?;
             p.reset()?;
             end_connection()
         }),
-    Behaviour::new("ws-cut-frame", O::SocketClosed)
+    HostileBehaviour::new("ws-cut-frame", O::SocketClosed)
         .about("half a frame, and ends the connection")
-        .stream(|p| {
+        .with_stream(|p| {
             p.send(&[0x81, 100, b'{'])?;
             end_connection()
         }),
-    Behaviour::new("ws-stall", O::DeadlineExceeded)
+    HostileBehaviour::new("ws-stall", O::DeadlineExceeded)
         .about("a token, and then silence")
-        .stream(|p| tokens(p, &[1])),
+        .with_stream(|p| send_tokens(p, &[1])),
     // Wrong messages and token numbers.
-    Behaviour::new("ws-no-json", O::BadAnswer)
+    HostileBehaviour::new("ws-no-json", O::BadAnswer)
         .about("a message that is not JSON")
-        .stream(|p| text(p, "token")),
-    Behaviour::new("ws-token-missing", O::TokensLost)
+        .with_stream(|p| send_text(p, "token")),
+    HostileBehaviour::new("ws-token-missing", O::TokensLost)
         .about("says it sent two tokens, and sent one")
-        .stream(|p| stream_run(p, &[1], 2)),
-    Behaviour::new("ws-token-gap", O::Ok)
+        .with_stream(|p| stream_run(p, &[1], 2)),
+    HostileBehaviour::new("ws-token-gap", O::Ok)
         .about("skips a sequence number, but no token")
-        .stream(|p| stream_run(p, &[1, 3], 4)),
-    Behaviour::new("ws-token-twice", O::TokensLost)
+        .with_stream(|p| stream_run(p, &[1, 3], 4)),
+    HostileBehaviour::new("ws-token-twice", O::TokensLost)
         .about("sends a token twice")
-        .stream(|p| stream_run(p, &[1, 1, 2], 3)),
-    Behaviour::new("ws-token-order", O::TokensLost)
+        .with_stream(|p| stream_run(p, &[1, 1, 2], 3)),
+    HostileBehaviour::new("ws-token-order", O::TokensLost)
         .about("sends tokens out of order")
-        .stream(|p| stream_run(p, &[2, 1], 3)),
-    Behaviour::new("ws-run-error", O::RunFailed)
+        .with_stream(|p| stream_run(p, &[2, 1], 3)),
+    HostileBehaviour::new("ws-run-error", O::RunFailed)
         .about("a run that ends with an error")
-        .stream(|p| text(p, FAILED_RUN)),
+        .with_stream(|p| send_text(p, FAILED_RUN)),
 ];

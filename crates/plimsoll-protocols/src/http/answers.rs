@@ -12,29 +12,29 @@ use super::tokenizer;
 
 /// The value of `call.http.stream` for events of OpenAI's chat completions, as older plans wrote it.
 const CHAT_STREAM: &str = "openai";
-const NO_TOKENS: &str =
+const NO_TOKENS_MESSAGE: &str =
     "needs call.http.api, or call.http.stream = \"openai\": other answers have no tokens";
 
 pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
     let api = resolve_api(problems, call);
-    let goodput = problems.goodput("call.http.goodput", call.goodput.as_ref());
+    let goodput = problems.resolve_goodput("call.http.goodput", call.goodput.as_ref());
     if call.goodput.is_some() && api.is_none() {
-        problems.add("call.http.goodput", NO_TOKENS);
+        problems.add("call.http.goodput", NO_TOKENS_MESSAGE);
     }
     let format = match call.stream_format() {
         Some("sse" | CHAT_STREAM) => EventFormat::Sse,
         None if call.stream == Some(StreamSpec::Whole) => {
-            check_whole_answers(problems, call, api.is_some());
+            check_unstreamed_keys(problems, call, api.is_some());
             EventFormat::Document
         }
         None if api.is_some_and(|api| api.computes_numbers) => {
-            check_whole_answers(problems, call, true);
+            check_unstreamed_keys(problems, call, true);
             EventFormat::Document
         }
         None if api.is_some() => EventFormat::Sse,
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
-            let Some(format) = envelopes::named(other) else {
+            let Some(format) = envelopes::find_format(other) else {
                 let [web, connect] = envelopes::FORMAT_NAMES;
                 problems.add(
                     "call.http.stream",
@@ -62,7 +62,7 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
 }
 
 /// Reports keys that only apply to streams, for a plan whose responses are not streamed.
-fn check_whole_answers(problems: &mut Problems, call: &HttpSpec, has_api: bool) {
+fn check_unstreamed_keys(problems: &mut Problems, call: &HttpSpec, has_api: bool) {
     if !has_api {
         problems.add(
             "call.http.stream",
@@ -94,7 +94,7 @@ fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmA
         let api = "can't be combined with call.http.stream: an API has a format of its own";
         problems.add(API_KEY, api);
     }
-    let api = LlmApi::named(name);
+    let api = LlmApi::find(name);
     if api.is_none() {
         let names: Vec<&str> = LlmApi::names().collect();
         let text = format!("`{name}` is unknown: use one of {}", names.join(", "));
@@ -104,7 +104,7 @@ fn resolve_api(problems: &mut Problems, call: &HttpSpec) -> Option<&'static LlmA
 }
 
 /// Sets `api` from the older way of writing it in `stream`, and removes a `stream` value that the API implies.
-pub(super) fn name_api(call: &mut HttpSpec) {
+pub(super) fn normalize_api(call: &mut HttpSpec) {
     if call.stream_format() == Some(CHAT_STREAM) && call.api.is_none() {
         let path = call.path.as_deref().unwrap_or_default();
         let path = path.split('?').next().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn name_api(call: &mut HttpSpec) {
         let api = if is_chat { "chat" } else { "completions" };
         (call.stream, call.api) = (None, Some(api.to_owned()));
     }
-    let api = call.api.as_deref().and_then(LlmApi::named);
+    let api = call.api.as_deref().and_then(LlmApi::find);
     if api.is_some_and(|api| api.computes_numbers) {
         call.stream = None;
     }
@@ -140,7 +140,7 @@ pub(super) fn resolve_tokenizer(
     let path = call.tokenizer.as_ref()?;
     let api = match tokens {
         None => {
-            problems.add("call.http.tokenizer", NO_TOKENS);
+            problems.add("call.http.tokenizer", NO_TOKENS_MESSAGE);
             return None;
         }
         Some(answers) => answers.api,
@@ -153,7 +153,7 @@ pub(super) fn resolve_tokenizer(
         problems.add("call.http.tokenizer", why);
         return None;
     }
-    problems.keep(
+    problems.ok_or_report(
         "call.http.tokenizer",
         tokenizer::counter(path, surroundings),
     )
@@ -270,7 +270,7 @@ pub(super) fn resolve_socket(
              call.http.websocket.subprotocol, compression with call.http.compressed",
         );
     }
-    let subprotocols = subprotocols(problems, socket, surroundings);
+    let subprotocols = resolve_subprotocols(problems, socket, surroundings);
     let welcome = match socket.welcome.as_deref() {
         None => None,
         Some("any") => Some(WelcomeMessage::Any),
@@ -294,22 +294,22 @@ pub(super) fn resolve_socket(
 }
 
 /// Resolves the subprotocols to offer, in order of preference.
-fn subprotocols(
+fn resolve_subprotocols(
     problems: &mut Problems,
     socket: &WebSocketSpec,
     surroundings: &dyn ResolveContext,
 ) -> Vec<String> {
     const SUBPROTOCOL_KEY: &str = "call.http.websocket.subprotocol";
     let mut names = Vec::new();
-    for spec in socket.subprotocol.iter().flat_map(MetadataSpec::each) {
-        match problems.shared_value(SUBPROTOCOL_KEY, spec, surroundings) {
+    for spec in socket.subprotocol.iter().flat_map(MetadataSpec::values) {
+        match problems.resolve_shared_value(SUBPROTOCOL_KEY, spec, surroundings) {
             None => {}
             Some(SharedValue::Live(_)) => problems.add(
                 SUBPROTOCOL_KEY,
                 "a command can't set it, as it is the same on all sockets: write a name, or { env = \"NAME\" }",
             ),
             Some(SharedValue::Constant(typed)) => {
-                problems.refuse_fields(SUBPROTOCOL_KEY, Some(&typed));
+                problems.reject_template_fields(SUBPROTOCOL_KEY, Some(&typed));
                 // Commas separate names, as in the header field.
                 names.extend(typed.split(',').map(|name| name.trim().to_owned()));
             }

@@ -12,15 +12,15 @@ pub use super::replayed_parts::ReplayedParts;
 use crate::journey::JourneyPlan;
 
 // Reasons why responses can't have the metric that an objective limits.
-const NO_MODEL: &str =
+const NO_MODEL_REASON: &str =
     "only answers of a language model have it: needs call.http.api (plimsoll llm)";
-const NO_MESSAGES: &str = "answers are neither tokens nor messages: needs call.http.api or call.http.stream; first_byte \
+const NO_MESSAGES_REASON: &str = "answers are neither tokens nor messages: needs call.http.api or call.http.stream; first_byte \
                            is the time to the beginning of any answer";
-const NUMBERS: &str =
+const NUMBERS_ONLY_REASON: &str =
     "embeddings and rankings are numbers, without tokens: limit the response time, as in p99";
-const NOT_STREAMED: &str = "answers come as a whole (--no-stream, call.http.stream = false), so that nobody knows when \
+const NOT_STREAMED_REASON: &str = "answers come as a whole (--no-stream, call.http.stream = false), so that nobody knows when \
                             their tokens came: stream them, or limit the response time, as in p99";
-const TIMED_BY_TOKENS: &str = "answers of a language model are timed by tokens: use ttft or itl";
+const TIMED_BY_TOKENS_REASON: &str = "answers of a language model are timed by tokens: use ttft or itl";
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
@@ -115,7 +115,7 @@ impl Call for HttpCall {
         if let Some(journey) = &self.journey {
             return ("http", journey.name().into());
         }
-        let path = redaction::with_variables(&self.path);
+        let path = redaction::replace_secrets_with_variables(&self.path);
         ("http", format!("{} {path}", self.method).into())
     }
 
@@ -130,12 +130,12 @@ impl Call for HttpCall {
         format!("{} {}", self.method, path.unwrap_or_default()).into()
     }
 
-    fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
-        (!self.handshake_only).then(|| self.version_over(tls).name())
+    fn protocol_version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
+        (!self.handshake_only).then(|| self.resolved_version(tls).name())
     }
 
-    fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
-        let is_serial = self.socket.is_none() && self.version_over(tls).name() == "1.1";
+    fn max_concurrent_calls(&self, tls: Option<&TlsPlan>) -> Option<u32> {
+        let is_serial = self.socket.is_none() && self.resolved_version(tls).name() == "1.1";
         is_serial.then_some(1)
     }
 
@@ -158,12 +158,12 @@ impl Call for HttpCall {
         }
     }
 
-    fn traced(&self, ids: TraceIds) -> Option<HttpCall> {
+    fn with_trace_ids(&self, ids: TraceIds) -> Option<HttpCall> {
         let journey = self.journey.as_ref();
-        let journey = journey.map(|journey| Box::new(journey.traced(ids)));
+        let journey = journey.map(|journey| Box::new(journey.with_trace_ids(ids)));
         let mut varying = self.varying.clone()?;
         varying.trace_ids()?;
-        varying.variation = varying.variation.traced(ids);
+        varying.variation = varying.variation.with_trace_ids(ids);
         Some(HttpCall {
             varying: Some(varying),
             journey,
@@ -171,15 +171,15 @@ impl Call for HttpCall {
         })
     }
 
-    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+    fn missing_metric_reason(&self, metric: Metric) -> Option<&'static str> {
         match &self.journey {
             // Some step's responses may have the metric.
             Some(journey) => {
                 let lacks: Option<Vec<_>> =
-                    journey.calls().map(|call| call.lacks(metric)).collect();
+                    journey.calls().map(|call| call.missing_metric_reason(metric)).collect();
                 lacks?.first().copied()
             }
-            None => self.lack_of_answers(metric),
+            None => self.unavailable_reason(metric),
         }
     }
 
@@ -195,11 +195,11 @@ impl Call for HttpCall {
         self.journey.as_mut()?.second_target_mut()
     }
 
-    fn most_calls_of_journey(&self) -> Option<u32> {
-        Some(self.journey.as_ref()?.most_calls())
+    fn max_calls_per_journey(&self) -> Option<u32> {
+        Some(self.journey.as_ref()?.max_calls())
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         let of_socket = self
             .socket
             .as_ref()
@@ -214,15 +214,15 @@ impl Call for HttpCall {
 
 impl HttpCall {
     /// Returns why responses to this request can't have `metric`; `None` if they can.
-    fn lack_of_answers(&self, metric: Metric) -> Option<&'static str> {
+    fn unavailable_reason(&self, metric: Metric) -> Option<&'static str> {
         let times_messages = self.stream.is_some() || self.socket.is_some();
         let is_first = matches!(metric, Metric::Time(TimeMetric::FirstToken, _));
         let stream = self.stream.as_ref();
         let Some(answers) = stream.and_then(|stream| stream.tokens) else {
             return match metric {
-                metric if metric.is_about_tokens() => Some(NO_MODEL),
+                metric if metric.is_about_tokens() => Some(NO_MODEL_REASON),
                 // `FirstToken` is also the time to the first message of other streams.
-                _ => (is_first && !times_messages).then_some(NO_MESSAGES),
+                _ => (is_first && !times_messages).then_some(NO_MESSAGES_REASON),
             };
         };
         let is_whole = stream.is_some_and(|stream| stream.format == EventFormat::Document);
@@ -230,11 +230,11 @@ impl HttpCall {
             Metric::Time(
                 TimeMetric::Measure(TimeMeasure::FirstMessage | TimeMeasure::InterMessage),
                 _,
-            ) => Some(TIMED_BY_TOKENS),
+            ) => Some(TIMED_BY_TOKENS_REASON),
             metric if !metric.is_about_tokens() && !is_first => None,
-            _ if answers.api.computes_numbers => Some(NUMBERS),
+            _ if answers.api.computes_numbers => Some(NUMBERS_ONLY_REASON),
             Metric::Finish(_) => None,
-            _ => is_whole.then_some(NOT_STREAMED),
+            _ => is_whole.then_some(NOT_STREAMED_REASON),
         }
     }
 
@@ -251,7 +251,7 @@ impl HttpCall {
     }
 
     /// Returns a field's name in the case in which HTTP/1.1 sends it.
-    pub(super) fn typed_name<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(super) fn wire_name<'a>(&'a self, name: &'a str) -> &'a str {
         let mut typed = self.typed_names.iter();
         typed
             .find(|typed| typed.eq_ignore_ascii_case(name))
@@ -259,7 +259,7 @@ impl HttpCall {
     }
 
     /// Returns the version that is used with these TLS settings; `Auto` only if the server chooses it.
-    pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
+    pub fn resolved_version(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {
             // Early data is sent before the server has chosen a version.
             (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,

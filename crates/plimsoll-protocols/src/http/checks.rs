@@ -10,7 +10,7 @@ use super::endless::EndlessStreams;
 use super::envelopes;
 use super::missing_page::MissingPage;
 use super::needle::Needle;
-use super::status::outcome_of;
+use super::status::outcome_from_status;
 use crate::journey::AnswerCapture;
 use crate::unpacking::ContentCodings;
 
@@ -40,10 +40,10 @@ const MEDIA_TYPES: [&str; 10] = [
 ];
 
 /// The largest decoded body or document if the plan sets no limit, in bytes.
-const DEFAULT_MAX_UNPACKED: u64 = 256 << 20;
+const DEFAULT_MAX_UNPACKED_BYTES: u64 = 256 << 20;
 
 /// The smallest limit of heads, in bytes; calls built by tests may have a limit of 0.
-const MIN_MAX_HEAD: u32 = 64 << 10;
+const MIN_HEAD_LIMIT_BYTES: u32 = 64 << 10;
 
 /// The description of a body by the head of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl ResponseChecks {
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
-            missing_page: call.is_file.then(|| MissingPage::of(&call.path)),
+            missing_page: call.is_file.then(|| MissingPage::for_path(&call.path)),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
             endless: EndlessStreams::new(call.ends_with_load),
@@ -120,9 +120,9 @@ impl ResponseChecks {
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),
             max_body: call.max_body.into(),
-            max_head: call.max_head.max(MIN_MAX_HEAD),
+            max_head: call.max_head.max(MIN_HEAD_LIMIT_BYTES),
             max_unpacked: match call.max_body {
-                u32::MAX => DEFAULT_MAX_UNPACKED,
+                u32::MAX => DEFAULT_MAX_UNPACKED_BYTES,
                 limit => limit.into(),
             },
             unpacks: call.compressed,
@@ -133,7 +133,7 @@ impl ResponseChecks {
     }
 
     /// Creates the checks of a journey's step. `capture`: the part of responses that is kept.
-    pub(super) fn of_step(call: &HttpCall, capture: AnswerCapture) -> ResponseChecks {
+    pub(super) fn for_step(call: &HttpCall, capture: AnswerCapture) -> ResponseChecks {
         ResponseChecks {
             captures_head: true,
             captures_body: capture == AnswerCapture::Whole,
@@ -148,13 +148,13 @@ impl ResponseChecks {
 
     /// Returns whether a body of `size` bytes has the expected length.
     #[inline]
-    pub(super) fn fits(&self, size: u64) -> bool {
+    pub(super) fn has_expected_size(&self, size: u64) -> bool {
         self.size.is_none_or(|wanted| wanted == size)
     }
 
     /// Returns the outcome of a call whose head was good, and the failure text. `ended`: the result of reading the
     /// body, if its content was checked. `size`: the body's length in bytes.
-    pub(super) fn judge(
+    pub(super) fn final_outcome(
         &self,
         ended: Option<(Outcome, Option<String>)>,
         size: u64,
@@ -182,22 +182,22 @@ impl ResponseChecks {
     }
 
     /// Checks the head of a response. Returns the outcome so far, and how to read the body.
-    pub(super) fn head<'a>(
+    pub(super) fn check_head<'a>(
         &self,
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> (Outcome, BodyMetadata) {
         let packed = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"content-encoding");
         let packings = fields.clone().filter(packed).map(|(_, value)| value);
-        let codings = ContentCodings::of(packings);
-        let ended = self.outcome_in_head(fields.clone());
+        let codings = ContentCodings::parse(packings);
+        let ended = self.head_only_outcome(fields.clone());
         let outcome = if self.is_expected(status) {
             match ended.filter(|ended| !ended.is_ok()) {
                 Some(failure) => failure,
                 None => self.check_fields(fields.clone()),
             }
         } else {
-            outcome_of(status, find_field(fields.clone(), b"retry-after"))
+            outcome_from_status(status, find_field(fields.clone(), b"retry-after"))
         };
         let ended = ended == Some(Outcome::Ok);
         let reading = BodyMetadata {
@@ -236,7 +236,7 @@ impl ResponseChecks {
     }
 
     /// Returns the outcome given in the head of a gRPC-Web or Connect response without messages.
-    fn outcome_in_head<'a>(
+    fn head_only_outcome<'a>(
         &self,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Option<Outcome> {
@@ -244,7 +244,7 @@ impl ResponseChecks {
         let found = self
             .has_prefix
             .then(|| find_field(fields, status.as_bytes()))?;
-        envelopes::status(found?)
+        envelopes::parse_grpc_status(found?)
     }
 
     fn is_expected(&self, status: u16) -> bool {
@@ -270,7 +270,7 @@ impl ResponseChecks {
     }
 
     /// Returns the failure text of a call that failed because of its response's head.
-    pub(super) fn text_of_head<'a>(
+    pub(super) fn head_failure_text<'a>(
         &self,
         outcome: Outcome,
         status: u16,

@@ -9,7 +9,7 @@ use plimsoll_model::measure::Count;
 use super::call::{EventFormat, EventStream};
 use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, printable};
 use super::events::{EventReader, EventsError, begins_with_error};
-use super::missing_page::MAX_COMPARED;
+use super::missing_page::MAX_COMPARED_BYTES;
 use super::stream_events::{StreamEventHandler, TokenState};
 use crate::unpacking::{UnpackError, Unpacker};
 
@@ -17,15 +17,15 @@ use crate::unpacking::{UnpackError, Unpacker};
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
 /// The largest body that is kept for journeys to take values from, in bytes.
-const MAX_CAPTURED: usize = 1 << 20;
+const MAX_CAPTURED_BYTES: usize = 1 << 20;
 
 const TEXT_MISSING_MESSAGE: &str = "the body does not contain the expected text";
 
 /// The longest excerpt of a failed response's body in a message, in bytes.
-const MAX_EXCERPT: usize = MAX_COMPARED;
+const MAX_EXCERPT_BYTES: usize = MAX_COMPARED_BYTES;
 
 /// The largest document that is recognised as an error in place of a stream of tokens, in bytes.
-const MAX_ERROR_DOCUMENT: usize = 16 << 10;
+const MAX_ERROR_DOCUMENT_BYTES: usize = 16 << 10;
 
 /// The inspector of one body at a time; see the module's documentation.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl BodyInspector {
         self.choice_texts.clear();
         self.settled = reading.succeeded_in_head.then_some((Outcome::Ok, None));
         self.excerpt.clear();
-        self.excerpt.shrink_to(MAX_EXCERPT);
+        self.excerpt.shrink_to(MAX_EXCERPT_BYTES);
         self.document_bytes = 0;
         self.excerpt_is_complete = false;
         self.captured.clear();
@@ -83,7 +83,7 @@ impl BodyInspector {
     }
 
     /// Reads a part of the body, for a `call` that has not failed so far.
-    pub(super) fn take(
+    pub(super) fn push(
         &mut self,
         checks: &ResponseChecks,
         data: &[u8],
@@ -97,7 +97,7 @@ impl BodyInspector {
             return self.inspect(checks, data, call, events);
         };
         self.encoded_bytes += data.len() as u64;
-        let taken = unpacker.take(data, &mut |piece| self.inspect(checks, piece, call, events));
+        let taken = unpacker.decode(data, &mut |piece| self.inspect(checks, piece, call, events));
         self.unpacker = Some(unpacker);
         self.settle_on_unpack_error(taken);
     }
@@ -126,7 +126,7 @@ impl BodyInspector {
         }
         let mut read = data.len();
         if checks.captures_body {
-            let room = (MAX_CAPTURED + 1).saturating_sub(self.captured.len());
+            let room = (MAX_CAPTURED_BYTES + 1).saturating_sub(self.captured.len());
             self.captured
                 .extend_from_slice(&data[..room.min(data.len())]);
         }
@@ -139,7 +139,7 @@ impl BodyInspector {
                 let mut bytes = self.excerpt.iter().chain(data);
                 let first = bytes.find(|byte| !byte.is_ascii_whitespace());
                 if may_be_error && first == Some(&b'{') {
-                    add_within(&mut self.excerpt, data, MAX_ERROR_DOCUMENT);
+                    extend_up_to(&mut self.excerpt, data, MAX_ERROR_DOCUMENT_BYTES);
                 } else {
                     add_to_excerpt(&mut self.excerpt, data);
                 }
@@ -151,7 +151,7 @@ impl BodyInspector {
                 return;
             }
             let (reader, mut notes) = self.event_handler(checks, stream, call, events);
-            match reader.take(stream, data, |event| notes.handle(&event)) {
+            match reader.push(stream, data, |event| notes.handle(&event)) {
                 Ok(taken) => read = taken,
                 Err(error) => return self.settle_as_unreadable(error),
             }
@@ -159,7 +159,7 @@ impl BodyInspector {
         // Searches only up to the event that ends a stream, so that the result does not depend on how the bytes were
         // split.
         if let Some(needle) = checks.body.as_ref().filter(|_| !self.has_expected_text) {
-            self.has_expected_text = needle.is_in(&mut self.matched, &data[..read]);
+            self.has_expected_text = needle.search(&mut self.matched, &data[..read]);
         }
     }
 
@@ -208,7 +208,7 @@ impl BodyInspector {
             _ if self.excerpt_is_complete => {}
             None => add(data),
             // A body that can't be decoded is not shown.
-            Some(unpacker) => self.excerpt_is_complete = unpacker.take(data, &mut add).is_err(),
+            Some(unpacker) => self.excerpt_is_complete = unpacker.decode(data, &mut add).is_err(),
         }
     }
 
@@ -220,8 +220,8 @@ impl BodyInspector {
     }
 
     /// Returns the decoded body of the last response if bodies are kept; `None` if it was too large to keep.
-    pub(super) fn captured(&self) -> Option<&[u8]> {
-        (self.captured.len() <= MAX_CAPTURED).then_some(&self.captured)
+    pub(super) fn captured_body(&self) -> Option<&[u8]> {
+        (self.captured.len() <= MAX_CAPTURED_BYTES).then_some(&self.captured)
     }
 
     pub(super) fn excerpt(&self) -> &[u8] {
@@ -245,7 +245,7 @@ impl BodyInspector {
     }
 
     /// Ends the body. Returns the outcome of the call and the failure text.
-    pub(super) fn end(
+    pub(super) fn finish(
         &mut self,
         checks: &ResponseChecks,
         call: CallId,
@@ -255,19 +255,19 @@ impl BodyInspector {
         if let Some(mut unpacker) = self.unpacker.take() {
             // If the outcome was known before the end of the body, the rest was not decoded.
             if self.settled.is_none() {
-                let ended = unpacker.end(&mut |piece| self.inspect(checks, piece, call, events));
+                let ended = unpacker.finish(&mut |piece| self.inspect(checks, piece, call, events));
                 self.settle_on_unpack_error(ended);
             }
             for (count, n) in [
                 (Count::BytesPacked, self.encoded_bytes),
-                (Count::BytesUnpacked, unpacker.unpacked()),
+                (Count::BytesUnpacked, unpacker.decoded_bytes()),
             ] {
                 events.push(Event::Count { call, count, n });
             }
         }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
             let (reader, mut notes) = self.event_handler(checks, stream, call, events);
-            let read = reader.end(stream, |event| notes.handle(&event));
+            let read = reader.finish(stream, |event| notes.handle(&event));
             if let Err(error) = read {
                 self.settle_as_unreadable(error);
             }
@@ -278,14 +278,14 @@ impl BodyInspector {
             events.push(Event::AnswerText { call, text });
         }
         if let Some(missing) = checks.missing_page.as_ref().filter(|_| self.may_be_page)
-            && let Some(reason) = missing.reason(&self.excerpt)
+            && let Some(reason) = missing.error_page_reason(&self.excerpt)
         {
             self.settled.get_or_insert((FILE_MISSING, Some(reason)));
         }
         let (outcome, why) = self.take_outcome(checks);
         if outcome == Outcome::Ok {
             if ended_by_itself {
-                checks.endless.note_end();
+                checks.endless.record_end();
             }
             let texts = self.choice_texts.drain(..);
             events.extend(texts.map(|text| Event::TextToCount { call, text }));
@@ -301,7 +301,7 @@ impl BodyInspector {
             return;
         }
         let tokens = stream.tokens.as_ref();
-        if let Some(why) = tokens.and_then(|answers| answers.api.error_of(body)) {
+        if let Some(why) = tokens.and_then(|answers| answers.api.error_message(body)) {
             let text = format!(
                 "the answer is an error in place of an event stream, content-type {}: {}",
                 self.media_type,
@@ -350,7 +350,7 @@ impl BodyInspector {
                 }
                 (Outcome::StreamShort, Some(why))
             }
-            ended if ended.is_some() || held => match counts_tokens && !self.tokens.has_any() {
+            ended if ended.is_some() || held => match counts_tokens && !self.tokens.has_tokens() {
                 true => (Outcome::StreamShort, Some(self.no_token_message(stream))),
                 false if held => (Outcome::Ok, None),
                 false => (BODY_MISMATCH, Some(TEXT_MISSING_MESSAGE.to_owned())),
@@ -374,10 +374,10 @@ impl BodyInspector {
 }
 
 fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
-    add_within(excerpt, data, MAX_EXCERPT);
+    extend_up_to(excerpt, data, MAX_EXCERPT_BYTES);
 }
 
-fn add_within(excerpt: &mut Vec<u8>, data: &[u8], limit: usize) {
+fn extend_up_to(excerpt: &mut Vec<u8>, data: &[u8], limit: usize) {
     let room = limit.saturating_sub(excerpt.len()).min(data.len());
     excerpt.extend_from_slice(&data[..room]);
 }
@@ -408,7 +408,7 @@ mod tests {
         for _ in 0..2 {
             inspector.restart(&checks, BodyMetadata::PLAIN);
             for piece in vec![b' '; bytes].chunks(1_000) {
-                inspector.take(&checks, piece, CallId(0), &mut events);
+                inspector.push(&checks, piece, CallId(0), &mut events);
             }
         }
         inspector.settled.map(|(outcome, _)| outcome)

@@ -53,7 +53,7 @@ impl<P> ConversationScenario<P> {
     }
 
     fn render(&self, body: &VaryingBody, number: u64, unix_ns: u64) -> Vec<u8> {
-        let moment = self.variation.moment(number, 0, unix_ns);
+        let moment = self.variation.render_context(number, 0, unix_ns);
         let mut bytes = Vec::new();
         write_body(body, &moment, &mut bytes);
         bytes
@@ -130,7 +130,7 @@ impl ConversationHistory {
             .extend_from_slice(message.to_string().as_bytes());
     }
 
-    fn request(&self) -> Vec<u8> {
+    fn build_request(&self) -> Vec<u8> {
         [&self.before[..], &self.messages, b"]}"].concat()
     }
 }
@@ -146,7 +146,7 @@ where
         &self.protocol
     }
 
-    fn calls(&self) -> u32 {
+    fn max_calls(&self) -> u32 {
         self.plan.turns
     }
 
@@ -167,7 +167,7 @@ where
     ) -> Result<(), (Outcome, String)> {
         let UserCall { call, number, .. } = step;
         if step.is_retry {
-            driver.set_next_body(history.request());
+            driver.set_next_body(history.build_request());
             return Ok(());
         }
         let unix_ns = driver.unix_ns(now);
@@ -204,7 +204,7 @@ where
                     .for_each(|message| history.add(message));
             }
         }
-        driver.set_next_body(history.request());
+        driver.set_next_body(history.build_request());
         Ok(())
     }
 

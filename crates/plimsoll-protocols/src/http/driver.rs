@@ -26,11 +26,11 @@ use super::checks::{BodyMetadata, ResponseChecks};
 use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
-use super::errors::broken;
-use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured};
+use super::errors::to_protocol_error;
+use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
-use crate::details::DetailBudget;
+use crate::detail_budget::DetailBudget;
 
 /// The longest head that is remembered for comparison, in bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
@@ -58,8 +58,8 @@ impl Http1Protocol {
     }
 
     /// Prepares the request of a journey's step. `capture`: the part of its responses that is kept.
-    pub fn of_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
-        Http1Protocol::with_checks(request, ResponseChecks::of_step(request.call, capture))
+    pub fn for_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
+        Http1Protocol::with_checks(request, ResponseChecks::for_step(request.call, capture))
     }
 
     fn with_checks(request: &HttpRequest<'_>, checks: ResponseChecks) -> Http1Protocol {
@@ -84,7 +84,7 @@ impl Protocol for Http1Protocol {
         self.0.request.unix_zero.set(unix_ns);
     }
 
-    fn driver(&self) -> Http1Driver {
+    fn new_driver(&self) -> Http1Driver {
         Http1Driver {
             shared: Arc::clone(&self.0),
             is_open: false,
@@ -92,9 +92,9 @@ impl Protocol for Http1Protocol {
             idle_since: Time::NEVER,
             call: None,
             head: None,
-            body: BodyReader::over().with_max_trailers(self.0.checks.max_head as usize),
+            body: BodyReader::new_complete().with_max_trailers(self.0.checks.max_head as usize),
             content: BodyInspector::default(),
-            heads: ResponseHeadReader::up_to(self.0.checks.max_head as usize),
+            heads: ResponseHeadReader::with_max_bytes(self.0.checks.max_head as usize),
             last_head: Vec::new(),
             last_meaning: HeadMeaning::EMPTY_ANSWER,
             scratch: Vec::new(),
@@ -113,7 +113,7 @@ impl Protocol for Http1Protocol {
         self.0.request.trace_ids()
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(HeadTracer::new(self.0.checks.bodiless)))
     }
 }
@@ -208,13 +208,13 @@ impl Http1Driver {
     #[inline(never)]
     fn read_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let (checks, memo) = (&self.shared.checks, &mut self.last_head);
-        let (taken, head) = self.heads.take(bytes, |head, bytes| {
+        let (taken, head) = self.heads.consume(bytes, |head, bytes| {
             memo.clear();
             if bytes.len() <= MAX_REMEMBERED_HEAD || checks.captures_head {
                 memo.extend_from_slice(bytes);
             }
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
-            let (outcome, reading) = checks.head(head.status, fields);
+            let (outcome, reading) = checks.check_head(head.status, fields);
             HeadMeaning {
                 outcome,
                 body_metadata: reading,
@@ -226,7 +226,7 @@ impl Http1Driver {
                 closes: match (checks.bodiless, head.body) {
                     // Responses to HEAD have no body, so a missing length does not mean that the body ends with the
                     // connection.
-                    (true, BodyFraming::UntilClose) => head.fields.lists("connection", "close"),
+                    (true, BodyFraming::UntilClose) => head.fields.lists_token("connection", "close"),
                     _ => head.closes,
                 },
             }
@@ -260,12 +260,12 @@ impl Http1Driver {
     ) -> Result<usize, Http1Error> {
         let checks = &self.shared.checks;
         if head.outcome == Outcome::Ok && !head.inspects_body(checks) {
-            return self.body.take(bytes, &mut |_| ());
+            return self.body.consume(bytes, &mut |_| ());
         }
         let (content, call) = (&mut self.content, self.call);
         self.body
-            .take(bytes, &mut |data| match (head.outcome, call) {
-                (Outcome::Ok, Some(call)) => content.take(checks, data, call.call, events),
+            .consume(bytes, &mut |data| match (head.outcome, call) {
+                (Outcome::Ok, Some(call)) => content.push(checks, data, call.call, events),
                 // The call has ended, so the rest of the body is read and ignored.
                 (Outcome::Ok, None) => {}
                 _ => content.keep_excerpt(data),
@@ -278,42 +278,42 @@ impl Http1Driver {
         let Some(call) = self.call.take() else { return };
         let looked = head.inspects_body(&self.shared.checks);
         let outcome = match head.outcome {
-            Outcome::Ok if !looked && self.shared.checks.fits(self.body.seen()) => Outcome::Ok,
-            _ => self.judge(head, call.call, events),
+            Outcome::Ok if !looked && self.shared.checks.has_expected_size(self.body.received_bytes()) => Outcome::Ok,
+            _ => self.final_outcome(head, call.call, events),
         };
-        events.push(Event::Done(call.done(outcome, self.body.seen() as u32)));
+        events.push(Event::Done(call.done(outcome, self.body.received_bytes() as u32)));
     }
 
     #[inline(never)]
-    fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
+    fn final_outcome(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
         let (checks, outcome) = (&self.shared.checks, head.outcome);
         if outcome != Outcome::Ok {
-            if self.details.take_one(outcome) {
-                let text = self.text_of_head(outcome);
+            if self.details.try_count(outcome) {
+                let text = self.head_failure_text(outcome);
                 events.push(Event::Detail { outcome, text });
             }
             return outcome;
         }
         let ended = head
             .inspects_body(checks)
-            .then(|| self.content.end(checks, call, events));
-        let (outcome, text) = checks.judge(ended, self.body.seen());
+            .then(|| self.content.finish(checks, call, events));
+        let (outcome, text) = checks.final_outcome(ended, self.body.received_bytes());
         if let Some(text) = text
-            && self.details.take_one(outcome)
+            && self.details.try_count(outcome)
         {
             events.push(Event::Detail { outcome, text });
         }
         outcome
     }
 
-    fn text_of_head(&self, outcome: Outcome) -> String {
+    fn head_failure_text(&self, outcome: Outcome) -> String {
         let checks = &self.shared.checks;
         let mut space = FieldSpace::new();
         match ResponseHead::parse_within(&self.last_head, checks.max_head as usize, &mut space) {
             Ok(Some(head)) => {
                 let fields = head.fields.iter();
                 let fields = fields.map(|(name, value)| (name.as_bytes(), value));
-                let text = checks.text_of_head(outcome, head.status, head.reason, fields);
+                let text = checks.head_failure_text(outcome, head.status, head.reason, fields);
                 ResponseChecks::with_excerpt(text, outcome, self.content.excerpt())
             }
             _ => checks.body_failure_text(outcome.explanation()),
@@ -323,7 +323,7 @@ impl Http1Driver {
     /// Returns the number of body bytes received.
     fn body_bytes_received(&self) -> u32 {
         match self.head {
-            Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
+            Some(_) => u32::try_from(self.body.received_bytes()).unwrap_or(u32::MAX),
             None => 0,
         }
     }
@@ -359,7 +359,7 @@ impl Http1Driver {
 
 impl AcceptsBodies for Http1Driver {
     fn unix_ns(&self, now: Time) -> u64 {
-        self.shared.request.unix_zero.at(now)
+        self.shared.request.unix_zero.unix_ns_at(now)
     }
 
     fn set_next_body(&mut self, body: Vec<u8>) {
@@ -368,7 +368,7 @@ impl AcceptsBodies for Http1Driver {
 }
 
 impl RequestProtocol for Http1Protocol {
-    fn select(&self, driver: &mut Http1Driver, values: StepValues) {
+    fn select_request(&self, driver: &mut Http1Driver, values: StepValues) {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
             // The remembered head was checked for another step, and has to be checked again.
@@ -386,12 +386,12 @@ impl RequestProtocol for Http1Protocol {
         };
         f(CapturedResponse {
             fields,
-            body: captured(driver.content.captured()),
+            body: captured_body(driver.content.captured_body()),
         })
     }
 
     fn unix_ns(driver: &Http1Driver, now: Time) -> u64 {
-        driver.shared.request.unix_zero.at(now)
+        driver.shared.request.unix_zero.unix_ns_at(now)
     }
 }
 
@@ -453,10 +453,10 @@ impl Driver for Http1Driver {
         }
     }
 
-    fn still_to_come(&self) -> u64 {
+    fn awaited_bytes(&self) -> u64 {
         // Streams are not read in large pieces: the arrival of each event is timed.
         match (self.head, &self.shared.checks.stream) {
-            (Some(_), None) => self.body.still_to_come(),
+            (Some(_), None) => self.body.awaited_bytes(),
             _ => 0,
         }
     }
@@ -483,7 +483,7 @@ impl Driver for Http1Driver {
                 }
             }
             if self.head.is_none() {
-                let taken = self.take_head(bytes).map_err(|e| broken(&e))?;
+                let taken = self.take_head(bytes).map_err(|e| to_protocol_error(&e))?;
                 bytes = &bytes[taken..];
             }
             let Some(head) = self.head else { continue };
@@ -498,8 +498,8 @@ impl Driver for Http1Driver {
                 self.end_call(head, events);
                 self.drain_deadline = Some(now + DRAIN_TIMEOUT);
             }
-            bytes = &bytes[taken.map_err(|e| broken(&e))?..];
-            if self.body.is_over() {
+            bytes = &bytes[taken.map_err(|e| to_protocol_error(&e))?..];
+            if self.body.is_complete() {
                 self.on_body_end(head, events);
                 self.idle_since = now;
             }
@@ -512,14 +512,14 @@ impl Driver for Http1Driver {
         match self.head {
             _ if self.call.is_none() => Ok(()),
             Some(head) => {
-                self.body.end().map_err(|e| broken(&e))?;
+                self.body.end().map_err(|e| to_protocol_error(&e))?;
                 self.on_body_end(head, events);
                 Ok(())
             }
             None if !self.heads.has_begun() => Ok(()),
             None => {
-                let why = self.heads.cut_off();
-                Err(broken(&why.unwrap_or(Http1Error::EndedInHead)))
+                let why = self.heads.truncation_error();
+                Err(to_protocol_error(&why.unwrap_or(Http1Error::EndedInHead)))
             }
         }
     }
@@ -539,9 +539,9 @@ impl Driver for Http1Driver {
         }
     }
 
-    fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn end_unbounded_calls(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let checks = &self.shared.checks;
-        if checks.endless.end_with_load() && self.content.is_endless(checks) {
+        if checks.endless.should_end_with_load() && self.content.is_endless(checks) {
             let before = events.len();
             self.end_stream(events);
             mark_ended_with_load(&mut events[before..]);
@@ -560,7 +560,7 @@ impl Driver for Http1Driver {
             return events.push(Event::Done(call.done(outcome, self.body_bytes_received())));
         }
         let done = call.done(Outcome::IdleClosed, 0);
-        if self.details.take_one(Outcome::IdleClosed) {
+        if self.details.try_count(Outcome::IdleClosed) {
             let idle = call.started.duration_since(self.idle_since);
             events.push(Event::Detail {
                 outcome: Outcome::IdleClosed,

@@ -26,7 +26,7 @@ impl EndlessStreams {
     }
 
     /// Records that a stream has ended on its own.
-    pub(super) fn note_end(&self) {
+    pub(super) fn record_end(&self) {
         // Reads the flag before writing it: all workers share its cache line, and it changes only once.
         if self.may_end && !self.has_one_ended.load(Ordering::Relaxed) {
             self.has_one_ended.store(true, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl EndlessStreams {
     }
 
     /// Returns whether streams that have brought events end with the load.
-    pub(super) fn end_with_load(&self) -> bool {
+    pub(super) fn should_end_with_load(&self) -> bool {
         self.may_end && !self.has_one_ended.load(Ordering::Relaxed)
     }
 }

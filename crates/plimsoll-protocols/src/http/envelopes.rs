@@ -23,18 +23,18 @@ pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 pub(super) const PREFIX_LEN: usize = 5;
 
 /// Returns whether requests are messages of gRPC-Web or Connect, which need a prefix even without a body.
-pub(super) fn sends_a_message(call: &HttpSpec) -> bool {
-    call.stream_format().and_then(named).is_some()
+pub(super) fn sends_envelopes(call: &HttpSpec) -> bool {
+    call.stream_format().and_then(find_format).is_some()
 }
 
 /// Returns the length of the message that follows a prefix, in bytes.
-pub(super) fn length(prefix: &[u8]) -> Option<usize> {
+pub(super) fn message_length(prefix: &[u8]) -> Option<usize> {
     let length = prefix.get(1..PREFIX_LEN)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize)
 }
 
 /// Returns the format with this name.
-pub(super) fn named(name: &str) -> Option<EventFormat> {
+pub(super) fn find_format(name: &str) -> Option<EventFormat> {
     match FORMAT_NAMES.iter().position(|known| *known == name)? {
         0 => Some(EventFormat::Web),
         _ => Some(EventFormat::Connect),
@@ -43,7 +43,7 @@ pub(super) fn named(name: &str) -> Option<EventFormat> {
 
 /// Returns the media type of a request's body, if `stream` is one of these formats.
 pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'static str> {
-    match (named(stream?)?, payload.is_json) {
+    match (find_format(stream?)?, payload.is_json) {
         (EventFormat::Connect, true) => Some("application/connect+json"),
         (EventFormat::Connect, false) => Some("application/connect+proto"),
         (_, true) => Some("application/grpc-web+json"),
@@ -67,7 +67,7 @@ pub(super) fn has_prefix(call: &HttpCall) -> bool {
 }
 
 /// Inserts the prefix before a message.
-pub(super) fn wrap(message: &mut Vec<u8>) {
+pub(super) fn insert_prefix(message: &mut Vec<u8>) {
     let [a, b, c, d] = u32::try_from(message.len())
         .unwrap_or(u32::MAX)
         .to_be_bytes();
@@ -75,17 +75,17 @@ pub(super) fn wrap(message: &mut Vec<u8>) {
 }
 
 /// Returns the body that is sent by requests that do not vary, including the prefix.
-pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
+pub(super) fn encoded_body(call: &HttpCall) -> Cow<'_, [u8]> {
     if !has_prefix(call) {
         return Cow::Borrowed(&call.body);
     }
     let mut message = call.body.clone();
-    wrap(&mut message);
+    insert_prefix(&mut message);
     Cow::Owned(message)
 }
 
 /// Returns the outcome of the call in the last envelope; `None` if it contains none.
-pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
+pub(super) fn parse_last_envelope(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     match format {
         EventFormat::Web => {
             let mut lines = last.split(|b| *b == b'\n');
@@ -93,7 +93,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 let colon = line.iter().position(|b| *b == b':')?;
                 let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
                 name.eq_ignore_ascii_case(b"grpc-status")
-                    .then(|| status(value))?
+                    .then(|| parse_grpc_status(value))?
             })
         }
         EventFormat::Connect => {
@@ -114,7 +114,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 "canceled" => "CANCELLED".to_owned(),
                 code => code.to_ascii_uppercase(),
             };
-            let grpc = (1..=16).map(Outcome::status_response);
+            let grpc = (1..=16).map(Outcome::from_grpc_status);
             let known = grpc.into_iter().find(|outcome| outcome.code() == code);
             Some(known.unwrap_or(Outcome::Unknown))
         }
@@ -123,9 +123,9 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
 }
 
 /// Parses a status number of gRPC.
-pub(super) fn status(value: &[u8]) -> Option<Outcome> {
+pub(super) fn parse_grpc_status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(Outcome::status_response(number))
+    Some(Outcome::from_grpc_status(number))
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
             ),
             (Connect, "", None),
         ] {
-            assert_eq!(ended(format, last.as_bytes()), outcome, "{last}");
+            assert_eq!(parse_last_envelope(format, last.as_bytes()), outcome, "{last}");
         }
     }
 }

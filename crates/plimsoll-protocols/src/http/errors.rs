@@ -8,7 +8,7 @@ use plimsoll_wire::http1::Http1Error;
 pub(super) const MAX_HEAD_HINT: &str = "--max-head (call.http.max_head) raises the limit";
 
 /// Converts an error in a message to an error of the connection.
-pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
+pub(crate) fn to_protocol_error(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
         Http1Error::EndedInHead => Outcome::ConnectionClosed,

@@ -10,10 +10,10 @@ use super::call::{EventFormat, EventMatch, EventStream};
 use super::envelopes::{self, PREFIX_LEN};
 
 /// The largest event, except in streams of tokens, in bytes.
-pub const MAX_EVENT: usize = 1 << 20;
+pub const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// The largest event of a stream of tokens, in bytes. The last event may repeat the whole answer.
-const MAX_TOKEN_EVENT: usize = 16 << 20;
+const MAX_TOKEN_EVENT_BYTES: usize = 16 << 20;
 
 /// The data of the event that ends a stream of tokens, unless the plan sets another one.
 const TOKEN_STREAM_END: &[u8] = b"[DONE]";
@@ -71,7 +71,7 @@ impl EventReader {
         for buffer in [&mut self.line, &mut self.data] {
             buffer.clear();
             // Large events are rare, and every connection has a reader.
-            buffer.shrink_to(MAX_EVENT);
+            buffer.shrink_to(MAX_EVENT_BYTES);
         }
         self.name.clear();
         self.after_cr = false;
@@ -83,7 +83,7 @@ impl EventReader {
     ///
     /// # Errors
     /// When the stream is not of this format, or an event is too large.
-    pub fn take(
+    pub fn push(
         &mut self,
         stream: &EventStream,
         data: &[u8],
@@ -138,20 +138,20 @@ impl EventReader {
     ) -> Result<usize, EventsError> {
         let mut bytes = data;
         while !bytes.is_empty() {
-            let message = envelopes::length(&self.line);
+            let message = envelopes::message_length(&self.line);
             check_size(stream, message.unwrap_or(0))?;
             let whole = PREFIX_LEN + message.unwrap_or(0);
             let lacks = (whole - self.line.len()).min(bytes.len());
             self.line.extend_from_slice(&bytes[..lacks]);
             bytes = &bytes[lacks..];
-            if envelopes::length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX_LEN)) {
+            if envelopes::message_length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX_LEN)) {
                 continue;
             }
             let mut gathered = std::mem::take(&mut self.line);
             let message = &gathered[PREFIX_LEN..];
             let kind = match gathered[0] & last != 0 {
                 false => StreamEventKind::Ordinary,
-                true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => {
+                true if envelopes::parse_last_envelope(stream.format, message) == Some(Outcome::Ok) => {
                     StreamEventKind::Last
                 }
                 true => StreamEventKind::Error,
@@ -176,14 +176,14 @@ impl EventReader {
     ///
     /// # Errors
     /// The same as those of [`EventReader::take`].
-    pub fn end(
+    pub fn finish(
         &mut self,
         stream: &EventStream,
         mut sink: impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<(), EventsError> {
         let line = std::mem::take(&mut self.line);
         if stream.format == EventFormat::Document {
-            sink(event(stream, b"", &line));
+            sink(classify_event(stream, b"", &line));
             return Ok(());
         }
         let has_lines = envelopes::last_flag(stream.format).is_none();
@@ -191,7 +191,7 @@ impl EventReader {
             self.take_line(stream, &line, &mut sink)?;
         }
         if let Some(data) = self.data.strip_suffix(b"\n") {
-            let event = event(stream, &self.name, data);
+            let event = classify_event(stream, &self.name, data);
             let is_whole = stream.tokens.is_some() && data.trim_ascii_end().ends_with(b"}");
             if event.kind != StreamEventKind::Ordinary || is_whole {
                 sink(event);
@@ -225,7 +225,7 @@ impl EventReader {
             return match line.first() {
                 None => Ok(true),
                 Some(b) if b"{[\"-tfn".contains(b) || b.is_ascii_digit() => {
-                    Ok(sink(event(stream, b"", line)))
+                    Ok(sink(classify_event(stream, b"", line)))
                 }
                 Some(_) => Err(EventsError::NotJson),
             };
@@ -236,7 +236,7 @@ impl EventReader {
                 self.name.clear();
                 return Ok(true);
             };
-            let goes_on = sink(event(stream, &self.name, data));
+            let goes_on = sink(classify_event(stream, &self.name, data));
             self.data.clear();
             self.name.clear();
             return Ok(goes_on);
@@ -270,8 +270,8 @@ impl EventReader {
 /// When `bytes`, the size of an event, is above the limit of its stream.
 fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
     let limit = match stream.tokens {
-        Some(_) => MAX_TOKEN_EVENT,
-        None => MAX_EVENT,
+        Some(_) => MAX_TOKEN_EVENT_BYTES,
+        None => MAX_EVENT_BYTES,
     };
     if bytes > limit {
         return Err(EventsError::TooLarge(limit));
@@ -279,7 +279,7 @@ fn check_size(stream: &EventStream, bytes: usize) -> Result<(), EventsError> {
     Ok(())
 }
 
-fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEvent<'a> {
+fn classify_event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEvent<'a> {
     let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
         Some(meant) => matches_event(meant, name, data),

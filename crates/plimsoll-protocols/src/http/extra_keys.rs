@@ -13,7 +13,7 @@ pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<S
             "write, for example, --extra '{\"temperature\": 0}'",
         )
     };
-    let keys = match serde_json::from_str(&without_fields(extra)) {
+    let keys = match serde_json::from_str(&replace_fields_by_zero(extra)) {
         Ok(Value::Object(keys)) => keys,
         Ok(_) => return Err(problem(&"not a JSON object")),
         Err(e) => return Err(problem(&format_args!("not JSON: {e}"))),
@@ -36,7 +36,7 @@ pub(super) fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<S
 }
 
 /// Removes the quotation marks around the template field that is the value of `key`, since the value must be a number.
-pub(super) fn with_bare_field(text: &str, key: &str, field: &Value) -> String {
+pub(super) fn unquote_field(text: &str, key: &str, field: &Value) -> String {
     match field {
         Value::String(bare) => {
             let name = Value::from(key);
@@ -47,7 +47,7 @@ pub(super) fn with_bare_field(text: &str, key: &str, field: &Value) -> String {
 }
 
 /// Replaces template fields outside of JSON strings by 0, so that the text can be parsed as JSON.
-fn without_fields(text: &str) -> String {
+fn replace_fields_by_zero(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_text) = (text, false);
     while let Some(c) = rest.chars().next() {

@@ -27,7 +27,7 @@ pub(super) enum FinishReason {
 
 impl FinishReason {
     /// Parses a finish reason; `None` if the choice has not ended.
-    pub(super) fn of(word: &str) -> Option<FinishReason> {
+    pub(super) fn parse(word: &str) -> Option<FinishReason> {
         let word = word.trim().to_ascii_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| word.contains(part));
         Some(match word.as_str() {
@@ -78,11 +78,11 @@ impl FinishReason {
 
 /// A finish reason in JSON; `None` if the choice has not ended, or the value is not a string.
 #[derive(Clone, Copy, Default)]
-pub(super) struct StopWord(pub(super) Option<FinishReason>);
+pub(super) struct FinishReasonField(pub(super) Option<FinishReason>);
 
-impl<'de> FromAnyShape<'de> for StopWord {
+impl<'de> FromAnyShape<'de> for FinishReasonField {
     fn take_text(&mut self, text: Cow<'de, str>) {
-        self.0 = FinishReason::of(&text);
+        self.0 = FinishReason::parse(&text);
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
             ("", None),
             ("null", None),
         ] {
-            assert_eq!(FinishReason::of(word), reason, "{word}");
+            assert_eq!(FinishReason::parse(word), reason, "{word}");
         }
     }
 }

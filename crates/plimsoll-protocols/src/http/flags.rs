@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use clap::{ArgMatches, Args};
 #[cfg(feature = "targets")]
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_flags_to_optional};
 
 use super::call::HttpVersion;
 use super::foreign_lines;
-use super::form::typed_part;
+use super::form::parse_part;
 #[cfg(feature = "targets")]
 use super::probe;
 #[cfg(feature = "targets")]
 use super::redirects;
 use super::section::{ExpectedValues, HttpSpec};
-use crate::flags::{BasicAuthFlags, CredentialFlags, fields, named};
-use crate::foreign::lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+use crate::flags::{BasicAuthFlags, CredentialFlags, parse_fields, split_name_value};
+use crate::foreign::command_lines::LineTool;
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
 #[cfg(feature = "targets")]
 use crate::protocol_module::{PrepareError, RedirectHop};
 #[cfg(feature = "targets")]
@@ -87,7 +87,7 @@ impl ProtocolCommand for HttpFlags {
 
     #[cfg(feature = "targets")]
     fn follow_redirect(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
-        redirects::follow(plan, spec)
+        redirects::follow_redirect(plan, spec)
     }
 
     #[cfg(feature = "targets")]
@@ -95,16 +95,16 @@ impl ProtocolCommand for HttpFlags {
         probe::probe(address, asking)
     }
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
-        let (body, body_file) = text_or_file(typed.body.as_deref())?;
-        let mut headers = fields("--header", &typed.typed_headers)?;
+        let (body, body_file) = split_text_or_file(typed.body.as_deref())?;
+        let mut headers = parse_fields("--header", &typed.typed_headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
         let mut expected = BTreeMap::<String, Vec<String>>::new();
         for typed in &typed.typed_expect_headers {
-            let (name, value) = named("--expect-header", typed, "x-cache: hit")?;
+            let (name, value) = split_name_value("--expect-header", typed, "x-cache: hit")?;
             let values = expected.entry(name.to_ascii_lowercase()).or_default();
             values.push(value.to_owned());
         }
@@ -117,7 +117,7 @@ impl ProtocolCommand for HttpFlags {
         });
         let form = typed.typed_form.iter();
         let form: Vec<_> = form
-            .map(|part| typed_part(part))
+            .map(|part| parse_part(part))
             .collect::<Result<_, _>>()?;
         Ok(HttpSpec {
             form: (!form.is_empty()).then_some(form),

@@ -15,10 +15,10 @@ mod vegeta;
 mod vllm;
 mod wrk;
 
-use crate::foreign::lines::{LineBuilder, LineTool};
+use crate::foreign::command_lines::{LineBuilder, LineTool};
 
 /// The translation of curl's command lines, which are also imported as steps of plans.
-pub(super) static CURL: &LineTool = &curl::TOOL;
+pub(super) static CURL_TOOL: &LineTool = &curl::TOOL;
 
 /// The tools whose command lines are translated to `plimsoll http`. A line without a tool's name belongs to the first
 /// tool that recognises its flags.
@@ -43,11 +43,11 @@ pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
 /// The number of connections of an open loop, for tools that open as many as they need.
 const OPEN_LOOP_CONNECTIONS: u64 = 100;
 
-const NO_SCRIPT: &str =
+const NO_SCRIPT_HINT: &str =
     "there is no script language; fields such as {{seq}} and --rows vary requests";
-const NO_FILE: &str =
+const NO_FILE_HINT: &str =
     "every run leaves a directory, and `plimsoll report --export` writes files from it";
-const ANY_ADDRESS: &str =
+const ANY_ADDRESS_HINT: &str =
     "the system chooses among a name's addresses; --resolve NAME:PORT:ADDRESS gives it one";
 
 /// Adds Basic authentication with `USER:PASSWORD` from the tool's flag `name`.
@@ -69,7 +69,7 @@ fn add_basic(line: &mut LineBuilder, name: &str) {
 /// flags for bodies.
 fn add_content_type(line: &mut LineBuilder, bodies: &[&str], kind: &str) {
     let is_type = |word: &String| word.to_ascii_lowercase().starts_with("content-type:");
-    if bodies.iter().any(|name| line.has(name)) && !line.our_flags.iter().any(is_type) {
+    if bodies.iter().any(|name| line.is_set(name)) && !line.our_flags.iter().any(is_type) {
         line.add_field("-H", "content-type", kind);
     }
 }
@@ -86,7 +86,7 @@ fn add_redirects(line: &mut LineBuilder, most: u64) {
 /// Adds `--proxy` from the tool's flag `name`; a proxy without a scheme gets `http`.
 fn add_proxy(line: &mut LineBuilder, name: &str) {
     if let Some(proxy) = line.value(name) {
-        let proxy = crate::foreign::lines::with_scheme(proxy, "http");
+        let proxy = crate::foreign::command_lines::with_scheme(proxy, "http");
         line.add("--proxy", proxy);
     }
 }
@@ -105,7 +105,7 @@ fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
 /// Adds `-X GET` for a tool that sends bodies with GET, where `plimsoll http` would use POST. `bodies`: the tool's
 /// flags for bodies. `method`: its flag for the method.
 fn add_get_with_body(line: &mut LineBuilder, bodies: &[&str], method: &str) {
-    if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
+    if bodies.iter().any(|name| line.is_set(name)) && !line.is_set(method) {
         line.add("-X", "GET");
     }
 }
@@ -139,7 +139,7 @@ fn add_deadline(line: &mut LineBuilder, name: &str) {
     if let Some(time) = line.value(name) {
         let time = match time {
             "0" | "0s" => "none".to_owned(),
-            time => crate::foreign::lines::with_unit(time, "s"),
+            time => crate::foreign::command_lines::with_unit(time, "s"),
         };
         line.add("--deadline", time);
     }

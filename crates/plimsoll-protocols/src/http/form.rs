@@ -6,19 +6,19 @@
 use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
 
-use super::payload::{BodySource, Payload, TemplateContext, escaped, parse_payload, payload};
+use super::payload::{BodySource, Payload, TemplateContext, escape_template, parse_payload, load_payload};
 use super::section::{FormPartSpec, HttpSpec};
 use crate::alternatives::report_conflict;
 use crate::protocol_module::UsageError;
 
 /// Options that may follow a part's value.
-const OPTIONS: [&str; 2] = [";type=", ";filename="];
+const PART_OPTIONS: [&str; 2] = [";type=", ";filename="];
 
 /// Parses a part of `--form`: `NAME=VALUE` or `NAME=@FILE`, optionally followed by `;type=TYPE` and `;filename=NAME`.
 ///
 /// # Errors
 /// When the name, or the file after the @, is missing.
-pub(super) fn typed_part(typed: &str) -> Result<FormPartSpec, UsageError> {
+pub(super) fn parse_part(typed: &str) -> Result<FormPartSpec, UsageError> {
     let wrong = |problem: &str| {
         UsageError::new(
             format_args!("--form: {problem}"),
@@ -54,7 +54,7 @@ pub(super) fn typed_part(typed: &str) -> Result<FormPartSpec, UsageError> {
 
 /// Returns where the next option begins, or the length of `text`.
 fn next_option(text: &str) -> usize {
-    let found = OPTIONS.iter().filter_map(|option| text.find(option));
+    let found = PART_OPTIONS.iter().filter_map(|option| text.find(option));
     found.min().unwrap_or(text.len())
 }
 
@@ -68,7 +68,7 @@ struct LoadedPart {
 }
 
 /// Resolves the body of a request: its form, its text or its file. `None` if a problem was reported.
-pub(super) fn body(
+pub(super) fn resolve_body(
     problems: &mut Problems,
     call: &HttpSpec,
     texts: &mut TemplateContext<'_>,
@@ -79,7 +79,7 @@ pub(super) fn body(
         file: call.body_file.as_ref(),
     };
     let Some(parts) = &call.form else {
-        return payload(problems, source, texts);
+        return load_payload(problems, source, texts);
     };
     let given = [
         ("body", call.body.is_some()),
@@ -106,7 +106,7 @@ pub(super) fn body(
     }
     let loaded = parts.iter().enumerate().map(|(nth, part)| {
         let key = format!("call.http.form.{nth}");
-        load(problems, &key, part, texts)
+        load_part(problems, &key, part, texts)
     });
     let loaded = loaded.collect::<Vec<_>>();
     let loaded = loaded.into_iter().collect::<Option<Vec<LoadedPart>>>()?;
@@ -115,13 +115,13 @@ pub(super) fn body(
         let boundary = format!("plimsoll-form-{number}");
         let is_free = !loaded.iter().any(|part| contains(&part.data, &boundary));
         is_free
-            .then(|| with_boundary(problems, &loaded, &boundary, texts))
+            .then(|| encode_with_boundary(problems, &loaded, &boundary, texts))
             .flatten()
     })?
 }
 
 /// Reads a part's file, and writes the part's head. `None` if a problem was reported.
-fn load(
+fn load_part(
     problems: &mut Problems,
     key: &str,
     part: &FormPartSpec,
@@ -136,7 +136,7 @@ fn load(
         ("filename", part.filename.as_ref()),
         ("content_type", part.content_type.as_ref()),
     ] {
-        problems.refuse_fields(format!("{key}.{name}"), text.map(String::as_str));
+        problems.reject_template_fields(format!("{key}.{name}"), text.map(String::as_str));
     }
     let kind = part.content_type.as_deref();
     if kind.is_some_and(|kind| kind.is_empty() || !is_printable(kind)) {
@@ -150,7 +150,7 @@ fn load(
         (None, Some(path)) => {
             let bytes = texts.surroundings.read_bytes(path);
             let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
-            problems.keep(&format!("{key}.file"), bytes)
+            problems.ok_or_report(&format!("{key}.file"), bytes)
         }
         _ => {
             problems.add(key, "a part has either a `value` or a `file`");
@@ -163,10 +163,10 @@ fn load(
     let default_kind = part.file.as_ref().map(|_| "application/octet-stream");
     let mut head = format!(
         "content-disposition: form-data; name=\"{}\"",
-        quoted(&part.name)
+        escape_quotes(&part.name)
     );
     if let Some(filename) = filename {
-        head.push_str(&format!("; filename=\"{}\"", quoted(&filename)));
+        head.push_str(&format!("; filename=\"{}\"", escape_quotes(&filename)));
     }
     if let Some(kind) = kind.or(default_kind) {
         head.push_str(&format!("\r\ncontent-type: {kind}"));
@@ -180,7 +180,7 @@ fn load(
 }
 
 /// Escapes characters that would end a quoted name, as browsers do (WHATWG HTML, 4.10.22.8).
-fn quoted(name: &str) -> String {
+fn escape_quotes(name: &str) -> String {
     name.replace('"', "%22")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
@@ -193,7 +193,7 @@ fn contains(data: &[u8], text: &str) -> bool {
 
 /// Encodes the body with this boundary. The outer `None` means that a row contains the boundary; the inner `None`, that
 /// a problem was reported.
-fn with_boundary(
+fn encode_with_boundary(
     problems: &mut Problems,
     parts: &[LoadedPart],
     boundary: &str,
@@ -215,10 +215,10 @@ fn with_boundary(
                 );
                 return Some(None);
             };
-            bytes.extend_from_slice(escaped(&head).as_bytes());
+            bytes.extend_from_slice(escape_template(&head).as_bytes());
             let is_file = !part.is_typed;
             let data = if is_file {
-                escaped(data)
+                escape_template(data)
             } else {
                 data.to_owned()
             };
@@ -262,7 +262,7 @@ fn is_in_rows(template: &Template, text: &str) -> bool {
 
 /// Replaces a form with files by its encoded body, so that the run can be repeated when the files have changed. A form
 /// whose encoded body is not UTF-8 is left unchanged.
-pub(super) fn fill_in(spec: &mut HttpSpec, call: &super::call::HttpCall) {
+pub(super) fn inline_form_files(spec: &mut HttpSpec, call: &super::call::HttpCall) {
     let mut parts = spec.form.iter().flatten();
     if !parts.any(|part| part.file.is_some()) {
         return;
@@ -270,7 +270,7 @@ pub(super) fn fill_in(spec: &mut HttpSpec, call: &super::call::HttpCall) {
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let text = match varying {
         Some(body) => Some(body.typed.clone()),
-        None => std::str::from_utf8(&call.body).ok().map(escaped),
+        None => std::str::from_utf8(&call.body).ok().map(escape_template),
     };
     let kind = call.headers.iter().find(|(name, _)| name == "content-type");
     if let (Some(text), Some((name, kind))) = (text, kind) {
@@ -324,10 +324,10 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(typed_part(typed), Ok(read), "{typed}");
+            assert_eq!(parse_part(typed), Ok(read), "{typed}");
         }
         for typed in ["a", "=b", "a=@", "a=@-", "a=@;type=x"] {
-            assert!(typed_part(typed).is_err(), "{typed}");
+            assert!(parse_part(typed).is_err(), "{typed}");
         }
     }
 }

@@ -17,7 +17,7 @@ impl Protocol for HandshakeProtocol {
         None
     }
 
-    fn driver(&self) -> HandshakeDriver {
+    fn new_driver(&self) -> HandshakeDriver {
         HandshakeDriver::default()
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn started() -> HandshakeDriver {
-        let mut driver = HandshakeProtocol.driver();
+        let mut driver = HandshakeProtocol.new_driver();
         assert_eq!((driver.is_ready(), driver.capacity()), (false, 0));
         let mut out = Vec::new();
         driver.open(Time(1), &mut out);

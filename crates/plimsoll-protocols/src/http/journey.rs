@@ -16,7 +16,7 @@ pub(super) use crate::journey::{AnswerCapture, CapturedResponse};
 use crate::journey::{CookieJar, LinkSecurity, StepProtocol, TakenValues};
 
 /// The name of the header field with a user's cookies.
-const COOKIE: &str = "cookie";
+const COOKIE_FIELD: &str = "cookie";
 
 /// The state of a user that a step's request depends on.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ pub struct StepValues {
 /// A version of HTTP with one prepared request, whose drivers can be switched to another request.
 pub trait RequestProtocol: Protocol {
     /// Makes `driver` send this protocol's request with its next call.
-    fn select(&self, driver: &mut Self::Driver, values: StepValues);
+    fn select_request(&self, driver: &mut Self::Driver, values: StepValues);
 
     /// Calls `f` with the last response that `driver` received.
     fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
@@ -61,7 +61,7 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
         security: LinkSecurity,
     ) -> HttpStepProtocol<P> {
         let varying = call.varying.as_ref();
-        let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken());
+        let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken_index());
         let constant = call.headers.iter().map(|(name, _)| name);
         let varying = varying.iter().flat_map(|all| &all.headers);
         let mut names = constant.chain(varying.map(|field| &field.name));
@@ -72,7 +72,7 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
                 let index = usize::from(index);
                 Some((index, taken.get(index)?.clone()))
             }),
-            has_own_cookies: names.any(|name| name == COOKIE),
+            has_own_cookies: names.any(|name| name == COOKIE_FIELD),
             security,
         }
     }
@@ -98,8 +98,8 @@ impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
         self.protocol.set_clock_origin(unix_ns);
     }
 
-    fn driver(&self) -> P::Driver {
-        self.protocol.driver()
+    fn new_driver(&self) -> P::Driver {
+        self.protocol.new_driver()
     }
 
     fn goodput(&self) -> GoodputBounds {
@@ -110,13 +110,13 @@ impl<P: RequestProtocol> Protocol for HttpStepProtocol<P> {
         self.protocol.trace_ids()
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        self.protocol.tracer()
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
+        self.protocol.new_tracer()
     }
 }
 
 impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
-    fn select(
+    fn select_request(
         &self,
         driver: &mut P::Driver,
         values: &Arc<TakenValues>,
@@ -132,14 +132,14 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
         let cookies = if self.has_own_cookies {
             String::new()
         } else {
-            cookies.field(self.cookie_path(values), self.security)
+            cookies.cookie_header(self.cookie_path(values), self.security)
         };
         let taken = Arc::clone(values);
-        self.protocol.select(driver, StepValues { taken, cookies });
+        self.protocol.select_request(driver, StepValues { taken, cookies });
         Ok(())
     }
 
-    fn keep(&self, driver: &P::Driver, now: Time, values: &TakenValues, cookies: &mut CookieJar) {
+    fn store_cookies(&self, driver: &P::Driver, now: Time, values: &TakenValues, cookies: &mut CookieJar) {
         let unix_s = (P::unix_ns(driver, now) / 1_000_000_000) as i64;
         let path = self.cookie_path(values);
         P::with_answer(driver, |answer| {
@@ -157,7 +157,7 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
 }
 
 /// Returns the body from which a journey takes values. `kept`: the body; `None` if it was too large to keep.
-pub(super) fn captured(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String> {
+pub(super) fn captured_body(kept: Option<&[u8]>) -> Result<Cow<'_, [u8]>, String> {
     let kept = kept.map(Cow::Borrowed);
     kept.ok_or_else(|| {
         "its body is larger than 1 MiB, and values are looked for in no more".to_owned()

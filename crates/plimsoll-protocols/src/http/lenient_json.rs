@@ -97,7 +97,7 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
 }
 
 /// Reads the value of the current key.
-pub(super) fn value<'de, T, A>(object: &mut A) -> Result<T, A::Error>
+pub(super) fn read_value<'de, T, A>(object: &mut A) -> Result<T, A::Error>
 where
     T: FromAnyShape<'de>,
     A: MapAccess<'de>,
@@ -211,20 +211,20 @@ pub(super) fn repair_json(data: &[u8]) -> Option<String> {
 }
 
 /// Returns the UTF-16 code unit of a `\u` escape at the beginning of `text`.
-fn unit(text: &str) -> Option<u16> {
+fn utf16_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
 }
 
 /// Returns whether `text` begins with an escaped surrogate pair.
 fn begins_with_pair(text: &str) -> bool {
-    let second = text.get(6..).and_then(unit);
-    matches!(unit(text), Some(0xd800..=0xdbff)) && matches!(second, Some(0xdc00..=0xdfff))
+    let second = text.get(6..).and_then(utf16_unit);
+    matches!(utf16_unit(text), Some(0xd800..=0xdbff)) && matches!(second, Some(0xdc00..=0xdfff))
 }
 
 /// Returns the length of an escaped, unpaired surrogate at the beginning of `text`.
 fn lone_surrogate_len(text: &str) -> Option<usize> {
-    let is_half = matches!(unit(text), Some(0xd800..=0xdfff));
+    let is_half = matches!(utf16_unit(text), Some(0xd800..=0xdfff));
     (is_half && !begins_with_pair(text)).then_some(6)
 }
 

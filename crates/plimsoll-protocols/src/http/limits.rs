@@ -1,30 +1,30 @@
 //! Resolves the expectations and limits of `[call.http]` for responses.
 
 use plimsoll_model::plan::{Metric, Objective, TimeMetric};
-use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
+use plimsoll_model::spec::{Problems, Spec, scheme_alias, is_printable, is_visible};
 use plimsoll_model::units::ByteSize;
 
-use super::answers::name_api;
+use super::answers::normalize_api;
 use super::section::HttpSpec;
 use crate::http2::DEFAULT_MAX_HEAD;
 
 /// The largest body limit: body lengths are counted in 32 bits for each call.
-const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
+const MAX_BODY_LIMIT: ByteSize = ByteSize(u32::MAX as u64);
 
 /// Rewrites `call` in the form of this version: older versions wrote the only model API as a stream format, and left
 /// out defaults.
 pub(super) fn canonical(mut call: HttpSpec) -> HttpSpec {
-    name_api(&mut call);
+    normalize_api(&mut call);
     call.version.get_or_insert_default();
-    call.max_body.get_or_insert(MAX_BODY);
+    call.max_body.get_or_insert(MAX_BODY_LIMIT);
     call.max_head.get_or_insert(DEFAULT_MAX_HEAD);
     call
 }
 
 /// Resolves the largest body that a response may have, in bytes.
-pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
-    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
-    if !(1..=MAX_BODY.0).contains(&max_body) {
+pub(super) fn resolve_max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
+    let max_body = call.max_body.unwrap_or(MAX_BODY_LIMIT).0;
+    if !(1..=MAX_BODY_LIMIT.0).contains(&max_body) {
         problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
     }
     if call.expect_size.is_some_and(|size| size.0 > max_body) {
@@ -41,7 +41,7 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
 
 /// Reports a target with a WebSocket scheme in a plan without `[call.http.websocket]`.
 pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
-    let alias = spec.target.as_deref().and_then(alias_of);
+    let alias = spec.target.as_deref().and_then(scheme_alias);
     if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
         problems.add(
             "target",
@@ -97,10 +97,10 @@ pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
 }
 
 /// Resolves the statuses of successful calls, and checks the other expectations.
-pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
+pub(super) fn resolve_expected_statuses(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
     for (name, values) in &call.expect_headers {
-        let are_printable = values.each().iter().all(|value| is_printable(value));
-        if !is_visible(name) || name.contains(':') || !are_printable || values.each().is_empty() {
+        let are_printable = values.as_slice().iter().all(|value| is_printable(value));
+        if !is_visible(name) || name.contains(':') || !are_printable || values.as_slice().is_empty() {
             problems.add(
                 format!("call.http.expect_headers.{name}"),
                 "not a header field: use a name without blanks, and a value of printable ASCII",
@@ -147,20 +147,20 @@ pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
         ("stream_error", &call.stream_error),
         ("expect_body", &call.expect_body),
     ] {
-        problems.refuse_fields(key(name), text.as_deref());
+        problems.reject_template_fields(key(name), text.as_deref());
     }
     for (name, values) in &call.expect_headers {
-        for value in values.each() {
-            problems.refuse_fields(key(&format!("expect_headers.{name}")), Some(value));
+        for value in values.as_slice() {
+            problems.reject_template_fields(key(&format!("expect_headers.{name}")), Some(value));
         }
     }
     if let Some(socket) = &call.websocket {
-        problems.refuse_fields(key("websocket.welcome"), socket.welcome.as_deref());
+        problems.reject_template_fields(key("websocket.welcome"), socket.welcome.as_deref());
     }
     for (nth, frame) in call.frames().into_iter().flatten().enumerate() {
         let key = |name: &str| key(&format!("websocket.script.{nth}.{name}"));
-        problems.refuse_fields(key("until"), frame.until.as_deref());
-        problems.refuse_fields(key("expect"), frame.expect.as_deref());
+        problems.reject_template_fields(key("until"), frame.until.as_deref());
+        problems.reject_template_fields(key("expect"), frame.expect.as_deref());
     }
 }
 
@@ -169,7 +169,7 @@ pub(super) fn required_headers(call: &HttpSpec) -> Vec<(String, String)> {
     let all = call.expect_headers.iter();
     let all = all.flat_map(|(name, values)| {
         let one = |value: &String| (name.to_ascii_lowercase(), value.clone());
-        values.each().iter().map(one)
+        values.as_slice().iter().map(one)
     });
     all.collect()
 }

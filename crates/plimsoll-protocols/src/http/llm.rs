@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll_model::spec::{
-    CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_typed_to_optional,
+    CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_flags_to_optional,
 };
 use plimsoll_model::template::filler_words;
 use plimsoll_model::units::{ByteSize, Period};
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::extra_keys::{merge_extra, with_bare_field};
+use super::extra_keys::{merge_extra, unquote_field};
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
@@ -23,9 +23,9 @@ use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
 use super::probe;
 use super::section::{ConversationSpec, HttpSpec, StreamSpec};
 use super::token_range::TokenRange;
-use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
-use crate::foreign::lines::LineTool;
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, parse_fields, combine_goodput_bounds};
+use crate::foreign::command_lines::LineTool;
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
 #[cfg(feature = "targets")]
 use crate::server_query::QueryContext;
 #[cfg(feature = "targets")]
@@ -64,7 +64,7 @@ pub struct LlmFlags {
     /// [default: chat].
     #[arg(
         long,
-        value_parser = PossibleValuesParser::new(LlmApi::names()).try_map(|name| api_named(&name)),
+        value_parser = PossibleValuesParser::new(LlmApi::names()).try_map(|name| find_api(&name)),
         hide_possible_values = true,
         value_name = "NAME"
     )]
@@ -167,8 +167,8 @@ pub struct LlmFlags {
 }
 
 /// Returns the API of a name, which the parser of flags has checked.
-fn api_named(name: &str) -> Result<&'static LlmApi, String> {
-    LlmApi::named(name).ok_or_else(|| format!("`{name}` is not an API"))
+fn find_api(name: &str) -> Result<&'static LlmApi, String> {
+    LlmApi::find(name).ok_or_else(|| format!("`{name}` is not an API"))
 }
 
 impl ProtocolCommand for LlmFlags {
@@ -182,11 +182,11 @@ impl ProtocolCommand for LlmFlags {
         probe::probe_models(address, asking)
     }
 
-    fn section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
+    fn into_section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or(ModelAnswers::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
-        let mut headers = fields("--header", &self.headers)?;
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
+        let mut headers = parse_fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
         self.add_api_fields(api, &mut headers, variables);
@@ -197,12 +197,12 @@ impl ProtocolCommand for LlmFlags {
         let section = HttpSpec {
             version: self.http_version,
             method: Some("POST".to_owned()),
-            body: Some(self.body(api)?),
+            body: Some(self.build_body(api)?),
             api: Some(api.name.to_owned()),
             stream: self.no_stream.then_some(StreamSpec::Whole),
             tokenizer: self.tokenizer.clone(),
             max_body: self.max_body,
-            goodput: goodput(&self.goodput),
+            goodput: combine_goodput_bounds(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
                 turns: Some(turns),
                 follow_ups: Some(follow_ups).filter(|texts| !texts.is_empty()),
@@ -214,7 +214,7 @@ impl ProtocolCommand for LlmFlags {
         load.deadline = load
             .deadline
             .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
-        let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
+        let is_open = load.clients.is_none() && section.calls_per_user().is_none();
         if is_open && would_queue(load, self.http_version) {
             load.connections = Some(DEFAULT_CONNECTIONS);
         }
@@ -264,10 +264,10 @@ impl LlmFlags {
     }
 
     /// Returns the body of the request, which is a template.
-    fn body(&self, api: &LlmApi) -> Result<String, UsageError> {
+    fn build_body(&self, api: &LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => read_text("--prompt", prompt)?,
-            (None, Some(tokens)) => self.filler_prompt(tokens)?,
+            (None, Some(tokens)) => self.build_filler_prompt(tokens)?,
             (None, None) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
@@ -296,21 +296,21 @@ impl LlmFlags {
             .max_tokens
             .or(api.default_limit.map(TokenRange::exactly));
         if let (Some(key), Some(tokens)) = (api.limit_key, limit) {
-            body.insert(key.to_owned(), tokens.number());
+            body.insert(key.to_owned(), tokens.to_json());
         }
         let text = match &self.extra {
             Some(typed) => merge_extra(body, &read_text("--extra", typed)?)?,
             None => Value::Object(body).to_string(),
         };
         Ok(match (api.limit_key, limit) {
-            (Some(key), Some(tokens)) => with_bare_field(&text, key, &tokens.number()),
+            (Some(key), Some(tokens)) => unquote_field(&text, key, &tokens.to_json()),
             _ => text,
         })
     }
 
     /// Returns a template for a prompt of about this many tokens. It begins with the shared prefix; the rest differs
     /// between calls and between runs.
-    fn filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
+    fn build_filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
         let shared = self.shared_prefix_tokens.unwrap_or(0);
         if shared >= tokens.low {
             return Err(UsageError::new(
@@ -397,7 +397,7 @@ fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());
     }
-    let (text, path) = text_or_file(Some(typed))?;
+    let (text, path) = split_text_or_file(Some(typed))?;
     let Some(path) = path else {
         return Ok(text.unwrap_or_default());
     };
@@ -434,7 +434,7 @@ mod tests {
             ("responses", "http://h:1/v1/responses"),
             ("messages", "http://h:1/v1/messages"),
         ] {
-            assert_eq!(with_api_path("http://h:1", api_named(name).unwrap()), whole);
+            assert_eq!(with_api_path("http://h:1", find_api(name).unwrap()), whole);
         }
     }
 }

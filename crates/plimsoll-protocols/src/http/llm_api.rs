@@ -105,17 +105,17 @@ impl ModelPrompt<'_> {
 
 impl LlmApi {
     /// Returns the API with this name.
-    pub fn named(name: &str) -> Option<&'static LlmApi> {
+    pub fn find(name: &str) -> Option<&'static LlmApi> {
         LLM_APIS.into_iter().find(|api| api.name == name)
     }
 
     /// Returns the error that a response document reports, for a message; `None` if it reports none, or is not a
     /// document of this API.
-    pub(super) fn error_of(&self, document: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn error_message(&self, document: &[u8]) -> Option<Vec<u8>> {
         let answer = (self.read_answer)(document).ok()?;
         let has_failed =
             |reason: Option<FinishReason>| reason.is_some_and(FinishReason::is_failure);
-        let is_error = answer.is_error() || answer.ends().any(|(_, reason)| has_failed(reason));
+        let is_error = answer.is_error() || answer.choice_ends().any(|(_, reason)| has_failed(reason));
         is_error.then(|| answer.explanation_or(document).to_vec())
     }
 

@@ -16,25 +16,25 @@ use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
 use crate::http2::NOT_HTTP2;
-use crate::journey::{load_journeys, load_users};
+use crate::journey::{prepare_journey_load, prepare_user_load};
 use crate::protocol_module::{
     PlanSource, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
 };
 
 /// Advice for loads that use only HTTP/1.1.
-pub(crate) const ONLY_HTTP1: &str =
+pub(crate) const ONLY_HTTP1_HINT: &str =
     "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
 
 impl ProtocolModule for HttpSpec {
     const PLAN_SOURCES: &'static [PlanSource] = &plan_import::PLAN_SOURCES;
 
-    fn advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
+    fn connect_advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
         match (outcome, &call.socket) {
             (Outcome::TlsAlpn | NOT_HTTP2, None) => Some(
                 "the server does not support the requested protocol version: choose another with \
                  {call.http.version}, such as 1.1",
             ),
-            (Outcome::TlsAlpn, Some(_)) => Some(ONLY_HTTP1),
+            (Outcome::TlsAlpn, Some(_)) => Some(ONLY_HTTP1_HINT),
             (Outcome::SocketRefused | Outcome::SocketDenied, Some(_)) => Some(
                 "the server answered, but opened no WebSocket: is the path of ws:// or wss:// \
                  right, and does it require another header field or subprotocol?",
@@ -62,23 +62,23 @@ impl ProtocolModule for HttpSpec {
             return if socket.script.is_empty() {
                 Ok(load_with_driver(asked, protocol))
             } else {
-                load_users(plan, FrameScripts::new(protocol, socket))
+                prepare_user_load(plan, FrameScripts::new(protocol, socket))
             };
         }
         let scheme = match plan.tls {
             Some(_) => HttpScheme::Https,
             None => HttpScheme::Http,
         };
-        let version = call.version_over(plan.tls.as_ref());
+        let version = call.resolved_version(plan.tls.as_ref());
         if let Some(journey) = &call.journey {
-            return load_journeys(plan, journey);
+            return prepare_journey_load(plan, journey);
         }
         if call.conversation.is_some() {
             return match version {
                 HttpVersion::V2 => {
-                    conversation_load(plan, call, Http2Protocol::new(&request, scheme))
+                    prepare_conversation_load(plan, call, Http2Protocol::new(&request, scheme))
                 }
-                _ => conversation_load(plan, call, Http1Protocol::new(&request)),
+                _ => prepare_conversation_load(plan, call, Http1Protocol::new(&request)),
             };
         }
         Ok(match version {
@@ -90,7 +90,7 @@ impl ProtocolModule for HttpSpec {
 }
 
 /// Prepares the load of users who have conversations with a model.
-fn conversation_load<'a, P>(
+fn prepare_conversation_load<'a, P>(
     plan: &'a Plan,
     call: &HttpCall,
     protocol: P,
@@ -100,7 +100,7 @@ where
     P::Driver: AcceptsBodies + Send,
 {
     let nothing = || PrepareError::Call("a conversation without messages".to_owned());
-    load_users(
+    prepare_user_load(
         plan,
         ConversationScenario::new(call, protocol).ok_or_else(nothing)?,
     )

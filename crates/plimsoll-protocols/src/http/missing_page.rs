@@ -3,7 +3,7 @@
 use crate::http2::printable;
 
 /// The most bytes of a body that are compared.
-pub(super) const MAX_COMPARED: usize = 200;
+pub(super) const MAX_COMPARED_BYTES: usize = 200;
 
 /// The pages that file servers send for a missing file.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct MissingPage {
 
 impl MissingPage {
     /// Creates the pages for the path of a request, which must begin with a slash.
-    pub(super) fn of(path: &str) -> MissingPage {
+    pub(super) fn for_path(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {
             // The texts of apps/s_server.c, from OpenSSL 1.0 to 3.6.
@@ -28,10 +28,10 @@ impl MissingPage {
     }
 
     /// Returns why a body that begins with `begin` is an error page; `None` if it may be the file. `begin`: up to
-    /// [`MAX_COMPARED`] bytes.
-    pub(super) fn reason(&self, begin: &[u8]) -> Option<String> {
+    /// [`MAX_COMPARED_BYTES`] bytes.
+    pub(super) fn error_page_reason(&self, begin: &[u8]) -> Option<String> {
         let is_it = |text: &&String| {
-            let text = &text.as_bytes()[..text.len().min(MAX_COMPARED)];
+            let text = &text.as_bytes()[..text.len().min(MAX_COMPARED_BYTES)];
             begin.starts_with(text)
         };
         self.prefixes.iter().find(is_it)?;
@@ -62,8 +62,8 @@ mod tests {
             ("/", "'' is an invalid path\r\n", "'' is an invalid path"),
             (&long, &format!("Error opening '{}'", &long[1..]), "Error"),
         ] {
-            let begin = &body.as_bytes()[..body.len().min(MAX_COMPARED)];
-            let reason = MissingPage::of(path).reason(begin);
+            let begin = &body.as_bytes()[..body.len().min(MAX_COMPARED_BYTES)];
+            let reason = MissingPage::for_path(path).error_page_reason(begin);
             let reason = reason.unwrap_or_else(|| panic!("{path}: {body}"));
             assert!(reason.contains("missing on the server"), "{reason}");
             assert!(reason.contains(line), "{reason}");
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn other_bodies_are_not_error_pages() {
-        let page = MissingPage::of("/none.bin");
+        let page = MissingPage::for_path("/none.bin");
         for body in [
             "",
             "Error",
@@ -81,7 +81,7 @@ mod tests {
             " Error opening 'none.bin'",
             "hello",
         ] {
-            assert_eq!(page.reason(body.as_bytes()), None, "{body}");
+            assert_eq!(page.error_page_reason(body.as_bytes()), None, "{body}");
         }
     }
 }

@@ -69,13 +69,13 @@ pub use flags::HttpFlags;
 pub use journey::{HttpStepProtocol, RequestProtocol, StepValues};
 pub use llm::LlmFlags;
 pub use llm_api::{LlmApi, ModelAnswers};
-pub(crate) use load::ONLY_HTTP1;
+pub(crate) use load::ONLY_HTTP1_HINT;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
 pub(crate) use names::check_name;
 pub use negotiated_driver::HttpProtocol;
 pub(crate) use paths::{invalid_path_message, is_valid_in_path};
 pub use request::HttpRequest;
-pub(crate) use resolve::{check_host, path_of_call};
+pub(crate) use resolve::{check_host, resolve_call_path};
 pub use script::FrameScripts;
 pub use section::{
     ConversationSpec, ExpectedValues, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, StreamSpec,

@@ -19,7 +19,7 @@ use plimsoll_engine::driver::{
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, HpackError};
+use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder, HpackError};
 use plimsoll_wire::http1::Http1Error;
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 
@@ -30,15 +30,15 @@ use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
 use super::endless::mark_ended_with_load;
 use super::envelopes;
-use super::errors::{MAX_HEAD_HINT, broken};
+use super::errors::{MAX_HEAD_HINT, to_protocol_error};
 use super::fields::FieldList;
-use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured};
+use super::journey::{AnswerCapture, CapturedResponse, RequestProtocol, StepValues, captured_body};
 pub use super::request::HttpScheme;
-use super::request::{HttpRequest, constant_fields, decimal, write_body};
+use super::request::{HttpRequest, push_constant_fields, format_decimal, write_body};
 use crate::http2::{
-    self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
+    self, ResponseFieldChecks, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
-    VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression, put_literal,
+    VaryingFields, WINDOW_STEP, parse_content_length, find_length_violation, lost_compression, put_literal,
 };
 
 /// The longest header block that is remembered, in bytes.
@@ -71,14 +71,14 @@ impl Http2Protocol {
     }
 
     /// Prepares the request of a journey's step. `capture`: the part of its responses that is kept.
-    pub fn of_step(
+    pub fn for_step(
         request: &HttpRequest<'_>,
         scheme: HttpScheme,
         capture: AnswerCapture,
     ) -> Http2Protocol {
         // Steps share a connection, so their header blocks must not depend on the peer's dynamic table.
-        let prepared = prepare(request, scheme).stateless();
-        let checks = ResponseChecks::of_step(request.call, capture);
+        let prepared = prepare(request, scheme).without_dynamic_table();
+        let checks = ResponseChecks::for_step(request.call, capture);
         Http2Protocol::with_checks(request, prepared, checks)
     }
 
@@ -103,7 +103,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
         varying,
         ..
     } = request.call;
-    let body = envelopes::body(request.call);
+    let body = envelopes::encoded_body(request.call);
     let length = body.len().to_string();
     let parts = request.call.replayed.as_ref();
     let varying_method = parts.and_then(|parts| parts.method.as_ref());
@@ -120,7 +120,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
     if !path_varies {
         fields.push((":path", path));
     }
-    constant_fields(request.call, &length, &mut fields);
+    push_constant_fields(request.call, &length, &mut fields);
     let bodies = match varying.as_ref().and_then(|all| all.body.as_ref()) {
         Some(_) => BodyKind::PerCall,
         None => BodyKind::Same,
@@ -139,10 +139,10 @@ impl Protocol for Http2Protocol {
         self.0.request.unix_zero.set(unix_ns);
     }
 
-    fn driver(&self) -> Http2Driver {
+    fn new_driver(&self) -> Http2Driver {
         Connection::new(HttpCalls {
             shared: Arc::clone(&self.0),
-            decoder: Decoder::new(DEFAULT_TABLE_SIZE, self.0.checks.max_head),
+            decoder: Decoder::new(DEFAULT_TABLE_BYTES, self.0.checks.max_head),
             memo: BlockMemo::default(),
             fields: FieldList::default(),
             responses: Vec::new(),
@@ -166,7 +166,7 @@ impl Protocol for Http2Protocol {
         self.0.request.trace_ids()
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(Http2FrameTracer::default()))
     }
 }
@@ -256,7 +256,7 @@ impl http2::ResponseState for Http2Response {
 impl HttpCalls {
     /// Decodes a header block. If it shows a failure, its fields are stored in `fields`.
     #[inline]
-    fn read(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
+    fn read_head(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         match self.memo.get(block) {
             Some(head) => Ok(*head),
             None => self.decode_head(block),
@@ -267,7 +267,7 @@ impl HttpCalls {
     fn decode_head(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         let fields = &mut self.fields;
         fields.clear();
-        let mut rules = AnswerRules::default();
+        let mut rules = ResponseFieldChecks::default();
         let (mut malformed, mut length) = (None, None);
         let decoded = self.decoder.decode(block, |field| {
             if let Err(why) = rules.check(field.name, field.value) {
@@ -276,7 +276,7 @@ impl HttpCalls {
             }
             if field.name == b"content-length" {
                 let is_number = field.value.iter().all(u8::is_ascii_digit);
-                match content_length(field.value) {
+                match parse_content_length(field.value) {
                     Ok(n) => length = Some(u64::from(n)),
                     Err(_) if is_number && !field.value.is_empty() => length = Some(u64::MAX),
                     Err(why) => malformed = malformed.or(Some(why)),
@@ -290,7 +290,7 @@ impl HttpCalls {
         let checks = &self.shared.checks;
         let (outcome, reading) = match rules.status {
             ..200 => (Outcome::Ok, BodyMetadata::PLAIN),
-            status => checks.head(status, self.fields.iter()),
+            status => checks.check_head(status, self.fields.iter()),
         };
         let head = HeadMeaning {
             status: rules.status,
@@ -333,7 +333,7 @@ impl Http2Driver {
     fn inspect_answer(&mut self, id: u32, head: &HeadMeaning) {
         let wanted = !head.outcome.is_ok() && self.details.has_room(head.outcome);
         let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
-        let text = wanted.then(|| checks.text_of_head(head.outcome, head.status, "", fields));
+        let text = wanted.then(|| checks.head_failure_text(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {
             self.calls
                 .begin_inspection(stream, head.body_metadata, text);
@@ -343,13 +343,13 @@ impl Http2Driver {
     /// Ends the call of a stream whose outcome is settled, although the stream is still open.
     #[inline(never)]
     fn settle(&mut self, id: u32, to: &mut DriverEffects<'_>) {
-        let (outcome, text) = self.judge(id, to.events);
+        let (outcome, text) = self.final_outcome(id, to.events);
         if !outcome.is_ok() {
-            self.end(id, outcome, text, CallStreamState::Abandoned, to.events);
+            self.end_call(id, outcome, text, CallStreamState::Abandoned, to.events);
             return self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
         if let Some(stream) = self.streams.find(id) {
-            self.calls.done(stream, outcome, to.events);
+            self.calls.report_done(stream, outcome, to.events);
             self.calls.forget(stream);
             stream.call = NO_CALL;
             self.calls
@@ -370,22 +370,22 @@ impl Http2Driver {
             return Ok(());
         }
         let length = answer.length;
-        if let Some(why) = length.and_then(|length| length_problem(length, answer.received)) {
-            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        if let Some(why) = length.and_then(|length| find_length_violation(length, answer.received)) {
+            return Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         }
-        let fits = self.calls.shared.checks.fits(answer.received.into());
+        let fits = self.calls.shared.checks.has_expected_size(answer.received.into());
         let (outcome, text) = match stream.slot {
             NO_SLOT if fits => (answer.outcome, None),
-            _ => self.judge(id, to.events),
+            _ => self.final_outcome(id, to.events),
         };
-        let unsent = self.end(id, outcome, text, CallStreamState::Ended, to.events);
+        let unsent = self.end_call(id, outcome, text, CallStreamState::Ended, to.events);
         self.stop_sending(id, unsent, to.out);
         Ok(())
     }
 
     /// Returns the outcome of a response that was inspected, or whose head shows a failure.
     #[inline(never)]
-    fn judge(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
+    fn final_outcome(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
         let Some(stream) = self.streams.find(id) else {
             return (Outcome::Ok, None);
         };
@@ -395,7 +395,7 @@ impl Http2Driver {
             outcome, received, ..
         } = stream.answer;
         let Some(kept) = self.calls.responses.get_mut(stream.slot as usize) else {
-            return checks.judge(None, received.into());
+            return checks.final_outcome(None, received.into());
         };
         if !outcome.is_ok() {
             let excerpt = kept.content.excerpt();
@@ -405,8 +405,8 @@ impl Http2Driver {
                 text.map(|text| ResponseChecks::with_excerpt(text, outcome, excerpt)),
             );
         }
-        let ended = kept.content.end(checks, stream.call, events);
-        checks.judge(Some(ended), received.into())
+        let ended = kept.content.finish(checks, stream.call, events);
+        checks.final_outcome(Some(ended), received.into())
     }
 
     /// Handles the end of a stream whose call has ended before.
@@ -427,7 +427,7 @@ impl Http2Driver {
     #[cold]
     fn fail_body_too_large(&mut self, last: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
         let limit = self.calls.shared.checks.max_body;
-        let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
+        let ProtocolError { outcome, detail } = to_protocol_error(&Http1Error::BodyTooLong(limit));
         self.fail_stream(last, outcome, Some(detail), to);
     }
 }
@@ -461,8 +461,8 @@ impl Http2Driver {
             return;
         }
         kept.content.settle();
-        let (outcome, text) = self.judge(id, to.events);
-        self.end(id, outcome, text, CallStreamState::Abandoned, to.events);
+        let (outcome, text) = self.final_outcome(id, to.events);
+        self.end_call(id, outcome, text, CallStreamState::Abandoned, to.events);
         self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
     }
 
@@ -476,7 +476,7 @@ impl Http2Driver {
 
 impl AcceptsBodies for Http2Driver {
     fn unix_ns(&self, now: Time) -> u64 {
-        self.calls.shared.request.unix_zero.at(now)
+        self.calls.shared.request.unix_zero.unix_ns_at(now)
     }
 
     fn set_next_body(&mut self, body: Vec<u8>) {
@@ -485,7 +485,7 @@ impl AcceptsBodies for Http2Driver {
 }
 
 impl RequestProtocol for Http2Protocol {
-    fn select(&self, driver: &mut Http2Driver, values: StepValues) {
+    fn select_request(&self, driver: &mut Http2Driver, values: StepValues) {
         driver.calls.shared = Arc::clone(&self.0);
         driver.calls.step = values;
     }
@@ -495,12 +495,12 @@ impl RequestProtocol for Http2Protocol {
         let kept = calls.responses.get(calls.answer_slot as usize);
         f(CapturedResponse {
             fields: calls.answer_fields.iter().collect(),
-            body: captured(kept.map_or(Some(&[]), |kept| kept.content.captured())),
+            body: captured_body(kept.map_or(Some(&[]), |kept| kept.content.captured_body())),
         })
     }
 
     fn unix_ns(driver: &Http2Driver, now: Time) -> u64 {
-        driver.calls.shared.request.unix_zero.at(now)
+        driver.calls.shared.request.unix_zero.unix_ns_at(now)
     }
 }
 
@@ -512,25 +512,25 @@ impl StreamCalls for HttpCalls {
         &self.shared.request
     }
 
-    const HAS_BODY_FIELDS: bool = true;
+    const HAS_OWN_FIELDS: bool = true;
 
     fn prepare(&mut self, number: u64, now: Time) {
         if std::mem::take(&mut self.has_next_body) {
             return;
         }
         if let Some((varying, body)) = self.shared.varying_body() {
-            let unix_ns = self.shared.request.unix_zero.at(now);
+            let unix_ns = self.shared.request.unix_zero.unix_ns_at(now);
             self.scratch.clear();
-            let moment = varying.variation.moment(number, 0, unix_ns);
+            let moment = varying.variation.render_context(number, 0, unix_ns);
             let moment = moment.with_taken(&self.step.taken);
             write_body(body, &moment, &mut self.scratch);
             if self.shared.checks.has_prefix {
-                envelopes::wrap(&mut self.scratch);
+                envelopes::insert_prefix(&mut self.scratch);
             }
         }
         if let (Some(parts), Some(varying)) = (&self.shared.replayed, &self.shared.varying) {
-            let unix_ns = self.shared.request.unix_zero.at(now);
-            let moment = varying.variation.moment(number, 0, unix_ns);
+            let unix_ns = self.shared.request.unix_zero.unix_ns_at(now);
+            let moment = varying.variation.render_context(number, 0, unix_ns);
             parts.encode(&moment, &self.scratch, &mut self.line_fields);
         }
     }
@@ -542,7 +542,7 @@ impl StreamCalls for HttpCalls {
             let mut digits = [0; 20];
             put_literal(
                 "content-length",
-                decimal(self.scratch.len(), &mut digits),
+                format_decimal(self.scratch.len(), &mut digits),
                 block,
             );
         }
@@ -551,7 +551,7 @@ impl StreamCalls for HttpCalls {
         }
     }
 
-    fn taken(&self) -> &[Option<Box<[u8]>>] {
+    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
         &self.step.taken
     }
 
@@ -560,19 +560,19 @@ impl StreamCalls for HttpCalls {
     }
 
     #[inline(always)]
-    fn data(
+    fn on_data(
         connection: &mut Http2Driver,
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let (id, data) = (piece.stream, piece.bytes);
         let Some(stream) = connection.streams.find_open(id) else {
-            return connection.on_closed(piece, "DATA", to.events);
+            return connection.on_closed_stream(piece, "DATA", to.events);
         };
         let answer = &mut stream.answer;
         if !answer.has_head {
             let why = "DATA before HEADERS (RFC 9113, 8.1)";
-            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+            return Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         }
         let checks = &connection.calls.shared.checks;
         let before = answer.received;
@@ -589,7 +589,7 @@ impl StreamCalls for HttpCalls {
         let mut is_settled = false;
         if let Some(kept) = connection.calls.responses.get_mut(stream.slot as usize) {
             match answer.outcome {
-                Outcome::Ok => kept.content.take(checks, data, stream.call, to.events),
+                Outcome::Ok => kept.content.push(checks, data, stream.call, to.events),
                 _ => kept.content.keep_excerpt(data),
             }
             is_settled = kept.content.is_settled();
@@ -607,20 +607,20 @@ impl StreamCalls for HttpCalls {
     }
 
     #[inline(always)]
-    fn header_block(
+    fn on_header_block(
         connection: &mut Http2Driver,
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let head = connection
             .calls
-            .read(piece.bytes)
+            .read_head(piece.bytes)
             .map_err(lost_compression)?;
         let (id, end_stream) = (piece.stream, piece.end_stream);
         let Some(stream) = connection.streams.find_open(id) else {
-            return connection.on_closed(piece, "HEADERS", to.events);
+            return connection.on_closed_stream(piece, "HEADERS", to.events);
         };
-        let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        let malformed = |why| Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why));
         if let Some(why) = head.why_malformed {
             if why == HEAD_TOO_LARGE {
                 connection.fail_head_too_large(piece, to);
@@ -680,7 +680,7 @@ impl StreamCalls for HttpCalls {
     }
 
     #[inline]
-    fn done(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn report_done(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
         if stream.call != NO_CALL {
             events.push(Event::Done(CompletedCall {
                 call: stream.call,
@@ -714,7 +714,7 @@ impl StreamCalls for HttpCalls {
         }
     }
 
-    fn outcome_of_reset(code: ErrorCode) -> Outcome {
+    fn reset_outcome(code: ErrorCode) -> Outcome {
         match code {
             ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
             _ => Outcome::StreamReset,
@@ -754,7 +754,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn end_with_load(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
-        if !connection.calls.shared.checks.endless.end_with_load() {
+        if !connection.calls.shared.checks.endless.should_end_with_load() {
             return;
         }
         let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();

@@ -30,7 +30,7 @@ impl Needle {
 
     /// Returns whether the text has been found by the end of `bytes`. `matched`: the length matched so far, which is
     /// updated.
-    pub(super) fn is_in(&self, matched: &mut usize, bytes: &[u8]) -> bool {
+    pub(super) fn search(&self, matched: &mut usize, bytes: &[u8]) -> bool {
         for b in bytes {
             while *matched > 0 && self.text[*matched] != *b {
                 *matched = self.fallbacks[*matched];
@@ -63,7 +63,7 @@ mod tests {
             for step in 1..=hay.len().max(1) {
                 let mut matched = 0;
                 let mut pieces = hay.as_bytes().chunks(step);
-                let found = pieces.any(|piece| needle.is_in(&mut matched, piece));
+                let found = pieces.any(|piece| needle.search(&mut matched, piece));
                 assert_eq!(found, there, "{text} in {hay} by {step}");
             }
         }

@@ -47,7 +47,7 @@ impl Protocol for HttpProtocol {
         &[ALPN_H2, b"http/1.1"]
     }
 
-    fn chosen(&self, alpn: Option<&[u8]>) -> Option<&'static str> {
+    fn alpn_label(&self, alpn: Option<&[u8]>) -> Option<&'static str> {
         Some(if alpn == Some(ALPN_H2) { "2" } else { "1.1" })
     }
 
@@ -56,10 +56,10 @@ impl Protocol for HttpProtocol {
         self.http2.set_clock_origin(unix_ns);
     }
 
-    fn driver(&self) -> HttpDriver {
+    fn new_driver(&self) -> HttpDriver {
         HttpDriver {
-            two: Some(Box::new(self.http2.driver())),
-            one: self.http1.driver(),
+            two: Some(Box::new(self.http2.new_driver())),
+            one: self.http1.new_driver(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Protocol for HttpProtocol {
         self.http1.trace_ids()
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(NegotiatedTracer {
             chosen: None,
             protocol: self.clone(),
@@ -163,8 +163,8 @@ impl Driver for HttpDriver {
         either!(self.call_progress(call))
     }
 
-    fn still_to_come(&self) -> u64 {
-        either!(self.still_to_come())
+    fn awaited_bytes(&self) -> u64 {
+        either!(self.awaited_bytes())
     }
 
     #[inline]
@@ -202,8 +202,8 @@ impl Driver for HttpDriver {
         either!(mut self.expire(now, out, events));
     }
 
-    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        either!(mut self.end_with_load(now, out, events));
+    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.end_unbounded_calls(now, out, events));
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
@@ -222,20 +222,20 @@ struct NegotiatedTracer {
 }
 
 impl Tracer for NegotiatedTracer {
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let chosen = match &mut self.chosen {
             Some(chosen) => Some(chosen),
             none => {
                 *none = if bytes.starts_with(b"PRI * HTTP/2") {
-                    self.protocol.http2.tracer()
+                    self.protocol.http2.new_tracer()
                 } else {
-                    self.protocol.http1.tracer()
+                    self.protocol.http1.new_tracer()
                 };
                 none.as_mut()
             }
         };
         if let Some(chosen) = chosen {
-            chosen.bytes(direction, bytes, lines);
+            chosen.trace_bytes(direction, bytes, lines);
         }
     }
 }

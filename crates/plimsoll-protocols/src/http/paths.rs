@@ -25,7 +25,7 @@ pub(crate) fn is_valid_in_path(text: &str) -> bool {
 
 /// Returns the message for a text that is not a path, with a corrected version.
 pub(crate) fn invalid_path_message(text: &str) -> String {
-    let text = redaction::masked(text);
+    let text = redaction::mask_urls(text);
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {

@@ -39,7 +39,7 @@ pub(super) struct BodySource<'a> {
 }
 
 /// Reads and parses a payload. `None` if a problem was reported.
-pub(super) fn payload(
+pub(super) fn load_payload(
     problems: &mut Problems,
     source: BodySource<'_>,
     texts: &mut TemplateContext<'_>,
@@ -56,7 +56,7 @@ pub(super) fn payload(
             let file_key = format!("{}.body_file", source.key);
             let bytes = texts.surroundings.read_bytes(path);
             let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
-            let bytes = problems.keep(&file_key, bytes)?;
+            let bytes = problems.ok_or_report(&file_key, bytes)?;
             (file_key, bytes)
         }
         None => {
@@ -87,8 +87,8 @@ pub(super) fn parse_payload(
         Err(e) => return Some(plain(e.into_bytes())),
     };
     let parsed = Template::parse(&text, texts.slots, texts.scope);
-    let parsed = problems.keep(key, parsed)?;
-    if let Some(constant) = parsed.constant() {
+    let parsed = problems.ok_or_report(key, parsed)?;
+    if let Some(constant) = parsed.constant_text() {
         return Some(plain(constant.as_bytes().to_vec()));
     }
     if has_message(&parsed) {
@@ -100,7 +100,7 @@ pub(super) fn parse_payload(
     Some(Payload {
         bytes: Vec::new(),
         varying: Some(VaryingBody {
-            quoted: quoted(&parsed, is_json),
+            quoted: find_quoted_parts(&parsed, is_json),
             template: parsed,
             typed: text,
         }),
@@ -122,7 +122,7 @@ impl Payload {
             return Ok(with_placeholders(&varying.template).into_bytes());
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
-        let typed = escaped(text);
+        let typed = escape_template(text);
         let template = Template::parse(&typed, texts.slots, texts.scope)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.varying = Some(VaryingBody {
@@ -135,7 +135,7 @@ impl Payload {
 }
 
 /// Escapes a text without fields, so that parsing it as a template returns the same text.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape_template(text: &str) -> String {
     text.replace("{{", "{{{{")
 }
 
@@ -156,7 +156,7 @@ fn with_placeholders(template: &Template) -> String {
 }
 
 /// Returns, for each part of the template, whether it is within a JSON string.
-fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
+fn find_quoted_parts(template: &Template, is_json: bool) -> Vec<bool> {
     let mut inside = false;
     let mut quoted = Vec::new();
     for part in template.parts() {

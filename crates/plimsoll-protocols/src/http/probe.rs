@@ -12,13 +12,13 @@ use super::call::HttpCall;
 use super::redirects::{ProbeAnswer, request_once};
 use super::section::HttpSpec;
 use crate::server_query::QueryContext;
-use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, urls_of};
+use crate::service_offer::{OfferDetail, OfferedCall, ServiceOffer, candidate_urls};
 
 /// The timeout of a connection attempt, and of the response to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest description that is read, in bytes.
-const MAX_DESCRIPTION: usize = 4 << 20;
+const MAX_DESCRIPTION_BYTES: usize = 4 << 20;
 
 /// Usual paths of descriptions, most common first.
 const DESCRIPTION_PATHS: [&str; 4] = [
@@ -30,11 +30,11 @@ const DESCRIPTION_PATHS: [&str; 4] = [
 
 /// Returns the service at `address`; `None` if nothing there responds over HTTP.
 pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
-    let (url, answer) = first_answer(address, asking)?;
-    let root = root_of(&url);
+    let (url, answer) = find_responding_url(address, asking)?;
+    let root = without_path(&url);
     let described = DESCRIPTION_PATHS.into_iter().find_map(|path| {
         let answer = get(&format!("{root}{path}"), asking)?;
-        let calls = operations(&root, &answer.body);
+        let calls = list_operations(&root, &answer.body);
         (answer.status == 200 && !calls.is_empty()).then_some((path, calls))
     });
     if let Some((path, calls)) = described {
@@ -57,10 +57,10 @@ pub(super) fn probe(address: &str, asking: QueryContext<'_>) -> Option<ServiceOf
 
 /// Returns the models that the service at `address` lists; `None` if it lists none.
 pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<ServiceOffer> {
-    urls_of(address, ["http", "https"]).iter().find_map(|url| {
-        let root = root_of(url);
+    candidate_urls(address, ["http", "https"]).iter().find_map(|url| {
+        let root = without_path(url);
         let answer = get(&format!("{root}/v1/models"), asking)?;
-        let models = models(&answer.body);
+        let models = list_models(&answer.body);
         let calls: Vec<OfferedCall> = models
             .into_iter()
             .map(|model| OfferedCall {
@@ -78,7 +78,7 @@ pub(super) fn probe_models(address: &str, asking: QueryContext<'_>) -> Option<Se
 }
 
 /// Returns the URL without its path.
-fn root_of(url: &str) -> String {
+fn without_path(url: &str) -> String {
     let begin = url.find("://").map_or(0, |at| at + 3);
     let end = url[begin..]
         .find(['/', '?', '#'])
@@ -86,8 +86,8 @@ fn root_of(url: &str) -> String {
     url[..end].to_owned()
 }
 
-fn first_answer(address: &str, asking: QueryContext<'_>) -> Option<(String, ProbeAnswer)> {
-    let urls = urls_of(address, ["http", "https"]);
+fn find_responding_url(address: &str, asking: QueryContext<'_>) -> Option<(String, ProbeAnswer)> {
+    let urls = candidate_urls(address, ["http", "https"]);
     urls.into_iter().find_map(|url| {
         let answer = get(&url, asking)?;
         Some((url, answer))
@@ -98,7 +98,7 @@ fn first_answer(address: &str, asking: QueryContext<'_>) -> Option<(String, Prob
 fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
     let mut spec = Spec {
         target: Some(url.to_owned()),
-        call: CallSpec::of(&HttpSpec::default()).ok()?,
+        call: CallSpec::from_section(&HttpSpec::default()).ok()?,
         ..Spec::default()
     };
     (spec.load.clients, spec.load.calls) = (Some(1), Some(1));
@@ -106,12 +106,12 @@ fn get(url: &str, asking: QueryContext<'_>) -> Option<ProbeAnswer> {
     spec.load.deadline = Some(OptionalPeriod::After(Period(REQUEST_TIMEOUT)));
     let surroundings: &dyn ResolveContext = asking.surroundings;
     let plan = resolve(&spec, surroundings).ok()?;
-    let call = plan.call.of_type::<HttpCall>()?;
-    request_once(&plan, call, MAX_DESCRIPTION).ok()
+    let call = plan.call.downcast_ref::<HttpCall>()?;
+    request_once(&plan, call, MAX_DESCRIPTION_BYTES).ok()
 }
 
 /// Returns the GET operations of a description that need no parameters.
-fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
+fn list_operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
     let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
         return Vec::new();
     };
@@ -142,7 +142,7 @@ fn operations(root: &str, body: &[u8]) -> Vec<OfferedCall> {
 }
 
 /// Returns the names of the models in a list (`GET /v1/models`).
-fn models(body: &[u8]) -> Vec<String> {
+fn list_models(body: &[u8]) -> Vec<String> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     let models = list.get("data").and_then(Value::as_array);
     let names = models.into_iter().flatten();
@@ -159,13 +159,13 @@ mod tests {
     fn descriptions_offer_operations_without_parameters() {
         let body = br#"{"openapi":"3.1.0","paths":{"/b":{"get":{}},"/a":{"get":{"parameters":[{"required":false}]}},
             "/c/{id}":{"get":{}},"/d":{"post":{}},"/e":{"get":{"parameters":[{"required":true}]}}}}"#;
-        let offered = operations("http://h:1", body);
+        let offered = list_operations("http://h:1", body);
         let names: Vec<&str> = offered.iter().map(|call| call.name.as_str()).collect();
         assert_eq!(names, ["GET /a", "GET /b"]);
         assert_eq!(offered[0].words, ["http://h:1/a"]);
         for body in ["{}", "[1]", "x", r#"{"paths":{"/a":{"get":{}}}}"#] {
             assert!(
-                operations("http://h:1", body.as_bytes()).is_empty(),
+                list_operations("http://h:1", body.as_bytes()).is_empty(),
                 "{body}"
             );
         }
@@ -175,9 +175,9 @@ mod tests {
     fn model_lists_are_read() {
         let body =
             br#"{"object":"list","data":[{"id":"a"},{"id":"b","object":"model"},{"name":"c"}]}"#;
-        assert_eq!(models(body), ["a", "b"]);
-        assert!(models(b"[]").is_empty());
-        assert_eq!(root_of("http://h:1/a?b"), "http://h:1");
-        assert_eq!(root_of("https://h"), "https://h");
+        assert_eq!(list_models(body), ["a", "b"]);
+        assert!(list_models(b"[]").is_empty());
+        assert_eq!(without_path("http://h:1/a?b"), "http://h:1");
+        assert_eq!(without_path("https://h"), "https://h");
     }
 }

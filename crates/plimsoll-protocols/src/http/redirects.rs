@@ -19,8 +19,8 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::tunnel::Tunnel;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_model::plan::{RequestFields, TlsPlan};
-use plimsoll_model::redaction::{is_secret_name, masked};
-use plimsoll_model::spec::{CallSpec, Spec, parse_target, path_of, scheme_of};
+use plimsoll_model::redaction::{is_secret_name, mask_urls};
+use plimsoll_model::spec::{CallSpec, Spec, parse_target, call_path, split_scheme};
 use plimsoll_model::template::VaryingMetadata;
 use plimsoll_model::{Outcome, Plan};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -44,8 +44,8 @@ struct RedirectAnswer {
 ///
 /// # Errors
 /// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
-pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
-    let Some(call) = plan.call.of_type::<HttpCall>() else {
+pub(super) fn follow_redirect(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
+    let Some(call) = plan.call.downcast_ref::<HttpCall>() else {
         return Ok(None);
     };
     if call.varying.as_ref().is_some_and(|all| all.path.is_some()) {
@@ -54,16 +54,16 @@ pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>
                 .to_owned(),
         ));
     }
-    let Some(answer) = ask(plan, call)? else {
+    let Some(answer) = request_redirect(plan, call)? else {
         return Ok(None);
     };
     let from = &plan.target.url;
-    let to = joined(from, &call.path, &answer.location).map_err(|why| {
+    let to = resolve_location(from, &call.path, &answer.location).map_err(|why| {
         format!(
             "--redirects: {} answers {} with `{}`, {why}",
-            masked(from),
+            mask_urls(from),
             answer.status,
-            masked(&answer.location)
+            mask_urls(&answer.location)
         )
     })?;
     // A 302 or 303 is followed with GET, whatever the method was.
@@ -71,26 +71,26 @@ pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>
     if !is_safe && matches!(answer.status, 302 | 303) {
         return Err(PrepareError::Call(format!(
             "--redirects: {} answers {} to GET, which says nothing of {}: leave --redirects out, or write {} as the URL",
-            masked(from),
+            mask_urls(from),
             answer.status,
             call.method,
-            masked(&to)
+            mask_urls(&to)
         )));
     }
-    let dropped = apply(spec, from, &to)?;
+    let dropped = apply_redirect(spec, from, &to)?;
     Ok(Some(RedirectHop { url: to, dropped }))
 }
 
 /// Changes `spec` to call `to`. Returns the names of the credentials that are dropped because the origin changes.
-fn apply(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, PrepareError> {
+fn apply_redirect(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, PrepareError> {
     let (old, was_secured) = parse_target(from)?;
     let (new, is_secured) = parse_target(to)
-        .map_err(|why| format!("--redirects: `{}` can't be followed: {why}", masked(to)))?;
+        .map_err(|why| format!("--redirects: `{}` can't be followed: {why}", mask_urls(to)))?;
     if was_secured && !is_secured {
         return Err(PrepareError::Call(format!(
             "--redirects: {} leads from TLS to plaintext: if that is meant, write {} as the URL",
-            masked(from),
-            masked(to)
+            mask_urls(from),
+            mask_urls(to)
         )));
     }
     let mut dropped = Vec::new();
@@ -115,16 +115,16 @@ fn apply(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, PrepareEr
             (tls.key, tls.server_name) = (None, None);
         }
     }
-    spec.call = CallSpec::of(&section).map_err(|problem| problem.to_string())?;
+    spec.call = CallSpec::from_section(&section).map_err(|problem| problem.to_string())?;
     spec.target = Some(to.to_owned());
     Ok(dropped)
 }
 
 /// Resolves a `Location` against the target and the path that were requested (RFC 3986 §5.2).
-fn joined(target: &str, path: &str, location: &str) -> Result<String, &'static str> {
+fn resolve_location(target: &str, path: &str, location: &str) -> Result<String, &'static str> {
     let location = location.split('#').next().unwrap_or_default();
-    let base = path_of(target).map_or(target, |path| &target[..target.len() - path.len()]);
-    let is_socket = plimsoll_model::spec::is_socket(target);
+    let base = call_path(target).map_or(target, |path| &target[..target.len() - path.len()]);
+    let is_socket = plimsoll_model::spec::is_unix_socket(target);
     let begin = location.find(['/', '?']).unwrap_or(location.len());
     if let Some((scheme, _)) = location[..begin].split_once(':') {
         let is_http = ["http", "https"]
@@ -141,7 +141,7 @@ fn joined(target: &str, path: &str, location: &str) -> Result<String, &'static s
         };
     }
     if location.starts_with("//") {
-        let scheme = scheme_of(target).map_or("http", |(scheme, _)| scheme);
+        let scheme = split_scheme(target).map_or("http", |(scheme, _)| scheme);
         return if is_socket {
             Err("which leads from a socket to a host: write that as the URL")
         } else {
@@ -163,11 +163,11 @@ fn joined(target: &str, path: &str, location: &str) -> Result<String, &'static s
     } else {
         ""
     };
-    Ok(format!("{base}{colon}{}", without_dots(&whole)))
+    Ok(format!("{base}{colon}{}", remove_dot_segments(&whole)))
 }
 
 /// Removes the segments `.` and `..` of a path (RFC 3986 §5.2.4).
-fn without_dots(whole: &str) -> String {
+fn remove_dot_segments(whole: &str) -> String {
     let (path, query) = whole.split_at(whole.find('?').unwrap_or(whole.len()));
     let mut kept: Vec<&str> = Vec::new();
     for segment in path.split('/').skip(1) {
@@ -194,7 +194,7 @@ pub(super) struct ProbeAnswer {
 }
 
 /// Sends one request. Returns the redirect, or `None` if the response is not a redirect.
-fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
+fn request_redirect(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
     let answer = request_once(plan, call, 0)?;
     let is_redirect = [301, 302, 303, 307, 308].contains(&answer.status);
     let location = answer.location.filter(|_| is_redirect);
@@ -213,7 +213,7 @@ pub(super) fn request_once(
     call: &HttpCall,
     max_body: usize,
 ) -> Result<ProbeAnswer, PrepareError> {
-    let version = match call.version_over(plan.tls.as_ref()) {
+    let version = match call.resolved_version(plan.tls.as_ref()) {
         HttpVersion::V2 => HttpVersion::V2,
         HttpVersion::V1 | HttpVersion::Auto => HttpVersion::V1,
     };
@@ -234,14 +234,14 @@ pub(super) fn request_once(
         }
     };
     let addresses = plimsoll_engine::resolve(&plan.target)?;
-    let tunnel = Tunnel::to(&plan.target);
-    let request = request(plan, call, version)?;
+    let tunnel = Tunnel::to_target(&plan.target);
+    let request = build_request(plan, call, version)?;
     let runtime = crate::serving::runtime(Some(1)).map_err(|e| e.to_string())?;
     let deadline = plan.load.deadline.unwrap_or(DEFAULT_DEADLINE);
     let limit = plan.load.connect_timeout + deadline;
     let lost = |outcome: Outcome, detail: String| {
         PrepareError::Engine(EngineError::NoConnection {
-            url: masked(&plan.target.url).into_owned(),
+            url: mask_urls(&plan.target.url).into_owned(),
             outcome,
             detail,
         })
@@ -255,15 +255,15 @@ pub(super) fn request_once(
             opened.map_err(|e| lost(classify_connect(&e), e.to_string()))?;
         }
         let answer = match &tls {
-            None => exchange(tcp, version, request).await,
+            None => send_request(tcp, version, request).await,
             Some(tls) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
                 let secured = connector.connect(tls.server_name().clone(), tcp).await;
                 let secured = secured.map_err(|e| {
-                    let (outcome, detail) = tls.failure(&e);
+                    let (outcome, detail) = tls.classify_failure(&e);
                     lost(outcome, detail)
                 })?;
-                exchange(secured, version, request).await
+                send_request(secured, version, request).await
             }
         };
         let no_answer = |e| PrepareError::Call(format!("--redirects: no answer: {e}"));
@@ -273,16 +273,16 @@ pub(super) fn request_once(
         Ok(ProbeAnswer {
             status: answer.status().as_u16(),
             location: location.map(str::to_owned),
-            body: body_of(answer.into_body(), max_body)
+            body: read_body(answer.into_body(), max_body)
                 .await
                 .map_err(no_answer)?,
         })
     };
-    runtime.block_on(within(limit, asked))
+    runtime.block_on(with_timeout(limit, asked))
 }
 
 /// Reads the beginning of a body.
-async fn body_of(mut body: Incoming, max_bytes: usize) -> hyper::Result<Vec<u8>> {
+async fn read_body(mut body: Incoming, max_bytes: usize) -> hyper::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < max_bytes {
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
@@ -297,7 +297,7 @@ async fn body_of(mut body: Incoming, max_bytes: usize) -> hyper::Result<Vec<u8>>
     Ok(bytes)
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, PrepareError>>,
 ) -> Result<T, PrepareError> {
@@ -311,7 +311,7 @@ async fn within<T>(
 
 /// Builds the request: GET or HEAD without a body, so that it changes nothing, with the header fields of the first
 /// call.
-fn request(
+fn build_request(
     plan: &Plan,
     call: &HttpCall,
     version: HttpVersion,
@@ -346,7 +346,7 @@ fn request(
         let host = HeaderValue::try_from(authority).map_err(|e| unfit(&e))?;
         headers.insert(HOST, host);
     }
-    for (name, value) in fields.of(0, 0) {
+    for (name, value) in fields.for_call(0, 0) {
         if ["content-type", "content-encoding"].contains(&&*name) {
             continue;
         }
@@ -358,7 +358,7 @@ fn request(
 }
 
 /// Sends the request over a connection, and returns the head of the response.
-async fn exchange<S>(
+async fn send_request<S>(
     stream: S,
     version: HttpVersion,
     request: Request<String>,
@@ -398,12 +398,12 @@ mod tests {
             ("unix:/s", "/", "/x", "unix:/s:/x"),
             ("unix:/s:/b", "/b", "/x", "unix:/s:/x"),
         ] {
-            let found = joined(target, path, location);
+            let found = resolve_location(target, path, location);
             assert_eq!(found.as_deref(), Ok(whole), "{target} {location}");
         }
-        assert!(joined("http://a", "/", "ftp://b/").is_err());
-        assert!(joined("http://a", "/", "mailto:b").is_err());
-        assert!(joined("unix:/s", "/", "http://b/").is_err());
+        assert!(resolve_location("http://a", "/", "ftp://b/").is_err());
+        assert!(resolve_location("http://a", "/", "mailto:b").is_err());
+        assert!(resolve_location("unix:/s", "/", "http://b/").is_err());
     }
 
     fn spec() -> Spec {
@@ -421,7 +421,7 @@ mod tests {
             ("https://b.test/y", false),
         ] {
             let mut spec = spec();
-            let dropped = apply(&mut spec, "https://a.test/x", to).expect("followed");
+            let dropped = apply_redirect(&mut spec, "https://a.test/x", to).expect("followed");
             let section: HttpSpec = spec.call.get().expect("a call");
             assert_eq!(spec.target.as_deref(), Some(to));
             assert_eq!(dropped.is_empty(), is_same, "{to}: {dropped:?}");
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn redirects_to_plaintext_are_refused() {
-        let refused = apply(&mut spec(), "https://a.test/x", "http://a.test/x");
+        let refused = apply_redirect(&mut spec(), "https://a.test/x", "http://a.test/x");
         let Err(PrepareError::Call(why)) = refused else {
             panic!("followed");
         };

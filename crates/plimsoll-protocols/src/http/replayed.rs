@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_model::spec::{Problems, Spec, path_of};
+use plimsoll_model::spec::{Problems, Spec, call_path};
 use plimsoll_model::template::{FieldScope, RowColumn, Rows, Template};
 
 use super::call::HttpCall;
-use super::envelopes::sends_a_message;
+use super::envelopes::sends_envelopes;
 use super::replayed_parts::{ReplayedParts, expects_body, parse_fields};
 use super::section::HttpSpec;
 
@@ -23,7 +23,7 @@ const LINE_METHOD: &str = "{{row.method}}";
 const LINE_HEADERS: &str = "{{row.headers}}";
 const LINE_BODY: &str = "{{row.body}}";
 
-const KEY: &str = "load.replay";
+const REPLAY_KEY: &str = "load.replay";
 
 /// A call whose requests are set by the lines of a replayed file.
 pub(super) struct ReplayedCall {
@@ -35,7 +35,7 @@ pub(super) struct ReplayedCall {
 
 /// Returns whether each call has the path of its line, because neither the plan nor the target has a path.
 fn has_line_paths(spec: &Spec, call: &HttpSpec, rows: Option<&Rows>) -> bool {
-    let in_url = spec.target.as_deref().and_then(path_of);
+    let in_url = spec.target.as_deref().and_then(call_path);
     let has_own = call.path.as_deref().is_some_and(|path| path != LINE_PATH)
         || in_url.is_some_and(|path| !matches!(path, "" | "/"))
         || call.websocket.is_some()
@@ -45,7 +45,7 @@ fn has_line_paths(spec: &Spec, call: &HttpSpec, rows: Option<&Rows>) -> bool {
 
 /// Returns the path of the calls: the template for the line's path if neither the plan nor the target has a path, else
 /// `path`.
-pub(super) fn path(
+pub(super) fn resolve_path(
     spec: &Spec,
     call: &HttpSpec,
     rows: Option<&Rows>,
@@ -60,7 +60,7 @@ pub(super) fn path(
 
 /// Returns the call with the methods, header fields and bodies of the lines; `None` if the lines set only paths, or
 /// nothing. Reports lines that the call can't send unchanged.
-pub(super) fn replayed_call(
+pub(super) fn resolve_replayed_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
@@ -75,8 +75,8 @@ pub(super) fn replayed_call(
     let has_own_body = call.body.as_deref().is_some_and(|body| body != LINE_BODY)
         || call.body_file.is_some()
         || call.form.is_some()
-        || sends_a_message(call);
-    let filled = |name: &str| rows.column(name).filter(|column| column.bounds().1 > 0);
+        || sends_envelopes(call);
+    let filled = |name: &str| rows.column(name).filter(|column| column.value_length_bounds().1 > 0);
     let methods = distinct_methods(problems, rows.column(METHOD_COLUMN))?;
     if has_own_body || own_method.is_some() {
         let usual = if has_own_body { "POST" } else { "GET" };
@@ -103,7 +103,7 @@ pub(super) fn replayed_call(
         Template::parse(typed, &mut 0, scope)
     };
     if has_headers {
-        replayed.parts.headers = problems.keep(KEY, parse(LINE_HEADERS));
+        replayed.parts.headers = problems.ok_or_report(REPLAY_KEY, parse(LINE_HEADERS));
     }
     if has_bodies {
         replayed.call.body = Some(LINE_BODY.to_owned());
@@ -113,7 +113,7 @@ pub(super) fn replayed_call(
             .iter()
             .find(|method| expects_body(method.as_bytes()));
         if let Some(method) = carrier.filter(|_| !has_bodies) {
-            problems.add(KEY, format!(
+            problems.add(REPLAY_KEY, format!(
                 "the file has requests of {method}, and no column `{BODY_COLUMN}` with what they sent: leave them out by the filter \"method!={method}\" (load.filter), or give all calls a method and body (call.http.method, call.http.body)"
             ));
         }
@@ -121,8 +121,8 @@ pub(super) fn replayed_call(
         replayed.call.method = match (all.next(), all.next()) {
             (Some(only), None) => Some(only.clone()),
             (Some(_), Some(_)) => {
-                check_mixed(problems, &methods);
-                replayed.parts.method = problems.keep(KEY, parse(LINE_METHOD));
+                check_mixed_methods(problems, &methods);
+                replayed.parts.method = problems.ok_or_report(REPLAY_KEY, parse(LINE_METHOD));
                 // A placeholder for the checks; each line sets its own method.
                 Some("GET".to_owned())
             }
@@ -169,7 +169,7 @@ fn distinct_methods(
             !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
         if !is_method {
             problems.add(
-                KEY,
+                REPLAY_KEY,
                 format!("column `{METHOD_COLUMN}`: {method:?} is not a method such as GET"),
             );
             return None;
@@ -182,20 +182,20 @@ fn distinct_methods(
 /// Reports lines whose method differs from the method of the call.
 fn check_method(problems: &mut Problems, method: &str, methods: &BTreeSet<String>) {
     if let Some(other) = methods.iter().find(|other| *other != method) {
-        problems.add(KEY, format!(
+        problems.add(REPLAY_KEY, format!(
             "the file has requests of {other}, and this call's method is {method}: replay those of one method with the filter \"method={method}\" (load.filter)"
         ));
     }
 }
 
 /// Reports methods that can't be combined with other methods in one load.
-fn check_mixed(problems: &mut Problems, methods: &BTreeSet<String>) {
+fn check_mixed_methods(problems: &mut Problems, methods: &BTreeSet<String>) {
     for (method, reason) in [
         ("HEAD", "whose answers have no body"),
         ("CONNECT", "which opens a tunnel"),
     ] {
         if methods.contains(method) {
-            problems.add(KEY, format!(
+            problems.add(REPLAY_KEY, format!(
                 "the file has requests of {method}, {reason}, and of other methods: leave them out by the filter \"method!={method}\" (load.filter)"
             ));
         }
@@ -207,7 +207,7 @@ fn check_headers(problems: &mut Problems, column: &RowColumn) -> bool {
     for (number, json) in (1..).zip(column.values()) {
         if let Err(problem) = parse_fields(&json) {
             problems.add(
-                KEY,
+                REPLAY_KEY,
                 format!("column `{HEADERS_COLUMN}`, row {number}: {problem}"),
             );
             return false;

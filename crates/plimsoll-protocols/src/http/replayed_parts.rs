@@ -115,7 +115,7 @@ mod tests {
     use plimsoll_engine::driver::{CallId, Driver, Protocol};
     use plimsoll_model::Time;
     use plimsoll_model::spec::{self, ResolveContext};
-    use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder};
+    use plimsoll_wire::hpack::{DEFAULT_TABLE_BYTES, Decoder};
     use plimsoll_wire::http2::{kind, split_frame, write};
 
     use super::*;
@@ -127,7 +127,7 @@ mod tests {
     struct LogContext;
 
     impl ResolveContext for LogContext {
-        fn variable(&self, _: &str) -> Option<String> {
+        fn env_variable(&self, _: &str) -> Option<String> {
             None
         }
         fn read(&self, _: &Path) -> io::Result<String> {
@@ -149,7 +149,7 @@ mod tests {
         let plan = "target = \"http://h:1\"\n[load]\nreplay = \"log\"\n[call.http]\nheaders = { x-own = \"0\" }\n";
         let spec = spec::read(plan).expect("readable");
         let plan = spec::resolve(&spec, &LogContext).expect("right");
-        plan.call.of_type::<HttpCall>().expect("HTTP").clone()
+        plan.call.downcast_ref::<HttpCall>().expect("HTTP").clone()
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
             closes: false,
         };
         let sent = [0, 1, 2].map(|number| {
-            let mut driver = Http1Protocol::new(&request).driver();
+            let mut driver = Http1Protocol::new(&request).new_driver();
             let mut out = Vec::new();
             driver.open(Time::ZERO, &mut out);
             driver.start(CallId(0), number, Time::ZERO, &mut out);
@@ -189,13 +189,13 @@ mod tests {
             authority: "h:1",
             closes: false,
         };
-        let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
+        let mut driver = Http2Protocol::new(&request, HttpScheme::Http).new_driver();
         let (mut out, mut settings) = (Vec::new(), Vec::new());
         driver.open(Time::ZERO, &mut out);
         write::settings(&mut settings, &[]);
         let settings = driver.receive(&settings, Time::ZERO, &mut out, &mut Vec::new());
         assert!(settings.is_ok());
-        let mut decoder = Decoder::new(DEFAULT_TABLE_SIZE, 1 << 16);
+        let mut decoder = Decoder::new(DEFAULT_TABLE_BYTES, 1 << 16);
         let sent = [0, 1, 2].map(|number| {
             out.clear();
             driver.start(CallId(number), number.into(), Time::ZERO, &mut out);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plimsoll_model::Time;
 use plimsoll_model::template::{FieldSource, RenderContext, TemplatePart, TraceIds, Variation};
-use plimsoll_wire::http1::put_request;
+use plimsoll_wire::http1::append_request_head;
 
 use super::call::{HttpCall, ReplayedParts, VaryingBody, VaryingHttp};
 use super::envelopes;
@@ -52,7 +52,7 @@ impl HttpRequest<'_> {
 
 /// Appends the header fields that are the same for every call and both versions. `length`: the body's length in bytes,
 /// as text.
-pub(super) fn constant_fields<'a>(
+pub(super) fn push_constant_fields<'a>(
     call: &'a HttpCall,
     length: &'a str,
     fields: &mut Vec<(&'a str, &'a str)>,
@@ -87,10 +87,10 @@ pub(super) fn constant_fields<'a>(
 }
 
 /// Returns the varying parts, with field names in the case in which HTTP/1.1 sends them.
-fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
+fn varying_with_wire_names(call: &HttpCall) -> Option<VaryingHttp> {
     let mut varying = call.varying.clone()?;
     for field in &mut varying.headers {
-        field.name = call.typed_name(&field.name).to_owned();
+        field.name = call.wire_name(&field.name).to_owned();
     }
     Some(varying)
 }
@@ -106,7 +106,7 @@ struct EncodedHead {
 impl EncodedHead {
     fn new(method: &str, path: &str, fields: &[(&str, &str)]) -> EncodedHead {
         let mut bytes = Vec::new();
-        put_request(&mut bytes, method, path, fields);
+        append_request_head(&mut bytes, method, path, fields);
         bytes.truncate(bytes.len() - 2);
         let start = method.len() + 1;
         EncodedHead {
@@ -160,15 +160,15 @@ pub(super) struct EncodedRequest {
 impl EncodedRequest {
     pub(super) fn new(request: &HttpRequest<'_>) -> EncodedRequest {
         let call = request.call;
-        let body = envelopes::body(call);
+        let body = envelopes::encoded_body(call);
         let length = body.len().to_string();
         let mut fields = vec![("host", request.host())];
-        constant_fields(call, &length, &mut fields);
+        push_constant_fields(call, &length, &mut fields);
         if request.closes {
             fields.push(("connection", "close"));
         }
         for (name, _) in &mut fields {
-            *name = call.typed_name(name);
+            *name = call.wire_name(name);
         }
         let mut head = EncodedHead::new(&call.method, &call.path, &fields);
         if call.varying.is_none() {
@@ -179,7 +179,7 @@ impl EncodedRequest {
             head,
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
-            varying: varying_as_typed(call),
+            varying: varying_with_wire_names(call),
             replayed: call.replayed.clone(),
             unix_zero: ClockOrigin::default(),
         }
@@ -203,9 +203,9 @@ impl EncodedRequest {
         let Some(varying) = &self.varying else {
             return out.extend_from_slice(&self.head.bytes);
         };
-        let unix_ns = self.unix_zero.at(now);
+        let unix_ns = self.unix_zero.unix_ns_at(now);
         let GivenParts { body: given, step } = given;
-        let moment = varying.variation.moment(number, 0, unix_ns);
+        let moment = varying.variation.render_context(number, 0, unix_ns);
         let moment = moment.with_taken(step.as_ref().map_or(&[], |step| &step.taken));
         match (given, &varying.body) {
             (Some(body), _) => *scratch = body,
@@ -213,7 +213,7 @@ impl EncodedRequest {
                 scratch.clear();
                 write_body(body, &moment, scratch);
                 if self.has_prefix {
-                    envelopes::wrap(scratch);
+                    envelopes::insert_prefix(scratch);
                 }
             }
             (None, None) => {}
@@ -234,7 +234,7 @@ impl EncodedRequest {
         }
         out.extend_from_slice(b"content-length: ");
         let mut digits = [0; 20];
-        out.extend_from_slice(decimal(scratch.len(), &mut digits));
+        out.extend_from_slice(format_decimal(scratch.len(), &mut digits));
         out.extend_from_slice(b"\r\n\r\n");
         out.extend_from_slice(scratch);
     }
@@ -268,7 +268,7 @@ impl EncodedRequest {
         // The length of a constant body is already in the head.
         if varying.body.is_some() && has_length {
             out.extend_from_slice(b"content-length: ");
-            out.extend_from_slice(decimal(body.len(), &mut [0; 20]));
+            out.extend_from_slice(format_decimal(body.len(), &mut [0; 20]));
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -295,11 +295,11 @@ impl EncodedUpgrade {
         let given = call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         fields.extend(given.filter(|(name, _)| *name != "content-type"));
         for (name, _) in &mut fields {
-            *name = call.typed_name(name);
+            *name = call.wire_name(name);
         }
         EncodedUpgrade {
             head: EncodedHead::new("GET", &call.path, &fields),
-            varying: varying_as_typed(call),
+            varying: varying_with_wire_names(call),
         }
     }
 
@@ -318,7 +318,7 @@ impl EncodedUpgrade {
         match &self.varying {
             None => out.extend_from_slice(&self.head.bytes),
             Some(varying) => {
-                let moment = varying.variation.moment(number, 0, unix_ns);
+                let moment = varying.variation.render_context(number, 0, unix_ns);
                 self.head.write(varying, &moment, out);
             }
         }
@@ -351,7 +351,7 @@ impl FramePayload {
     }
 
     /// Returns the payload of call `number`. `scratch`: a buffer for a varying payload.
-    pub(super) fn of<'a>(
+    pub(super) fn render<'a>(
         &'a self,
         number: u64,
         unix_ns: u64,
@@ -361,7 +361,7 @@ impl FramePayload {
             return &self.constant;
         };
         scratch.clear();
-        write_body(body, &variation.moment(number, 0, unix_ns), scratch);
+        write_body(body, &variation.render_context(number, 0, unix_ns), scratch);
         scratch
     }
 }
@@ -376,7 +376,7 @@ pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &m
                 let start = out.len();
                 field.write(moment, out);
                 if *quoted && matches!(field.source, FieldSource::Row(_) | FieldSource::Taken(_)) {
-                    escape(out, start);
+                    escape_json(out, start);
                 }
             }
         }
@@ -384,7 +384,7 @@ pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &m
 }
 
 /// Escapes the characters after `start` that a JSON string can't contain (RFC 8259 §7).
-fn escape(out: &mut Vec<u8>, start: usize) {
+fn escape_json(out: &mut Vec<u8>, start: usize) {
     if !out[start..]
         .iter()
         .any(|b| matches!(b, b'"' | b'\\' | 0..=0x1f))
@@ -396,7 +396,7 @@ fn escape(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
 }
 
-pub(super) fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+pub(super) fn format_decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {
         at -= 1;

@@ -11,7 +11,7 @@ use plimsoll_model::redaction;
 use plimsoll_model::spec::{
     CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
     OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_visible,
-    keys_of, path_of,
+    struct_keys, call_path,
 };
 use plimsoll_model::template::{self, FieldScope, Template};
 use plimsoll_model::units::{ByteSize, Period};
@@ -24,19 +24,19 @@ use super::envelopes;
 use super::flags::would_queue;
 use super::form;
 use super::limits::{
-    canonical, check_scheme, check_stream_duration, ends_with_load, expected, max_body,
+    canonical, check_scheme, check_stream_duration, ends_with_load, resolve_expected_statuses, resolve_max_body,
     refuse_fields, required_headers,
 };
 use super::names::HEADER_NAMES;
 use super::paths::{check_path, requested_path};
-use super::payload::{Payload, TemplateContext, escaped, parse_payload};
+use super::payload::{Payload, TemplateContext, escape_template, parse_payload};
 use super::replayed;
 use super::section::{
     ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
-use super::user_scenarios::{conversation, script};
-use crate::http2::max_head;
-use crate::journey::{StepScope, change_fields, files, is_secured, keys_within};
+use super::user_scenarios::{resolve_conversation, resolve_script};
+use crate::http2::resolve_max_head;
+use crate::journey::{StepScope, change_fields, step_files, has_secured_target, keys_within};
 
 impl CallSection for HttpSpec {
     const SCHEMES: UrlSchemes = UrlSchemes {
@@ -53,14 +53,14 @@ impl CallSection for HttpSpec {
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         match path {
             path if path.split('.').next() == Some("steps") => keys_within::<HttpSpec>(path),
-            "websocket" => Some(keys_of::<WebSocketSpec>()),
-            "websocket.script" => Some(keys_of::<FrameSpec>()),
-            "form" => Some(keys_of::<FormPartSpec>()),
-            "conversation" => Some(keys_of::<ConversationSpec>()),
-            "goodput" => Some(keys_of::<GoodputSpec>()),
+            "websocket" => Some(struct_keys::<WebSocketSpec>()),
+            "websocket.script" => Some(struct_keys::<FrameSpec>()),
+            "form" => Some(struct_keys::<FormPartSpec>()),
+            "conversation" => Some(struct_keys::<ConversationSpec>()),
+            "goodput" => Some(struct_keys::<GoodputSpec>()),
             path => path.starts_with("headers.").then(MetadataSpec::keys),
         }
     }
@@ -75,7 +75,7 @@ impl CallSection for HttpSpec {
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each client gets its own.
     fn apply_defaults(&self, load: &mut LoadSpec) {
-        if self.calls_in_a_row().is_none() && would_queue(load, self.version) {
+        if self.calls_per_user().is_none() && would_queue(load, self.version) {
             load.connections = load.clients;
         }
         // A stream with a set duration gets the default deadline in addition to it.
@@ -91,8 +91,8 @@ impl CallSection for HttpSpec {
         }
     }
 
-    fn is_secured(&self, spec: &Spec) -> bool {
-        is_secured(self.journey_steps().unwrap_or_default(), spec)
+    fn uses_tls(&self, spec: &Spec) -> bool {
+        has_secured_target(self.journey_steps().unwrap_or_default(), spec)
     }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
@@ -109,14 +109,14 @@ impl CallSection for HttpSpec {
         let all = own.into_iter().chain(parts).chain(frames);
         let all = all.filter_map(|(key, path)| Some((key, path.clone()?)));
         let steps = self.journey_steps().unwrap_or_default();
-        all.chain(files(HttpSpec::SCHEMES.section, steps)).collect()
+        all.chain(step_files(HttpSpec::SCHEMES.section, steps)).collect()
     }
 
-    fn wire(&self, spec: &Spec) -> WireFormat {
+    fn wire_format(&self, spec: &Spec) -> WireFormat {
         self.wire_format(spec)
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         if self.journey_steps().is_some() {
             // Journeys vary in their number of calls, so each one counts as one call.
             return Some(1);
@@ -146,14 +146,14 @@ impl CallSection for HttpSpec {
         canonical(self)
     }
 
-    fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
-        fill_in(&mut self, call);
+    fn with_defaults(mut self, call: &HttpCall) -> HttpSpec {
+        write_defaults(&mut self, call);
         self
     }
 }
 
 /// Writes the defaults into the section.
-fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
+fn write_defaults(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
     // The deadline is in the load's section.
     spec.deadline = None;
@@ -166,7 +166,7 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.path = Some(if path_varies {
         call.path.clone()
     } else {
-        escaped(&call.path)
+        escape_template(&call.path)
     });
     // Opening a WebSocket always expects status 101, so no statuses are written.
     if call.socket.is_none() {
@@ -177,8 +177,8 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     // Replaces the file's name by its content, so that the run can be repeated when the file changes.
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let body = (&mut spec.body, &mut spec.body_file);
-    fill_in_body(body, &call.body, varying);
-    form::fill_in(spec, call);
+    inline_body(body, &call.body, varying);
+    form::inline_form_files(spec, call);
     let frames = spec
         .websocket
         .as_mut()
@@ -186,21 +186,21 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     let resolved = call.socket.iter().flat_map(|socket| &socket.script);
     for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
         let body = (&mut frame.body, &mut frame.body_file);
-        fill_in_body(body, &resolved.payload, resolved.varying.as_ref());
+        inline_body(body, &resolved.payload, resolved.varying.as_ref());
     }
     spec.max_body = Some(ByteSize(call.max_body.into()));
     spec.max_head = Some(ByteSize(call.max_head.into()));
 }
 
 /// Replaces the name of a body's file by its text.
-fn fill_in_body(
+fn inline_body(
     (typed, file): (&mut Option<String>, &mut Option<PathBuf>),
     bytes: &[u8],
     varying: Option<&VaryingBody>,
 ) {
     let text = match varying {
         Some(body) => Some(body.typed.clone()),
-        None => std::str::from_utf8(bytes).ok().map(escaped),
+        None => std::str::from_utf8(bytes).ok().map(escape_template),
     };
     if file.is_some() && text.is_some() {
         (*typed, *file) = (text, None);
@@ -213,20 +213,20 @@ fn resolve_call(
     call: &HttpSpec,
     surroundings: &dyn ResolveContext,
 ) -> Option<HttpCall> {
-    let rows = problems.rows(spec, surroundings);
+    let rows = problems.resolve_rows(spec, surroundings);
     let variation = problems
-        .variation(spec, rows.as_ref())
-        .in_a_row(spec.call.calls_in_a_row().unwrap_or(1));
+        .resolve_variation(spec, rows.as_ref())
+        .with_calls_per_client(spec.call.calls_per_user().unwrap_or(1));
     let scope = StepScope {
         rows: rows.as_ref(),
-        metadata: PlanRows::of(rows.as_ref(), spec).into(),
+        metadata: PlanRows::from_spec(rows.as_ref(), spec).into(),
         variation: &variation,
     };
-    problems.users(spec);
+    problems.report_user_load_conflicts(spec);
     let before = problems.0.len();
-    let replayed = replayed::replayed_call(problems, spec, call, rows.as_ref());
+    let replayed = replayed::resolve_replayed_call(problems, spec, call, rows.as_ref());
     let sent = replayed.as_ref().map_or(call, |replayed| &replayed.call);
-    let (mut resolved, uses_rows) = step_call(problems, spec, sent, &scope, surroundings)?;
+    let (mut resolved, uses_rows) = resolve_request(problems, spec, sent, &scope, surroundings)?;
     if let Some(replayed) = replayed {
         replayed.apply(&mut resolved, call);
     }
@@ -240,7 +240,7 @@ fn resolve_call(
 }
 
 /// Resolves one request, which may be a step of a journey. Returns the call and whether it uses rows.
-pub(super) fn step_call(
+pub(super) fn resolve_request(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
@@ -254,21 +254,21 @@ pub(super) fn step_call(
         taken: scope.metadata.taken,
     };
     let mut metadata =
-        problems.metadata(&HEADER_NAMES, &call.headers, scope.metadata, surroundings);
-    problems.traceparent(&HEADER_NAMES, spec, &mut metadata);
+        problems.resolve_metadata(&HEADER_NAMES, &call.headers, scope.metadata, surroundings);
+    problems.add_traceparent(&HEADER_NAMES, spec, &mut metadata);
     let mut slots = 0;
     let section = HttpSpec::SCHEMES.section;
-    let path = path_of_call(problems, section, spec, call.path.as_deref(), surroundings);
+    let path = resolve_call_path(problems, section, spec, call.path.as_deref(), surroundings);
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
     let method = resolve_method(problems, call);
-    let path = replayed::path(spec, call, rows, path);
+    let path = replayed::resolve_path(spec, call, rows, path);
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, fields);
-        let template = problems.keep("call.http.path", template)?;
+        let template = problems.ok_or_report("call.http.path", template)?;
         let checked = check_path(&template, rows);
-        problems.keep("call.http.path", checked)?;
+        problems.ok_or_report("call.http.path", checked)?;
         Some(template)
     });
     let mut texts = TemplateContext {
@@ -277,22 +277,22 @@ pub(super) fn step_call(
         uses_rows: false,
         surroundings,
     };
-    let mut payload = form::body(problems, call, &mut texts);
+    let mut payload = form::resolve_body(problems, call, &mut texts);
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
-    let expect = expected(problems, call, &method);
+    let expect = resolve_expected_statuses(problems, call, &method);
     refuse_fields(problems, call);
     let answers = resolve_response_settings(problems, spec, call, payload.as_mut(), &mut texts);
-    let max_body = max_body(problems, call);
+    let max_body = resolve_max_body(problems, call);
     check_stream_duration(problems, spec, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
-    let max_head = max_head(problems, HttpSpec::SCHEMES.section, call.max_head);
+    let max_head = resolve_max_head(problems, HttpSpec::SCHEMES.section, call.max_head);
     if problems.0.len() > before {
         return None;
     }
     let (path_template, payload) = (path_template?, payload?);
-    let headers = headers(&metadata, call, &payload);
-    let constant_path = path_template.constant().map(str::to_owned);
+    let headers = resolve_headers(&metadata, call, &payload);
+    let constant_path = path_template.constant_text().map(str::to_owned);
     let varies = constant_path.is_none()
         || payload.varying.is_some()
         || !metadata.varying.is_empty()
@@ -364,7 +364,7 @@ fn resolve_response_settings(
         socket.greeting = payload.map(|payload| (payload.bytes, payload.varying));
     }
     if let (Some(socket), Some(frames)) = (&mut socket, call.frames()) {
-        socket.script = script(problems, think, call, frames, texts);
+        socket.script = resolve_script(problems, think, call, frames, texts);
     }
     let stream = match socket {
         None => resolve_stream(problems, call),
@@ -374,7 +374,7 @@ fn resolve_response_settings(
     let tokenizer = resolve_tokenizer(problems, call, tokens, texts.surroundings);
     let conversation = match (&call.conversation, tokens) {
         (Some(talk), Some(answers)) if call.version != Some(HttpVersion::Auto) => {
-            conversation(problems, (think, talk, answers.api), payload, texts)
+            resolve_conversation(problems, (think, talk, answers.api), payload, texts)
         }
         (Some(_), _) => {
             problems.add(
@@ -395,17 +395,17 @@ fn resolve_response_settings(
 }
 
 /// Resolves the path: the one in `section`, else the target's, else `/`.
-pub(crate) fn path_of_call(
+pub(crate) fn resolve_call_path(
     problems: &mut Problems,
     section: &str,
     spec: &Spec,
     path: Option<&str>,
     surroundings: &dyn ResolveContext,
 ) -> Option<String> {
-    let in_url = spec.target.as_deref().and_then(path_of).map(requested_path);
+    let in_url = spec.target.as_deref().and_then(call_path).map(requested_path);
     match (path, in_url.as_deref()) {
         (Some(path), Some(other)) if path != other && other != "/" => {
-            let (path, other) = (redaction::masked(path), redaction::masked(other));
+            let (path, other) = (redaction::mask_urls(path), redaction::mask_urls(other));
             problems.add(
                 format!("call.{section}.path"),
                 format!("`{path}` differs from the target's path `{other}`: use one of the two"),
@@ -413,15 +413,15 @@ pub(crate) fn path_of_call(
             None
         }
         (Some(path), _) | (None, Some(path)) => {
-            let filled_in = redaction::fill_variables(path, |name| surroundings.variable(name));
-            problems.keep(&format!("call.{section}.path"), filled_in)
+            let filled_in = redaction::fill_variables(path, |name| surroundings.env_variable(name));
+            problems.ok_or_report(&format!("call.{section}.path"), filled_in)
         }
         (None, None) => Some("/".to_owned()),
     }
 }
 
 pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&str>) {
-    problems.refuse_fields(format!("call.{section}.host"), host);
+    problems.reject_template_fields(format!("call.{section}.host"), host);
     if let Some(host) = host.filter(|host| !is_visible(host)) {
         problems.add(
             format!("call.{section}.host"),
@@ -434,7 +434,7 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
     let has_body = call.body.is_some()
         || call.body_file.is_some()
         || call.form.is_some()
-        || envelopes::sends_a_message(call);
+        || envelopes::sends_envelopes(call);
     let method = match &call.method {
         Some(method) => method.clone(),
         None if call.websocket.is_some() => "GET".to_owned(),
@@ -463,10 +463,10 @@ fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
 }
 
 /// Returns the constant header fields, with a default content type if there is a body.
-fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
+fn resolve_headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
     let has_body =
-        payload.varying.is_some() || !payload.bytes.is_empty() || envelopes::sends_a_message(call);
+        payload.varying.is_some() || !payload.bytes.is_empty() || envelopes::sends_envelopes(call);
     let typed = call
         .headers
         .keys()

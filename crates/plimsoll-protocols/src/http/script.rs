@@ -48,7 +48,7 @@ impl Scenario for FrameScripts {
         &self.protocol
     }
 
-    fn calls(&self) -> u32 {
+    fn max_calls(&self) -> u32 {
         self.calls.len() as u32
     }
 

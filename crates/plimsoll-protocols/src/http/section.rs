@@ -291,7 +291,7 @@ pub enum ExpectedValues {
 
 impl ExpectedValues {
     /// Returns the values in order.
-    pub fn each(&self) -> &[String] {
+    pub fn as_slice(&self) -> &[String] {
         match self {
             ExpectedValues::One(value) => std::slice::from_ref(value),
             ExpectedValues::All(values) => values,
@@ -356,7 +356,7 @@ impl FrameSpec {
     ///
     /// # Errors
     /// When the text is not such a document, or has no frames.
-    pub fn script(text: &str) -> Result<Vec<FrameSpec>, String> {
+    pub fn parse_script(text: &str) -> Result<Vec<FrameSpec>, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct ScriptFile {

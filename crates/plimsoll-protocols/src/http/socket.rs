@@ -19,8 +19,8 @@ use plimsoll_engine::driver::{
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
-    WebSocketReader, client_key, close_payload, code, put_masked,
+    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
+    WebSocketReader, client_key, close_payload, code, append_masked_frame,
 };
 
 use super::call::{EventMatch, HttpCall, SocketCall, WelcomeMessage};
@@ -32,7 +32,7 @@ use crate::clock_origin::ClockOrigin;
 use crate::xorshift::Xorshift;
 
 /// The largest message if the plan sets no limit, in bytes.
-const MAX_MESSAGE: usize = 16 << 20;
+const DEFAULT_MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// How long a welcome message is awaited if it is unknown whether the server sends one.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ struct FrameExchange {
 }
 
 impl FrameExchange {
-    fn all(call: &HttpCall, socket: &SocketCall) -> Vec<FrameExchange> {
+    fn build_all(call: &HttpCall, socket: &SocketCall) -> Vec<FrameExchange> {
         let opcode = |is_binary: bool| {
             if is_binary {
                 Opcode::Binary
@@ -108,14 +108,14 @@ impl SocketProtocol {
         let call: &HttpCall = request.call;
         SocketProtocol(Arc::new(SocketShared {
             upgrade: EncodedUpgrade::new(request),
-            frames: FrameExchange::all(call, socket),
+            frames: FrameExchange::build_all(call, socket),
             greeting: (socket.greeting.as_ref())
                 .map(|(constant, varying)| FramePayload::new(call, constant, varying.as_ref())),
             socket: socket.clone(),
             checks: ResponseChecks::new(call),
             offers_compression: call.compressed,
             max_message: match call.max_body {
-                u32::MAX => MAX_MESSAGE,
+                u32::MAX => DEFAULT_MAX_MESSAGE_BYTES,
                 limit => limit as usize,
             },
             sockets_opened: AtomicU64::new(0),
@@ -142,7 +142,7 @@ impl Protocol for SocketProtocol {
         self.0.upgrade.trace_ids()
     }
 
-    fn driver(&self) -> SocketDriver {
+    fn new_driver(&self) -> SocketDriver {
         SocketDriver {
             shared: Arc::clone(&self.0),
             number: 0,
@@ -236,7 +236,7 @@ impl SocketDriver {
         let rest = &bytes[answer.size.saturating_sub(before).min(bytes.len())..];
         if let Some(agreed) = answer.deflate {
             self.reader =
-                WebSocketReader::new(ReaderRole::Client, shared.max_message).with_agreement(agreed);
+                WebSocketReader::new(ReaderRole::Client, shared.max_message).with_deflate_parameters(agreed);
         }
         self.state = match &shared.socket.welcome {
             Some(_) => WebSocketState::Welcoming(None),
@@ -253,15 +253,15 @@ impl SocketDriver {
             } else {
                 Opcode::Text
             };
-            let unix_ns = shared.unix_zero.at(now);
-            let greeting = greeting.of(self.number, unix_ns, &mut self.scratch);
-            put_masked(out, opcode, mask, greeting);
+            let unix_ns = shared.unix_zero.unix_ns_at(now);
+            let greeting = greeting.render(self.number, unix_ns, &mut self.scratch);
+            append_masked_frame(out, opcode, mask, greeting);
         }
         Ok(rest)
     }
 
     /// Ends the current call.
-    fn end(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
+    fn end_call(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = text.filter(|_| self.details < MAX_DETAILS) {
             self.details += 1;
@@ -301,7 +301,7 @@ impl SocketDriver {
         }
         call.received = call.received.saturating_add(data.len() as u32);
         if let Some(needle) = &frame.expect {
-            call.has_expected_text |= needle.is_in(&mut 0, data);
+            call.has_expected_text |= needle.search(&mut 0, data);
         }
         let found = call.has_expected_text || frame.expect.is_none();
         let is = |meant: &Option<EventMatch>| {
@@ -314,18 +314,18 @@ impl SocketDriver {
         let ends = is(&frame.until);
         if is(&self.shared.socket.error) == Some(true) {
             let text = format!("a message reports: {}", printable(data));
-            return self.end(Outcome::EventError, Some(text), events);
+            return self.end_call(Outcome::EventError, Some(text), events);
         }
         match ends {
             Some(false) => {}
             None if goes_on => {}
-            _ if found => self.end(Outcome::Ok, None, events),
+            _ if found => self.end_call(Outcome::Ok, None, events),
             _ => {
                 let text = format!(
                     "the answer does not contain the expected text: {}",
                     printable(data)
                 );
-                self.end(BODY_MISMATCH, Some(text), events);
+                self.end_call(BODY_MISMATCH, Some(text), events);
             }
         }
     }
@@ -346,7 +346,7 @@ impl SocketDriver {
     fn close(&mut self, violation: &Violation, out: &mut Vec<u8>) {
         let mask = self.random.mask();
         let payload = close_payload(violation.code, violation.reason);
-        put_masked(out, Opcode::Close, mask, &payload);
+        append_masked_frame(out, Opcode::Close, mask, &payload);
         self.state = WebSocketState::Closed;
         self.is_draining = true;
     }
@@ -371,13 +371,13 @@ impl Driver for SocketDriver {
             ("sec-websocket-key", &*self.key),
         ];
         if shared.offers_compression {
-            fields.push(("sec-websocket-extensions", Deflate::CLIENT_OFFER));
+            fields.push(("sec-websocket-extensions", DeflateParameters::CLIENT_OFFER));
         }
         let subprotocols = shared.socket.subprotocols.join(", ");
         if !subprotocols.is_empty() {
             fields.push(("sec-websocket-protocol", &subprotocols));
         }
-        let unix_ns = shared.unix_zero.at(now);
+        let unix_ns = shared.unix_zero.unix_ns_at(now);
         shared.upgrade.write(self.number, unix_ns, &fields, out);
     }
 
@@ -404,13 +404,13 @@ impl Driver for SocketDriver {
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
         shared.has_begun_calls.store(true, Ordering::Relaxed);
-        let unix_ns = shared.unix_zero.at(now);
+        let unix_ns = shared.unix_zero.unix_ns_at(now);
         let mut sent = 0;
         for frame in &shared.frames[self.next_frames.clone()] {
             let mask = self.random.mask();
-            let payload = frame.text.of(number, unix_ns, &mut self.scratch);
+            let payload = frame.text.render(number, unix_ns, &mut self.scratch);
             sent += payload.len() as u32;
-            put_masked(out, frame.opcode, mask, payload);
+            append_masked_frame(out, frame.opcode, mask, payload);
         }
         self.call = Some(FrameCallInFlight {
             call,
@@ -457,7 +457,7 @@ impl Driver for SocketDriver {
                 WebSocketMessage::Binary(data) => self.on_message(data, now, events),
                 WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
-                    put_masked(out, Opcode::Pong, mask, payload);
+                    append_masked_frame(out, Opcode::Pong, mask, payload);
                 }
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, reason } => {
@@ -472,7 +472,7 @@ impl Driver for SocketDriver {
             self.close(&violation, out);
             return Err(ProtocolError {
                 outcome: match violation.code {
-                    code::TOO_BIG => Outcome::MessageTooLarge,
+                    code::MESSAGE_TOO_BIG => Outcome::MessageTooLarge,
                     _ => Outcome::ProtocolError,
                 },
                 detail: format!("websocket: {}", violation.reason),
@@ -484,7 +484,7 @@ impl Driver for SocketDriver {
                 reason: "",
             };
             self.close(&normal, out);
-            self.end(Outcome::SocketClosed, Some(text), events);
+            self.end_call(Outcome::SocketClosed, Some(text), events);
         }
         Ok(())
     }
@@ -498,7 +498,7 @@ impl Driver for SocketDriver {
             }),
             _ => {
                 let text = "the connection ended without a Close".to_owned();
-                self.end(Outcome::SocketClosed, Some(text), events);
+                self.end_call(Outcome::SocketClosed, Some(text), events);
                 Ok(())
             }
         }
@@ -520,17 +520,17 @@ impl Driver for SocketDriver {
         } else if let Some(call) = self.call {
             let expects = self.shared.frames[call.frame].expect.is_some();
             if call.has_expected_text || !expects {
-                self.end(Outcome::Ok, None, events)
+                self.end_call(Outcome::Ok, None, events)
             } else {
                 let text = "no message contains the expected text".to_owned();
-                self.end(BODY_MISMATCH, Some(text), events);
+                self.end_call(BODY_MISMATCH, Some(text), events);
             }
         }
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.is_draining = true;
-        self.end(outcome, None, events);
+        self.end_call(outcome, None, events);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {

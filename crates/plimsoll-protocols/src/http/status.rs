@@ -10,7 +10,7 @@ const MAX_STATUS: u16 = 599;
 
 /// Returns the outcome of an unexpected status: the status's own, or that of its class. `retry_after`: the value of the
 /// `retry-after` field (RFC 9110 §10.2.3).
-pub(super) fn outcome_of(status: u16, retry_after: Option<&[u8]>) -> Outcome {
+pub(super) fn outcome_from_status(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
         (MIN_STATUS..=MAX_STATUS)
             .map(|status| [false, true].map(|after| status_outcome(status, after)))
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn status_maps_to_own_or_class_code() {
         for status in MIN_STATUS..=MAX_STATUS {
-            let code = outcome_of(status, None).code();
+            let code = outcome_from_status(status, None).code();
             let own = format!("HTTP_{status}");
             assert!(
                 code == own || code == format!("HTTP_{}XX", status / 100),
@@ -50,18 +50,18 @@ mod tests {
             assert_eq!(known, code == own, "{status}");
             let apart = matches!(status, 429 | 503);
             assert_eq!(
-                outcome_of(status, Some(b"1")).code() != code,
+                outcome_from_status(status, Some(b"1")).code() != code,
                 apart,
                 "{status}"
             );
         }
-        assert_eq!(outcome_of(404, None), Outcome::coded("HTTP_404"));
+        assert_eq!(outcome_from_status(404, None), Outcome::coded("HTTP_404"));
         assert_eq!(
-            outcome_of(503, Some(b"1")),
+            outcome_from_status(503, Some(b"1")),
             Outcome::coded("HTTP_503_RETRY_AFTER")
         );
         // Not a status of HTTP.
-        assert_eq!(outcome_of(100, None), Outcome::coded("HTTP_5XX"));
-        assert_eq!(outcome_of(999, None), Outcome::coded("HTTP_5XX"));
+        assert_eq!(outcome_from_status(100, None), Outcome::coded("HTTP_5XX"));
+        assert_eq!(outcome_from_status(999, None), Outcome::coded("HTTP_5XX"));
     }
 }

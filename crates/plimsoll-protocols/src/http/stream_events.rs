@@ -45,7 +45,7 @@ impl TokenState {
     }
 
     /// Returns whether the response has at least one token, which may have no text.
-    pub(super) fn has_any(&self) -> bool {
+    pub(super) fn has_tokens(&self) -> bool {
         self.has_text || self.has_numbers || self.all_choices_ended() && self.reported_tokens() > 0
     }
 }
@@ -88,7 +88,7 @@ impl StreamEventHandler<'_> {
     }
 
     /// Returns the position of the event in the stream, or "the answer" if it is not streamed, for a message.
-    fn place(&self) -> String {
+    fn describe_event(&self) -> String {
         if self.is_whole() {
             "the answer".to_owned()
         } else {
@@ -97,8 +97,8 @@ impl StreamEventHandler<'_> {
     }
 
     fn settle_as_error(&mut self, data: &[u8]) {
-        let text = format!("{} reports an error: {}", self.place(), printable(data));
-        let ended = envelopes::ended(self.stream.format, data);
+        let text = format!("{} reports an error: {}", self.describe_event(), printable(data));
+        let ended = envelopes::parse_last_envelope(self.stream.format, data);
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
@@ -132,7 +132,7 @@ impl StreamEventHandler<'_> {
         } else {
             String::new()
         };
-        let text = format!("{}{name}: {error}: {}", self.place(), printable(data));
+        let text = format!("{}{name}: {error}: {}", self.describe_event(), printable(data));
         *self.settled = Some((Outcome::BadAnswer, Some(text)));
         false
     }
@@ -149,7 +149,7 @@ impl StreamEventHandler<'_> {
         }
         let mut failure = None;
         tokens.calling_choices |= chunk.calling_choices();
-        for (choice, reason) in chunk.ends() {
+        for (choice, reason) in chunk.choice_ends() {
             let choice = 1 << choice;
             tokens.begun_choices |= choice;
             // Some services repeat the finish reason in later events, so only the first counts.
@@ -180,7 +180,7 @@ impl StreamEventHandler<'_> {
                 text.extend(chunk.first_reply());
             }
             if let Some(texts) = &mut self.written {
-                chunk.write(texts);
+                chunk.append_texts(texts);
             }
             let bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);
             if !is_whole {
@@ -197,7 +197,7 @@ impl StreamEventHandler<'_> {
             });
         }
         if let Some(usage) = usage {
-            tokens.reported = usage.after(tokens.reported);
+            tokens.reported = usage.or_earlier(tokens.reported);
             let usage = tokens.reported.usage(tokens.has_reasoning);
             self.events.push(Event::Usage { call, usage });
         }
@@ -205,7 +205,7 @@ impl StreamEventHandler<'_> {
             self.events.push(Event::EndedWithoutText(call));
         }
         if let Some(text) = failure {
-            let text = format!("{} {text}", self.place());
+            let text = format!("{} {text}", self.describe_event());
             *self.settled = Some((Outcome::EventError, Some(text)));
         } else if is_last {
             *self.settled = Some((Outcome::Ok, None));

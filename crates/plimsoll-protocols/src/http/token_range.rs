@@ -25,7 +25,7 @@ impl TokenRange {
     }
 
     /// Returns the number, or as a string the template field that draws a number.
-    pub(super) fn number(self) -> Value {
+    pub(super) fn to_json(self) -> Value {
         if self.low == self.high {
             json!(self.low)
         } else {

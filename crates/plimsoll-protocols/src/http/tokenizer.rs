@@ -79,7 +79,7 @@ mod tests {
     struct Files;
 
     impl ResolveContext for Files {
-        fn variable(&self, _: &str) -> Option<String> {
+        fn env_variable(&self, _: &str) -> Option<String> {
             None
         }
         fn read(&self, path: &Path) -> std::io::Result<String> {

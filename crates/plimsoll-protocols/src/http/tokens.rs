@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::finish_reason::FinishReason;
 use super::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, skip, value,
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, skip, read_value,
 };
 
 /// The most choices that one request may ask for.
@@ -44,7 +44,7 @@ pub(super) struct AnswerChunk<'a> {
 
 impl<'a> AnswerChunk<'a> {
     /// Creates a chunk with one choice, for APIs without several choices.
-    pub(super) fn of_choice(
+    pub(super) fn from_choice(
         delta: Delta<'a>,
         finish_reason: Option<FinishReason>,
     ) -> AnswerChunk<'a> {
@@ -78,9 +78,9 @@ impl<'a> AnswerChunk<'a> {
     }
 
     /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it has ended.
-    pub(super) fn ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
+    pub(super) fn choice_ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
         let choices = self.choices.iter();
-        choices.map(|choice| (choice.bit(), choice.finish_reason))
+        choices.map(|choice| (choice.bit_index(), choice.finish_reason))
     }
 
     /// Returns whether some of the text is reasoning. Summaries do not count, because the counted tokens are those of
@@ -113,14 +113,14 @@ impl<'a> AnswerChunk<'a> {
             delta.is_some_and(|delta| delta.calls_tools)
         };
         let calling = self.choices.iter().filter(calls);
-        calling.fold(0, |set, choice| set | 1 << choice.bit())
+        calling.fold(0, |set, choice| set | 1 << choice.bit_index())
     }
 
     /// Appends the text of each choice to its own string, including reasoning and refusals, whose tokens are counted,
     /// too. Arguments of tool calls are not included.
-    pub(super) fn write(self, texts: &mut Vec<String>) {
+    pub(super) fn append_texts(self, texts: &mut Vec<String>) {
         for choice in self.choices {
-            let index = choice.bit() as usize;
+            let index = choice.bit_index() as usize;
             if index >= texts.len() {
                 texts.resize(index + 1, String::new());
             }
@@ -155,7 +155,7 @@ impl TokenCounts {
     }
 
     /// Returns the counts, with missing ones filled in from an earlier event of the same response.
-    pub(super) fn after(self, earlier: TokenCounts) -> TokenCounts {
+    pub(super) fn or_earlier(self, earlier: TokenCounts) -> TokenCounts {
         TokenCounts {
             // Some services report 0 prompt tokens in the first event, others in the last, and an event may have only
             // one of the prompt's two counts.
@@ -191,7 +191,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
                 "completion_tokens" | "output_tokens" => &mut self.answer,
                 "reasoning_tokens" => &mut self.reasoning,
                 "completion_tokens_details" | "output_tokens_details" => {
-                    let details: TokenCounts = value(&mut object)?;
+                    let details: TokenCounts = read_value(&mut object)?;
                     self.reasoning = details.reasoning.or(self.reasoning);
                     continue;
                 }
@@ -200,7 +200,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
                     continue;
                 }
             };
-            *place = value::<LenientCount, _>(&mut object)?.0.or(*place);
+            *place = read_value::<LenientCount, _>(&mut object)?.0.or(*place);
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ pub(super) struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     /// Returns the index for a bit set, below [`MAX_CHOICES`].
-    fn bit(&self) -> u32 {
+    fn bit_index(&self) -> u32 {
         self.index.min(MAX_CHOICES - 1) as u32
     }
 
@@ -287,12 +287,12 @@ impl<'a> ContentParts<'a> {
     /// Returns the same parts with all text as reasoning.
     pub(super) fn into_thought(self) -> ContentParts<'a> {
         ContentParts {
-            thought: self.all(),
+            thought: self.into_text(),
             ..ContentParts::default()
         }
     }
 
-    pub(super) fn all(mut self) -> Cow<'a, str> {
+    pub(super) fn into_text(mut self) -> Cow<'a, str> {
         append(&mut self.thought, self.text);
         self.thought
     }
@@ -323,12 +323,12 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
         let mut is_thought = false;
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => is_thought = is_reasoning(&value::<LenientString<'_>, _>(&mut object)?.0),
-                "text" | "content" | "summary" | "refusal" => self.add(value(&mut object)?),
+                "type" => is_thought = is_reasoning(&read_value::<LenientString<'_>, _>(&mut object)?.0),
+                "text" | "content" | "summary" | "refusal" => self.add(read_value(&mut object)?),
                 key if is_reasoning(key) => {
                     append(
                         &mut self.thought,
-                        value::<ContentParts<'_>, _>(&mut object)?.all(),
+                        read_value::<ContentParts<'_>, _>(&mut object)?.into_text(),
                     );
                 }
                 _ => skip(&mut object)?,
@@ -362,7 +362,7 @@ impl<'de> FromAnyShape<'de> for CallBytes {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "function" | "name" | "arguments" | "input" => {
-                    self.0 += value::<CallBytes, _>(&mut object)?.0;
+                    self.0 += read_value::<CallBytes, _>(&mut object)?.0;
                 }
                 _ => skip(&mut object)?,
             }

@@ -5,7 +5,7 @@ use plimsoll_wire::http1::{
     BodyFraming, BodyReader, FieldSpace, Http1Error, RequestHead, ResponseHead,
 };
 
-use crate::frame_trace::{DirectionTrace, not_this_protocol};
+use crate::frame_trace::{DirectionTrace, unreadable_line};
 
 /// The largest head that is traced, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -31,18 +31,18 @@ impl HeadTracer {
 }
 
 impl Tracer for HeadTracer {
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let bodiless = self.bodiless;
         let (half, body) = match direction {
             Direction::Sent => (&mut self.sent, &mut self.bodies[0]),
             Direction::Received => (&mut self.received, &mut self.bodies[1]),
         };
-        half.read(bytes, lines, not_this_protocol("HTTP/1.1"), |rest| {
+        half.read(bytes, lines, unreadable_line("HTTP/1.1"), |rest| {
             if let Some(open) = body {
-                let taken = open.take(rest, &mut |_| ())?;
+                let taken = open.consume(rest, &mut |_| ())?;
                 let line = open
-                    .is_over()
-                    .then(|| format!("body, {} bytes", open.seen()));
+                    .is_complete()
+                    .then(|| format!("body, {} bytes", open.received_bytes()));
                 if line.is_some() {
                     *body = None;
                 }
@@ -55,7 +55,7 @@ impl Tracer for HeadTracer {
                     None => return Ok(None),
                     Some(head) => {
                         let first = format!("{} {}", head.method, head.target);
-                        (head.size, head.body, line(first, head.fields.iter()))
+                        (head.size, head.body, format_head(first, head.fields.iter()))
                     }
                 },
                 Direction::Received => match ResponseHead::parse(rest, &mut space)? {
@@ -67,18 +67,18 @@ impl Tracer for HeadTracer {
                         } else {
                             head.body
                         };
-                        (head.size, body, line(first, head.fields.iter()))
+                        (head.size, body, format_head(first, head.fields.iter()))
                     }
                 },
             };
-            *body = Some(BodyReader::new(framing, u64::MAX)?).filter(|body| !body.is_over());
+            *body = Some(BodyReader::new(framing, u64::MAX)?).filter(|body| !body.is_complete());
             Ok(Some((size, Some(line))))
         });
     }
 }
 
 /// Returns the line for a head. Values may be secret, so only the values of a few fields are shown.
-fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+fn format_head<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     const SHOWN_FIELDS: [&str; 8] = [
         "content-length",
         "content-type",

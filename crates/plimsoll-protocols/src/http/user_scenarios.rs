@@ -8,13 +8,13 @@ use plimsoll_model::template::{self, Template};
 use super::answers::parse_event_match;
 use super::call::{ConversationPlan, EventFormat, FrameAnswer, FrameCall, VaryingBody};
 use super::llm_api::LlmApi;
-use super::payload::{BodySource, Payload, TemplateContext, has_message, payload};
+use super::payload::{BodySource, Payload, TemplateContext, has_message, load_payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec};
 
 const MAX_CALLS: u32 = 1_000_000;
 
 /// Resolves the conversations of users with a model, with pauses between turns.
-pub(super) fn conversation(
+pub(super) fn resolve_conversation(
     problems: &mut Problems,
     (think, talk, api): (Duration, &ConversationSpec, &LlmApi),
     payload: Option<&mut Payload>,
@@ -33,7 +33,7 @@ pub(super) fn conversation(
     for (nth, text) in talk.follow_ups.iter().flatten().enumerate() {
         let key = format!("{CONVERSATION_KEY}.follow_ups.{nth}");
         let parsed = Template::parse(text, texts.slots, texts.scope);
-        let template = problems.keep(&key, parsed)?;
+        let template = problems.ok_or_report(&key, parsed)?;
         if has_message(&template) {
             problems.add(&key, "{{message}}: not supported in a turn");
         }
@@ -48,7 +48,7 @@ pub(super) fn conversation(
     if let Some(payload) = payload {
         let body = payload.make_varying(texts);
         let key = api.messages_key;
-        let has_messages = |body: Vec<u8>| key.is_some_and(|key| holds_messages(&body, key));
+        let has_messages = |body: Vec<u8>| key.is_some_and(|key| contains_messages(&body, key));
         if !body.is_ok_and(has_messages) {
             let key = key.unwrap_or("messages");
             let why = format!(
@@ -65,7 +65,7 @@ pub(super) fn conversation(
 }
 
 /// Resolves the script of frames that each user sends.
-pub(super) fn script(
+pub(super) fn resolve_script(
     problems: &mut Problems,
     think: Duration,
     call: &HttpSpec,
@@ -81,7 +81,7 @@ pub(super) fn script(
             text: frame.body.as_ref(),
             file: frame.body_file.as_ref(),
         };
-        let Some(payload) = payload(problems, source, texts) else {
+        let Some(payload) = load_payload(problems, source, texts) else {
             continue;
         };
         if payload.varying.is_none() && payload.bytes.is_empty() {
@@ -139,7 +139,7 @@ pub(super) fn script(
 }
 
 /// Returns whether the body of the first call has messages at `key`.
-fn holds_messages(body: &[u8], key: &str) -> bool {
+fn contains_messages(body: &[u8], key: &str) -> bool {
     let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let messages = value.as_ref().and_then(|value| value.get(key)?.as_array());
     messages.is_some_and(|messages| {

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_flags_to_optional};
 use plimsoll_model::units::{ByteSize, Period};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
-use crate::flags::{BasicAuthFlags, CredentialFlags, fields};
-use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+use crate::flags::{BasicAuthFlags, CredentialFlags, parse_fields};
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, split_text_or_file};
 
 /// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
 #[derive(Debug, Args)]
@@ -111,10 +111,10 @@ impl ProtocolCommand for WsFlags {
     const TARGET_HELP: &str =
         "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
-        let (body, body_file) = text_or_file(self.body.as_deref())?;
-        let mut headers = fields("--header", &self.headers)?;
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
+        let (body, body_file) = split_text_or_file(self.body.as_deref())?;
+        let mut headers = parse_fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
         Ok(HttpSpec {
@@ -142,7 +142,7 @@ impl ProtocolCommand for WsFlags {
 
 /// Converts subprotocols as typed: one may be secret, and is then taken from the environment.
 fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
-    let one = |typed: &String| MetadataSpec::typed(typed);
+    let one = |typed: &String| MetadataSpec::from_flag(typed);
     match typed {
         [] => None,
         [only] => Some(one(only)),
@@ -153,7 +153,7 @@ fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
 /// Reads the frames of a file.
 fn script(path: &Path) -> Result<Vec<FrameSpec>, UsageError> {
     let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
-    read.and_then(|text| FrameSpec::script(&text))
+    read.and_then(|text| FrameSpec::parse_script(&text))
         .map_err(|why| {
             UsageError::new(
                 format_args!("--script: {}: {why}", path.display()),

@@ -1,4 +1,4 @@
-//! Handles frames that are not part of a response (SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY), and servers
+//! Handles frames that are not part of a response (SEND_SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY), and servers
 //! that violate the protocol.
 
 use plimsoll_engine::driver::{Event, ProtocolError};
@@ -17,19 +17,19 @@ const MAX_SHOWN_BYTES: usize = 80;
 
 impl<C: StreamCalls> Connection<C> {
     #[inline(never)]
-    pub(super) fn control(
+    pub(super) fn handle_control_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        match (self.http2).control(head, payload, &mut self.streams, to.out)? {
+        match (self.http2).process_control_frame(head, payload, &mut self.streams, to.out)? {
             ControlEvent::Block(block) => {
-                return C::header_block(self, block.piece(), to);
+                return C::on_header_block(self, block.payload(), to);
             }
             ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
-                    self.peer_table.allow(size);
+                    self.peer_table.set_allowed_size(size);
                 }
                 self.windows_opened = true;
             }
@@ -59,9 +59,9 @@ impl<C: StreamCalls> Connection<C> {
             }
         }
         let detail = format!("RST_STREAM with {code}");
-        let outcome = C::outcome_of_reset(code);
+        let outcome = C::reset_outcome(code);
         let before = events.len();
-        self.end(
+        self.end_call(
             id,
             outcome,
             Some(detail),
@@ -89,7 +89,7 @@ impl<C: StreamCalls> Connection<C> {
             .collect();
         let before = events.len();
         for id in &dropped {
-            self.end(
+            self.end_call(
                 *id,
                 Outcome::Goaway,
                 None,
@@ -104,7 +104,7 @@ impl<C: StreamCalls> Connection<C> {
             } else {
                 format!(", {}", printable(debug))
             };
-            self.detail(
+            self.report_detail(
                 Outcome::Goaway,
                 format!("GOAWAY with {code}{message}"),
                 events,
@@ -115,18 +115,18 @@ impl<C: StreamCalls> Connection<C> {
     /// Handles a violation: a stream error ends one call; a connection error, which ends all calls, is
     /// returned.
     #[cold]
-    pub(super) fn contain(
+    pub(super) fn handle_violation(
         &mut self,
         violation: Violation,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let violation = self.http2.contain(violation)?;
+        let violation = self.http2.check_scope(violation)?;
         let id = violation.stream;
         match self.streams.get(id).map(|stream| stream.state) {
             Some(CallStreamState::Open) => {
                 let detail = violation.to_string();
                 let outcome = Outcome::ProtocolError;
-                self.end(
+                self.end_call(
                     id,
                     outcome,
                     Some(detail),
@@ -146,7 +146,7 @@ impl<C: StreamCalls> Connection<C> {
     /// Checks whether the first bytes are HTTP/2 at all. If not, no GOAWAY is sent, since the peer would not
     /// understand it (RFC 9113, 3.4).
     #[cold]
-    pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
+    pub(super) fn check_first_bytes(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.http2.partial().to_vec();
         start.extend_from_slice(&input[..input.len().min(MAX_SHOWN_BYTES)]);
         // A short line of text may continue, so the error waits for more of it. Other bytes, such as a TLS alert, cause
@@ -166,7 +166,7 @@ impl<C: StreamCalls> Connection<C> {
     /// Sends GOAWAY to a server that violated the protocol, and returns the error to report.
     #[cold]
     pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
-        self.http2.fail(violation, out);
+        self.http2.close_with_error(violation, out);
         ProtocolError {
             // ENHANCE_YOUR_CALM is used only for header blocks over the limit.
             outcome: match violation.code {
@@ -189,7 +189,7 @@ fn mark_unprocessed(events: &mut [Event]) {
 }
 
 #[cold]
-pub(crate) fn closed(when: &str) -> ProtocolError {
+pub(crate) fn closed_error(when: &str) -> ProtocolError {
     let detail = format!("the server closed the connection {when}");
     ProtocolError {
         outcome: Outcome::ConnectionClosed,
@@ -213,7 +213,7 @@ pub(crate) fn other_protocol_error(start: &[u8]) -> Option<ProtocolError> {
         [0x14..=0x17, 3, ..] => {
             "the server answered in TLS, but the target is plaintext".to_owned()
         }
-        // An HTTP/2 frame starts with its length, and the first byte of a short SETTINGS frame's length is
+        // An HTTP/2 frame starts with its length, and the first byte of a short SEND_SETTINGS frame's length is
         // zero.
         [b' '..=b'~', ..] => format!("the server answered `{}`, not HTTP/2 frames", shown()),
         _ => return None,

@@ -2,9 +2,9 @@
 //! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
 use plimsoll_model::template::{
-    MAX_TAKEN, MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
+    MAX_TAKEN_BYTES, MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
 };
-use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
+use plimsoll_wire::hpack::{ENTRY_OVERHEAD_BYTES, begin_literal, prefix_with_length};
 
 /// A header block that is the same for every call.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct RequestBlock {
 
 impl RequestBlock {
     /// Encodes a block. `fields` must start with the pseudo-header fields.
-    pub(crate) fn of<'a>(
+    pub(crate) fn encode<'a>(
         fields: &[(&'a str, &'a str)],
         mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
     ) -> RequestBlock {
@@ -91,7 +91,7 @@ impl VaryingFields {
     /// Returns the render context of call `number`. `unix_ns`: the time in nanoseconds since 1970.
     #[inline]
     pub(crate) fn moment(&self, number: u64, unix_ns: u64) -> RenderContext<'_> {
-        self.variation.moment(number, 0, unix_ns)
+        self.variation.render_context(number, 0, unix_ns)
     }
 
     /// Appends the header block of a call: the constant fields and the varying ones.
@@ -123,14 +123,14 @@ impl VaryingFields {
     /// Returns the maximum size of the fields in a header list in bytes, as counted by RFC 9113, 6.5.2. Values taken
     /// from responses are not counted, since their size is known only during the run.
     pub(crate) fn max_list_bytes(&self) -> usize {
-        let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
+        let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD_BYTES;
         let fields = self.fields.iter();
         let sizes = fields.map(|(_, field)| {
-            let taken = field.template.needs().count() * MAX_TAKEN;
+            let taken = field.template.taken_indices().count() * MAX_TAKEN_BYTES;
             size(&field.name, field.max_bytes().saturating_sub(taken))
         });
         let pseudo = self.pseudo.iter();
-        let pseudo = pseudo.map(|(name, _, template)| size(name, template.bounds().1));
+        let pseudo = pseudo.map(|(name, _, template)| size(name, template.length_bounds().1));
         sizes.chain(pseudo).sum()
     }
 
@@ -180,7 +180,7 @@ mod tests {
             let text = "x".repeat(length);
             let fields = fields(&[("x-a", &format!("{text}{{{{seq}}}}")), ("b", "{{client}}")]);
             let mut block = Vec::new();
-            let constant = RequestBlock::of(&[(":method", "GET"), ("te", "trailers")], |fields| {
+            let constant = RequestBlock::encode(&[(":method", "GET"), ("te", "trailers")], |fields| {
                 Encoder::encode_plain(fields.iter().copied())
             });
             fields.write(&constant, &fields.moment(7, 0), &mut block);
@@ -208,7 +208,7 @@ mod tests {
     fn binary_uuid_is_unpadded_base64() {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
-        let constant = RequestBlock::of(&[], |_| Vec::new());
+        let constant = RequestBlock::encode(&[], |_| Vec::new());
         fields.write(&constant, &fields.moment(0, 0), &mut block);
         let value = &block[block.len() - 22..];
         assert!(

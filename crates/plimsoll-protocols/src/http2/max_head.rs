@@ -2,19 +2,19 @@
 
 use plimsoll_model::spec::Problems;
 use plimsoll_model::units::ByteSize;
-use plimsoll_wire::http2::MAX_HEADER_LIST;
+use plimsoll_wire::http2::MAX_HEADER_LIST_BYTES;
 
 /// The largest limit that a plan may set. A connection buffers a whole header block.
-const MAX_HEAD: ByteSize = ByteSize(16 << 20);
+const MAX_HEAD_LIMIT: ByteSize = ByteSize(16 << 20);
 
 /// The limit if the plan sets none.
-pub(crate) const DEFAULT_MAX_HEAD: ByteSize = ByteSize(MAX_HEADER_LIST as u64);
+pub(crate) const DEFAULT_MAX_HEAD: ByteSize = ByteSize(MAX_HEADER_LIST_BYTES as u64);
 
 /// Resolves the key `max_head` of a section, in bytes. The limit applies to trailers, too. A value out of range is
 /// reported in `problems`.
-pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<ByteSize>) -> u32 {
+pub(crate) fn resolve_max_head(problems: &mut Problems, section: &str, given: Option<ByteSize>) -> u32 {
     let max_head = given.unwrap_or(DEFAULT_MAX_HEAD).0;
-    if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD.0).contains(&max_head) {
+    if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD_LIMIT.0).contains(&max_head) {
         problems.add(
             format!("call.{section}.max_head"),
             "out of range: use 64KiB to 16MiB",

@@ -31,20 +31,20 @@ use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
 use plimsoll_wire::http2::{
-    self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW, StreamPayload, Violation, setting,
+    self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW_BYTES, StreamPayload, Violation, setting,
 };
 
-pub(crate) use self::control::{NOT_HTTP2, closed, other_protocol_error};
+pub(crate) use self::control::{NOT_HTTP2, closed_error, other_protocol_error};
 pub(crate) use self::fields::{VaryingFields, put_literal};
-pub(crate) use self::max_head::{DEFAULT_MAX_HEAD, max_head};
+pub(crate) use self::max_head::{DEFAULT_MAX_HEAD, resolve_max_head};
 pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_offsets};
-pub(crate) use self::rules::{AnswerRules, content_length, length_problem, number};
+pub(crate) use self::rules::{ResponseFieldChecks, parse_content_length, find_length_violation, parse_number};
 pub(crate) use self::streams::{CallStream, CallStreamState, CallStreams, NO_CALL, NO_SLOT};
-pub(crate) use self::text::{lines, printable};
+pub(crate) use self::text::{printable_lines, printable};
 pub use self::trace::Http2FrameTracer;
-use crate::details::DetailBudget;
+use crate::detail_budget::DetailBudget;
 
 /// The error text for a header block that is well-formed but over our limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
@@ -85,7 +85,7 @@ pub trait StreamCalls: Debug + Sized {
     }
 
     /// Whether each call may have its own header fields ([`StreamCalls::write_own_fields`]).
-    const HAS_BODY_FIELDS: bool = false;
+    const HAS_OWN_FIELDS: bool = false;
 
     /// Prepares the request of call `number`. Called only if requests vary.
     fn prepare(&mut self, _number: u64, _now: Time) {}
@@ -94,7 +94,7 @@ pub trait StreamCalls: Debug + Sized {
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
     /// Returns the values taken from earlier responses, for the varying fields of the prepared call.
-    fn taken(&self) -> &[Option<Box<[u8]>>] {
+    fn taken_values(&self) -> &[Option<Box<[u8]>>] {
         &[]
     }
 
@@ -115,7 +115,7 @@ pub trait StreamCalls: Debug + Sized {
     fn send_blocked_streams(_connection: &mut Connection<Self>, _out: &mut Vec<u8>) {}
 
     /// Handles complete responses at the front of `input`, and returns the bytes after them.
-    fn whole_answers<'a>(
+    fn handle_complete_responses<'a>(
         _connection: &mut Connection<Self>,
         input: &'a [u8],
         _to: &mut DriverEffects<'_>,
@@ -127,7 +127,7 @@ pub trait StreamCalls: Debug + Sized {
     ///
     /// # Errors
     /// Returns the rule of RFC 9113 that the frame violates.
-    fn data(
+    fn on_data(
         connection: &mut Connection<Self>,
         data: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
@@ -137,14 +137,14 @@ pub trait StreamCalls: Debug + Sized {
     ///
     /// # Errors
     /// Returns the same errors as [`StreamCalls::data`].
-    fn header_block(
+    fn on_header_block(
         connection: &mut Connection<Self>,
         block: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation>;
 
     /// Reports the end of a stream's call.
-    fn done(
+    fn report_done(
         &mut self,
         stream: &CallStream<Self::Answer>,
         outcome: Outcome,
@@ -160,7 +160,7 @@ pub trait StreamCalls: Debug + Sized {
     fn call_progress(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
 
     /// Returns the outcome of a call that the server reset with this code.
-    fn outcome_of_reset(code: ErrorCode) -> Outcome;
+    fn reset_outcome(code: ErrorCode) -> Outcome;
 
     /// See [`Driver::prefetch`].
     #[inline]
@@ -168,7 +168,7 @@ pub trait StreamCalls: Debug + Sized {
 
     /// Returns the limit of a response's header list in bytes, as counted by RFC 9113, 6.5.2.
     fn max_head(&self) -> u32 {
-        http2::MAX_HEADER_LIST
+        http2::MAX_HEADER_LIST_BYTES
     }
 
     /// See [`Driver::is_cheap_to_receive`].
@@ -220,7 +220,7 @@ impl<C: StreamCalls> Connection<C> {
     pub(crate) fn new(calls: C) -> Connection<C> {
         Connection {
             calls,
-            http2: http2::Http2Connection::new(ClientRole, MAX_WINDOW),
+            http2: http2::Http2Connection::new(ClientRole, MAX_WINDOW_BYTES),
             streams: CallStreams::default(),
             blocked: Vec::new(),
             held_back: false,
@@ -249,7 +249,7 @@ impl<C: StreamCalls> Connection<C> {
         state: CallStreamState,
         out: &mut Vec<u8>,
     ) {
-        self.http2.reset(id, code, out);
+        self.http2.reset_stream(id, code, out);
         self.streams.close(id, state);
     }
 }
@@ -257,13 +257,13 @@ impl<C: StreamCalls> Connection<C> {
 impl<C: StreamCalls> Driver for Connection<C> {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
         let max_head = self.calls.max_head();
-        self.http2.allow_blocks(max_head);
+        self.http2.set_max_header_block(max_head);
         let settings = [
             (setting::ENABLE_PUSH, 0),
-            (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
+            (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES),
             (setting::MAX_HEADER_LIST_SIZE, max_head),
         ];
-        self.http2.open(&settings, out);
+        self.http2.send_preface(&settings, out);
     }
 
     #[inline]
@@ -285,7 +285,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         if self.http2.stage() != ConnectionStage::Open || self.http2.send_window() == 0 {
             return 0;
         }
-        let left = (self.http2.max_streams()).saturating_sub(self.streams.open());
+        let left = (self.http2.max_streams()).saturating_sub(self.streams.open_count());
         left.min(self.http2.ids_left()) as usize
     }
 
@@ -298,14 +298,14 @@ impl<C: StreamCalls> Driver for Connection<C> {
         debug_assert!(self.capacity() > 0);
         let request = self.calls.request();
         let body = request.body.len() as u32;
-        // The window is at most MAX_WINDOW, which fits.
+        // The window is at most MAX_WINDOW_BYTES, which fits.
         let stream_window = self.http2.initial_window() as i32;
         let window = self.http2.send_window().min(stream_window as u32);
         if request.window_needed > window || !self.peer_table.is_steady() {
             return self.start_slow_path(call, number, now, out);
         }
         let id = self.http2.allocate_stream_id();
-        self.http2.sent(body);
+        self.http2.count_sent_data(body);
         self.streams
             .insert(id, call, stream_window - body as i32, body, 0);
         let start = out.len();
@@ -368,7 +368,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         C::expire(self, &mut DriverEffects { now, out, events });
     }
 
-    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn end_unbounded_calls(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         C::end_with_load(self, &mut DriverEffects { now, out, events });
     }
 
@@ -386,7 +386,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
             });
         }
         if self.http2.stage() == ConnectionStage::Greeting {
-            self.check_greeting(bytes)?;
+            self.check_first_bytes(bytes)?;
         }
         self.calls.note_time(now);
         let received = self.receive_frames(bytes, &mut DriverEffects { now, out, events });
@@ -399,7 +399,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
                 self.send_blocked(out);
             }
         }
-        self.http2.give_back_all(out);
+        self.http2.release_whole_window(out);
         Ok(())
     }
 
@@ -408,10 +408,10 @@ impl<C: StreamCalls> Driver for Connection<C> {
         let is_whole = self.http2.is_between_frames();
         let stage = self.http2.close();
         if stage == ConnectionStage::Greeting {
-            return Err(other.unwrap_or_else(|| closed("before the server's SETTINGS")));
+            return Err(other.unwrap_or_else(|| closed_error("before the server's SETTINGS")));
         }
         if !is_whole {
-            return Err(closed("in the middle of a frame"));
+            return Err(closed_error("in the middle of a frame"));
         }
         let streams = self.streams.iter_open();
         match streams.filter(|stream| stream.call != NO_CALL).count() {
@@ -422,14 +422,14 @@ impl<C: StreamCalls> Driver for Connection<C> {
                 })
             }
             0 => Ok(()),
-            open => Err(closed(&format!("with {open} calls in flight"))),
+            open => Err(closed_error(&format!("with {open} calls in flight"))),
         }
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.http2.close();
         for stream in self.streams.iter_open() {
-            self.calls.done(stream, outcome, events);
+            self.calls.report_done(stream, outcome, events);
         }
         self.calls.forget_all();
         self.streams = CallStreams::default();
@@ -440,7 +440,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         if self.http2.stage() != ConnectionStage::Failed {
-            self.http2.goaway(ErrorCode::NO_ERROR, b"", out);
+            self.http2.send_goaway(ErrorCode::NO_ERROR, b"", out);
         }
     }
 }
@@ -475,7 +475,7 @@ mod tests {
             secure: false,
             deadline: None,
         };
-        let mut driver = GrpcProtocol::new(&request).unwrap().driver();
+        let mut driver = GrpcProtocol::new(&request).unwrap().new_driver();
         let (mut out, mut events) = (Vec::new(), Vec::new());
         let mut bytes = Vec::new();
         write::settings(&mut bytes, &[]);
@@ -483,7 +483,7 @@ mod tests {
             .receive(&bytes, Time(0), &mut out, &mut events)
             .unwrap();
         // RFC 9113, 5.1.1: the last id is 2^31-1, and none is used again.
-        driver.http2.skip_to(http2::MAX_STREAM_ID - 2);
+        driver.http2.skip_ids_below(http2::MAX_STREAM_ID - 2);
         for left in [2, 1] {
             assert_eq!((driver.capacity(), driver.is_draining()), (left, false));
             driver.start(CallId(left as u32), 0, Time(1), &mut out);

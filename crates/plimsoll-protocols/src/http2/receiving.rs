@@ -4,7 +4,7 @@ use plimsoll_engine::driver::Event;
 use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::HpackError;
 use plimsoll_wire::http2::{
-    self, DEFAULT_MAX_FRAME, ErrorCode, FrameHeader, StreamClosure, StreamPayload, Violation,
+    self, DEFAULT_MAX_FRAME_BYTES, ErrorCode, FrameHeader, StreamClosure, StreamPayload, Violation,
     flags, kind,
 };
 
@@ -20,25 +20,25 @@ impl<C: StreamCalls> Connection<C> {
     ) -> Result<(), Violation> {
         let mended = self.http2.take_reassembled(&mut input)?;
         if let Some(frame) = &mended {
-            http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.reassembled_frame(head, payload, to)
+            http2::for_each_frame(frame, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
+                self.handle_reassembled_frame(head, payload, to)
             })?;
         }
         loop {
-            input = C::whole_answers(self, input, to);
-            let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME)? else {
+            input = C::handle_complete_responses(self, input, to);
+            let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES)? else {
                 break;
             };
             self.handle_frame(head, payload, to)?;
         }
-        self.http2.keep(input, mended);
+        self.http2.keep_partial(input, mended);
         Ok(())
     }
 
     /// Handles a frame that arrived in several pieces. It is a separate function so that
     /// [`Connection::handle_frame`] is inlined into the loop over complete frames.
     #[inline(never)]
-    fn reassembled_frame(
+    fn handle_reassembled_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
@@ -56,7 +56,7 @@ impl<C: StreamCalls> Connection<C> {
     ) -> Result<(), Violation> {
         match self.dispatch_frame(head, payload, to) {
             Ok(()) => Ok(()),
-            Err(violation) => self.contain(violation, to),
+            Err(violation) => self.handle_violation(violation, to),
         }
     }
 
@@ -69,14 +69,14 @@ impl<C: StreamCalls> Connection<C> {
     ) -> Result<(), Violation> {
         match head.kind() {
             kind::DATA => {
-                let data = self.http2.data(head, payload)?;
-                C::data(self, data, to)
+                let data = self.http2.process_data(head, payload)?;
+                C::on_data(self, data, to)
             }
-            kind::HEADERS if head.has(flags::END_HEADERS) => {
-                let block = self.http2.headers(head, payload)?;
-                C::header_block(self, block, to)
+            kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
+                let block = self.http2.process_headers(head, payload)?;
+                C::on_header_block(self, block, to)
             }
-            _ => self.control(head, payload, to),
+            _ => self.handle_control_frame(head, payload, to),
         }
     }
 
@@ -99,17 +99,17 @@ impl<C: StreamCalls> Connection<C> {
     ) {
         let id = last.stream;
         if last.end_stream {
-            let unsent = self.end(id, outcome, detail, CallStreamState::Ended, to.events);
+            let unsent = self.end_call(id, outcome, detail, CallStreamState::Ended, to.events);
             self.stop_sending(id, unsent, to.out);
         } else {
-            self.end(id, outcome, detail, CallStreamState::Abandoned, to.events);
+            self.end_call(id, outcome, detail, CallStreamState::Abandoned, to.events);
             self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
     }
 
     /// Ends an open stream's call, and returns how many bytes of its request were not sent.
     #[inline]
-    pub(crate) fn end(
+    pub(crate) fn end_call(
         &mut self,
         id: u32,
         outcome: Outcome,
@@ -121,26 +121,26 @@ impl<C: StreamCalls> Connection<C> {
             return 0;
         };
         let (unsent, is_over) = (stream.unsent, stream.call == NO_CALL);
-        self.calls.done(stream, outcome, events);
+        self.calls.report_done(stream, outcome, events);
         self.calls.forget(stream);
         self.streams.close(id, state);
         if let Some(text) = detail.filter(|_| !is_over) {
-            self.detail(outcome, text, events);
+            self.report_detail(outcome, text, events);
         }
         unsent
     }
 
     /// Reports a failure's text, if it is among the first few with its outcome.
     #[cold]
-    pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        if self.details.take_one(outcome) {
+    pub(crate) fn report_detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
+        if self.details.try_count(outcome) {
             events.push(Event::Detail { outcome, text });
         }
     }
 
     /// Handles DATA or HEADERS (`what`) on a stream without a call in flight (RFC 9113, 5.1).
     #[cold]
-    pub(crate) fn on_closed(
+    pub(crate) fn on_closed_stream(
         &mut self,
         piece: StreamPayload<'_>,
         what: &str,
@@ -159,12 +159,12 @@ impl<C: StreamCalls> Connection<C> {
             Some(CallStreamState::Ended) => StreamClosure::Ended,
             None => StreamClosure::Forgotten,
         };
-        self.http2.check_closed(piece.stream, what, closed)
+        self.http2.check_closed_stream(piece.stream, what, closed)
     }
 }
 
 /// Returns the connection error for a header block that can't be decoded (RFC 9113, 4.3).
 #[cold]
 pub(crate) fn lost_compression(error: HpackError) -> Violation {
-    Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
+    Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, FrameHeader, kind, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream, FrameHeader, kind, write};
 
 use super::fields::{RequestBlock, VaryingFields};
 use crate::clock_origin::ClockOrigin;
@@ -50,11 +50,11 @@ impl RequestTemplate {
         bodies: BodyKind,
     ) -> RequestTemplate {
         let mut encoder = Encoder::default();
-        let first_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
+        let first_block = RequestBlock::encode(fields, |part| encoder.encode(part.iter().copied()));
         let table_needed = encoder.inserted_bytes();
-        let steady_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
+        let steady_block = RequestBlock::encode(fields, |part| encoder.encode(part.iter().copied()));
         let plain_block =
-            RequestBlock::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
+            RequestBlock::encode(fields, |part| Encoder::encode_plain(part.iter().copied()));
         let is_bodiless = bodies == BodyKind::Same && body.is_empty();
 
         let constant_body = (bodies == BodyKind::Same).then_some(&*body);
@@ -81,7 +81,7 @@ impl RequestTemplate {
     /// Returns the same request without entries in the peer's dynamic table, for a connection that sends different
     /// requests.
     #[must_use]
-    pub(crate) fn stateless(self) -> RequestTemplate {
+    pub(crate) fn without_dynamic_table(self) -> RequestTemplate {
         let constant_body = (self.body_kind == BodyKind::Same).then_some(&*self.body);
         let steady = steady_frames(&self.plain_block, constant_body, self.is_bodiless);
         RequestTemplate {
@@ -113,7 +113,7 @@ fn steady_frames(block: &RequestBlock, body: Option<&[u8]>, is_bodiless: bool) -
     write::header_block(&mut frames, 0, block.bytes(), EndStream(is_bodiless));
     let mut chunks = body
         .unwrap_or_default()
-        .chunks(DEFAULT_MAX_FRAME as usize)
+        .chunks(DEFAULT_MAX_FRAME_BYTES as usize)
         .peekable();
     while let Some(chunk) = chunks.next() {
         write::data(&mut frames, 0, chunk, EndStream(chunks.peek().is_none()));

@@ -4,11 +4,11 @@
 //! If requests vary, their bodies and varying header fields are encoded directly into the output, and the
 //! frame lengths are filled in afterwards.
 
-use plimsoll_engine::driver::{CallId, MAX_UNSENT};
+use plimsoll_engine::driver::{CallId, MAX_UNSENT_BYTES};
 use plimsoll_model::Time;
 use plimsoll_wire::hpack::BlockChoice;
 use plimsoll_wire::http2::{
-    self, ClientRole, DEFAULT_MAX_FRAME, EndStream, FrameHeader, flags, kind, write,
+    self, ClientRole, DEFAULT_MAX_FRAME_BYTES, EndStream, FrameHeader, flags, kind, write,
 };
 
 use super::fields::RequestBlock;
@@ -33,7 +33,7 @@ impl<C: StreamCalls> Connection<C> {
             return self.start_varying(id, call, number, now, out);
         }
         let body = request.body.len() as u32;
-        // The window is at most MAX_WINDOW, which fits.
+        // The window is at most MAX_WINDOW_BYTES, which fits.
         let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
@@ -45,7 +45,7 @@ impl<C: StreamCalls> Connection<C> {
             self.payload_bytes += send_body(body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
-                self.held_back |= out.len() >= MAX_UNSENT;
+                self.held_back |= out.len() >= MAX_UNSENT_BYTES;
             }
         }
     }
@@ -63,10 +63,10 @@ impl<C: StreamCalls> Connection<C> {
         };
         let constant = match &with_time_left {
             Some(constant) => {
-                self.peer_table.beside(request.table_needed, &mut block);
+                self.peer_table.append_size_updates(request.table_needed, &mut block);
                 constant
             }
-            None => match self.peer_table.next(request.table_needed, &mut block) {
+            None => match self.peer_table.choose_block(request.table_needed, &mut block) {
                 BlockChoice::First => &request.first_block,
                 BlockChoice::Steady => &request.steady_block,
                 BlockChoice::Plain => &request.plain_block,
@@ -84,7 +84,7 @@ impl<C: StreamCalls> Connection<C> {
         } else {
             self.write_head(id, number, now, out);
         }
-        // The window is at most MAX_WINDOW, which fits.
+        // The window is at most MAX_WINDOW_BYTES, which fits.
         let stream_window = self.http2.initial_window() as i32;
         if self.calls.request().is_bodiless {
             return self.streams.insert(id, call, stream_window, 0, 0);
@@ -97,9 +97,9 @@ impl<C: StreamCalls> Connection<C> {
         }
         let size = (out.len() - start - FrameHeader::LEN) as u32;
         let window = self.http2.send_window().min(stream_window as u32);
-        if size <= window.min(DEFAULT_MAX_FRAME) {
+        if size <= window.min(DEFAULT_MAX_FRAME_BYTES) {
             put_head(&mut out[start..], size, kind::DATA, flags::END_STREAM, id);
-            self.http2.sent(size);
+            self.http2.count_sent_data(size);
             self.streams
                 .insert(id, call, stream_window - size as i32, size, 0);
             return;
@@ -110,7 +110,7 @@ impl<C: StreamCalls> Connection<C> {
         if let Some(stream) = self.streams.find(id) {
             self.payload_bytes += send_body(&body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
-                self.held_back |= out.len() >= MAX_UNSENT;
+                self.held_back |= out.len() >= MAX_UNSENT_BYTES;
                 self.blocked.push(id);
                 self.bodies.insert(id, body);
             }
@@ -145,7 +145,7 @@ impl<C: StreamCalls> Connection<C> {
         if self.blocked.is_empty() {
             self.blocked = Vec::new();
         } else {
-            self.held_back |= out.len() >= MAX_UNSENT;
+            self.held_back |= out.len() >= MAX_UNSENT_BYTES;
         }
     }
 }
@@ -163,12 +163,12 @@ fn write_block<C: StreamCalls>(
     match &request.varying_fields {
         None => block.extend_from_slice(constant.bytes()),
         Some(fields) => {
-            let unix_ns = request.unix_zero.at(now);
-            let moment = fields.moment(number, unix_ns).with_taken(calls.taken());
+            let unix_ns = request.unix_zero.unix_ns_at(now);
+            let moment = fields.moment(number, unix_ns).with_taken(calls.taken_values());
             fields.write(constant, &moment, block);
         }
     }
-    if C::HAS_BODY_FIELDS {
+    if C::HAS_OWN_FIELDS {
         calls.write_own_fields(block);
     }
 }
@@ -183,7 +183,7 @@ fn write_steady_head<C: StreamCalls>(
 ) {
     let start = out.len();
     let request = calls.request();
-    if request.varying_fields.is_none() && !C::HAS_BODY_FIELDS {
+    if request.varying_fields.is_none() && !C::HAS_OWN_FIELDS {
         out.extend_from_slice(&request.steady);
         for &place in &request.id_offsets {
             out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
@@ -193,7 +193,7 @@ fn write_steady_head<C: StreamCalls>(
     out.extend_from_slice(&[0; FrameHeader::LEN]);
     write_block(calls, &request.steady_block, number, now, out);
     let size = (out.len() - start - FrameHeader::LEN) as u32;
-    if size > DEFAULT_MAX_FRAME {
+    if size > DEFAULT_MAX_FRAME_BYTES {
         let block = out.split_off(start + FrameHeader::LEN);
         out.truncate(start);
         return write::header_block(out, id, &block, EndStream(request.is_bodiless));
@@ -222,11 +222,11 @@ fn send_body<A>(
     out: &mut Vec<u8>,
 ) -> u64 {
     let before = out.len();
-    while stream.unsent > 0 && out.len() < MAX_UNSENT {
+    while stream.unsent > 0 && out.len() < MAX_UNSENT_BYTES {
         let stream_window = stream.send_window.max(0) as u32;
         let length = stream
             .unsent
-            .min(DEFAULT_MAX_FRAME)
+            .min(DEFAULT_MAX_FRAME_BYTES)
             .min(stream_window)
             .min(http2.send_window());
         if length == 0 {
@@ -235,7 +235,7 @@ fn send_body<A>(
         let rest = &body[body.len() - stream.unsent as usize..];
         stream.unsent -= length;
         stream.send_window -= length as i32;
-        http2.sent(length);
+        http2.count_sent_data(length);
         write::data(
             out,
             stream.id,

@@ -41,7 +41,7 @@ pub struct CallStream<A> {
     /// 0 in an empty slot.
     pub(crate) id: u32,
     pub(crate) call: CallId,
-    /// The stream's send window in bytes; SETTINGS can make it negative (RFC 9113, 6.9.2).
+    /// The stream's send window in bytes; SEND_SETTINGS can make it negative (RFC 9113, 6.9.2).
     pub(crate) send_window: i32,
     /// The bytes of the request's body (`size`), and the number of them that wait for a window (`unsent`).
     pub(crate) size: u32,
@@ -106,7 +106,7 @@ impl<A> Default for CallStreams<A> {
 impl<A: ResponseState> CallStreams<A> {
     /// Returns the number of streams whose call is in flight.
     #[inline]
-    pub(crate) fn open(&self) -> u32 {
+    pub(crate) fn open_count(&self) -> u32 {
         self.open_count
     }
 
@@ -190,7 +190,7 @@ impl<A: ResponseState> CallStreams<A> {
     /// Ends the stream of a call whose request was sent completely and whose response has not begun. Returns
     /// `None`, and changes nothing, for any other stream.
     #[inline(always)]
-    pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&CallStream<A>> {
+    pub(crate) fn end_before_response(&mut self, id: u32) -> Option<&CallStream<A>> {
         let place = self.slot_index(id);
         let stream = self.ring.get_mut(place)?;
         let unanswered = stream.answer.is_new() && stream.slot == NO_SLOT;
@@ -336,7 +336,7 @@ mod tests {
         let mut streams = CallStreams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
-            assert_eq!(streams.open(), 1);
+            assert_eq!(streams.open_count(), 1);
             streams.close(id, CallStreamState::Ended);
         }
         assert_eq!(streams.ring.len(), 4);
@@ -354,7 +354,7 @@ mod tests {
             insert(&mut streams, id);
         }
         assert_eq!(
-            (streams.open(), streams.ring.len(), streams.overflow.len()),
+            (streams.open_count(), streams.ring.len(), streams.overflow.len()),
             (1_000, 1_024, 0)
         );
         for id in (1..=2_000).step_by(2) {
@@ -378,7 +378,7 @@ mod tests {
         );
         assert_eq!(streams.find_call(CallId(1), 1_000_001), Some(1));
         streams.close(1, CallStreamState::Ended);
-        assert_eq!((streams.open(), streams.overflow.len()), (0, 0));
+        assert_eq!((streams.open_count(), streams.overflow.len()), (0, 0));
     }
 
     #[test]
@@ -393,7 +393,7 @@ mod tests {
             }
             streams.close(slow, CallStreamState::Cancelled);
         }
-        assert_eq!(streams.open(), 0);
+        assert_eq!(streams.open_count(), 0);
         assert!(
             streams.overflow.len() <= MAX_CANCELLED_OVERFLOW,
             "{}",
@@ -408,7 +408,7 @@ mod tests {
             insert(&mut streams, id);
             streams.close(id, CallStreamState::Cancelled);
         }
-        assert_eq!(streams.open(), 0);
+        assert_eq!(streams.open_count(), 0);
         assert!(streams.overflow.len() <= MAX_CANCELLED_OVERFLOW);
         assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
         assert_eq!(

@@ -16,10 +16,10 @@ use crate::frame_trace::DirectionTraces;
 
 /// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
 /// driver.
-const MAX_FRAME: u32 = (1 << 24) - 1;
+const MAX_FRAME_BYTES: u32 = (1 << 24) - 1;
 
 /// The largest header block that is decoded, in bytes.
-const MAX_BLOCK: usize = 1 << 20;
+const MAX_BLOCK_BYTES: usize = 1 << 20;
 
 /// A tracer of one connection's HTTP/2 frames.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Http2FrameTracer {
 }
 
 impl Tracer for Http2FrameTracer {
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let (arrow, is_begun) = match direction {
             Direction::Sent => ('>', &mut self.preface_sent),
             Direction::Received => ('<', &mut true),
@@ -46,7 +46,7 @@ impl Tracer for Http2FrameTracer {
                 return Ok(Some((PREFACE.len(), Some(line))));
             }
             let mut rest = bytes;
-            let frame = http2::split_frame(&mut rest, MAX_FRAME)?;
+            let frame = http2::split_frame(&mut rest, MAX_FRAME_BYTES)?;
             Ok::<_, Violation>(frame.map(|(head, payload)| {
                 let line = fields.describe_frame(arrow, head, payload);
                 (bytes.len() - rest.len(), Some(line))
@@ -65,7 +65,7 @@ struct FieldTracer {
 impl Default for FieldTracer {
     fn default() -> FieldTracer {
         FieldTracer {
-            // Accepts table sizes up to the largest that SETTINGS are likely to allow.
+            // Accepts table sizes up to the largest that SEND_SETTINGS are likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
         }
@@ -125,8 +125,8 @@ impl FieldTracer {
                 end_headers,
             } => {
                 if let Some(mut block) = self.block.take() {
-                    match block.push(fragment, MAX_BLOCK) {
-                        Ok(()) if end_headers => self.append_fields(block.piece().bytes, &mut line),
+                    match block.push(fragment, MAX_BLOCK_BYTES) {
+                        Ok(()) if end_headers => self.append_fields(block.payload().bytes, &mut line),
                         Ok(()) => self.block = Some(block),
                         Err(violation) => line.push_str(&format!(" ({violation})")),
                     }
@@ -138,10 +138,10 @@ impl FieldTracer {
     }
 
     fn begin_fields(&mut self, head: FrameHeader, fragment: &[u8], line: &mut String) {
-        if head.has(flags::END_HEADERS) {
+        if head.has_flag(flags::END_HEADERS) {
             self.append_fields(fragment, line)
         } else {
-            self.block = Some(HeaderBlock::new(head.piece(fragment)))
+            self.block = Some(HeaderBlock::new(head.stream_payload(fragment)))
         }
     }
 
@@ -171,7 +171,7 @@ fn flag_names(head: FrameHeader) -> impl Iterator<Item = &'static str> {
             (flags::PRIORITY, "PRIORITY"),
         ],
         kind::CONTINUATION | kind::PUSH_PROMISE => &[(flags::END_HEADERS, "END_HEADERS")],
-        kind::SETTINGS | kind::PING => &[(flags::ACK, "ACK")],
+        kind::SEND_SETTINGS | kind::PING => &[(flags::ACK, "ACK")],
         _ => &[],
     };
     known
@@ -237,7 +237,7 @@ mod tests {
             let mut tracer = Http2FrameTracer::default();
             let mut lines = Vec::new();
             for chunk in bytes.chunks(step) {
-                tracer.bytes(Direction::Sent, chunk, &mut lines);
+                tracer.trace_bytes(Direction::Sent, chunk, &mut lines);
             }
             assert_eq!(lines, expected, "in chunks of {step}");
         }
@@ -247,8 +247,8 @@ mod tests {
     fn tracing_garbage_does_not_panic() {
         let mut tracer = Http2FrameTracer::default();
         let mut lines = Vec::new();
-        tracer.bytes(Direction::Received, &[0xff; 100_000], &mut lines);
-        tracer.bytes(
+        tracer.trace_bytes(Direction::Received, &[0xff; 100_000], &mut lines);
+        tracer.trace_bytes(
             Direction::Received,
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             &mut lines,

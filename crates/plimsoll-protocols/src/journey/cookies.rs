@@ -62,7 +62,7 @@ impl CookieJar {
 
     /// Returns the value of a request's `Cookie` field, or an empty string if no cookie matches. Cookies with longer
     /// paths come first (RFC 6265, 5.4).
-    pub(crate) fn field(&self, request_path: &str, security: LinkSecurity) -> String {
+    pub(crate) fn cookie_header(&self, request_path: &str, security: LinkSecurity) -> String {
         let mut matching: Vec<&StoredCookie> = (self.0.iter())
             .filter(|cookie| path_matches(request_path, &cookie.path))
             .filter(|cookie| security == LinkSecurity::Tls || !cookie.is_secure)
@@ -116,15 +116,15 @@ mod tests {
         jar.set(b"old=4; Expires=Thu, 01 Jan 1970 00:00:05 GMT", "/", 100);
         jar.set(b"no cookie", "/", 100);
         assert_eq!(
-            jar.field("/api/items", LinkSecurity::Plain),
+            jar.cookie_header("/api/items", LinkSecurity::Plain),
             "csrf=\"x y\"; sid=1"
         );
-        assert_eq!(jar.field("/apis", LinkSecurity::Plain), "sid=1");
-        assert_eq!(jar.field("/", LinkSecurity::Tls), "sid=1; tls=2");
+        assert_eq!(jar.cookie_header("/apis", LinkSecurity::Plain), "sid=1");
+        assert_eq!(jar.cookie_header("/", LinkSecurity::Tls), "sid=1; tls=2");
         jar.set(b"sid=9; Path=/", "/", 100);
         assert_eq!(jar.value("sid"), Some("9"));
         jar.set(b"sid=; Max-Age=-1; Path=/", "/", 100);
-        assert_eq!(jar.field("/", LinkSecurity::Plain), "");
+        assert_eq!(jar.cookie_header("/", LinkSecurity::Plain), "");
         assert_eq!(jar.value("sid"), None);
     }
 

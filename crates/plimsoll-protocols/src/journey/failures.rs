@@ -18,12 +18,12 @@ pub(super) fn max_calls(steps: &[StepSpec]) -> u32 {
             Some(RepeatSpec::Times(times)) => *times,
             Some(RepeatSpec::While(_)) => MAX_PASSES,
         };
-        passes.saturating_mul(attempts_of(flow))
+        passes.saturating_mul(max_attempts(flow))
     });
     calls.fold(0, u32::saturating_add).max(1)
 }
 
-fn attempts_of(flow: &FlowSpec) -> u32 {
+fn max_attempts(flow: &FlowSpec) -> u32 {
     match flow.on_failure.as_deref() {
         Some("retry") => flow.attempts.unwrap_or(DEFAULT_ATTEMPTS),
         _ => 1,
@@ -34,7 +34,7 @@ fn attempts_of(flow: &FlowSpec) -> u32 {
 ///
 /// # Errors
 /// Returns a message with the valid values if the keys are invalid.
-pub(super) fn on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
+pub(super) fn resolve_on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
     let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
     match flow.on_failure.as_deref() {
         None | Some("end" | "continue") if is_for_retries => {

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use super::module;
 use super::plan::JourneyStep;
-use super::step_spec::{StepSpec, field_name, is_bound};
+use super::step_spec::{StepSpec, step_field_name, has_only_fields};
 
 /// Marks the taken values that some step's header field contains.
 pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
@@ -28,15 +28,15 @@ pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
 }
 
 /// The constant header fields, and those with templates.
-type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
+type JourneyFields = (Vec<(String, String)>, Vec<MetadataField>);
 
 /// Returns the section's header fields once, and each step's own fields under names with the step's number. `shared`:
 /// the names of the section's fields.
-pub(super) fn all_fields(
+pub(super) fn collect_fields(
     shared: &[String],
     typed: &[StepSpec],
     steps: &[JourneyStep],
-) -> AllFields {
+) -> JourneyFields {
     let mut constant: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
     let mut varying = Vec::new();
     let mut varying_names = HashSet::new();
@@ -54,7 +54,7 @@ pub(super) fn all_fields(
         };
         let shown = |name: &str| {
             if is_own(name) {
-                (number, field_name(number, name))
+                (number, step_field_name(number, name))
             } else {
                 (0, name.to_owned())
             }
@@ -72,7 +72,7 @@ pub(super) fn all_fields(
         let mut of_step = Vec::new();
         for field in varied
             .iter()
-            .filter(|field| is_typed(&field.name) && !is_bound(&field.typed))
+            .filter(|field| is_typed(&field.name) && !has_only_fields(&field.typed))
         {
             let mut field = field.clone();
             (_, field.name) = shown(&field.name);
@@ -94,7 +94,7 @@ pub(super) fn all_fields(
 /// from 1, since steps may have different values for the same name.
 pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
-        let keys = module::all().iter().map(|module| module.fields_key);
+        let keys = module::registered_modules().iter().map(|module| module.fields_key);
         let mut tables: Vec<&mut Table> = Vec::new();
         for (key, value) in step.call.iter_mut() {
             if keys.clone().any(|known| known == key)
@@ -107,10 +107,10 @@ pub(crate) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut M
             let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
                 continue;
             };
-            if matches!(&value, MetadataSpec::Text(text) if is_bound(text)) {
+            if matches!(&value, MetadataSpec::Text(text) if has_only_fields(text)) {
                 continue;
             }
-            change(&field_name(number, name), &mut value);
+            change(&step_field_name(number, name), &mut value);
             if let Ok(changed) = Value::try_from(&value) {
                 *typed = changed;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-use super::plan::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
+use super::plan::{StepCondition, JourneyPlan, MAX_PASSES, OnFailure, RepeatRule};
 use super::step_protocol::TakenValues;
 use super::step_spec::PauseSpec;
 use crate::xorshift::Xorshift;
@@ -47,7 +47,7 @@ impl JourneyPosition {
             random: Xorshift::new(seed),
         };
         // The first step has no condition (resolution checks this), so some step is always found.
-        position.step = position.find(plan, 0, values).unwrap_or(0);
+        position.step = position.find_step(plan, 0, values).unwrap_or(0);
         position
     }
 
@@ -74,12 +74,12 @@ impl JourneyPosition {
         self.attempt = 1;
         self.passes += 1;
         let repeats = match step.repeat {
-            Repeat::Times(times) => self.passes < times,
-            Repeat::While(name) => was_ok && values[name].is_some() && self.passes < MAX_PASSES,
+            RepeatRule::Times(times) => self.passes < times,
+            RepeatRule::While(name) => was_ok && values[name].is_some() && self.passes < MAX_PASSES,
         };
         if !repeats {
             self.passes = 0;
-            match self.find(plan, self.step + 1, values) {
+            match self.find_step(plan, self.step + 1, values) {
                 Some(next) => self.step = next,
                 None => {
                     return NextStep::End {
@@ -89,16 +89,16 @@ impl JourneyPosition {
             }
         }
         let pause = plan.steps[self.step].pause;
-        NextStep::After(self.length_of(pause))
+        NextStep::After(self.draw_pause(pause))
     }
 
     /// Returns the first step at or after `from` whose branch is taken and whose condition is met.
-    fn find(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
+    fn find_step(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
         (from..plan.steps.len()).find(|&index| {
             let step = &plan.steps[index];
             if let Some(place) = step.branch {
                 if self.fork.is_none_or(|(fork, _)| fork != place.fork) {
-                    self.fork = Some((place.fork, self.choose(plan, place.fork)));
+                    self.fork = Some((place.fork, self.draw_branch(plan, place.fork)));
                 }
                 if self.fork != Some((place.fork, place.branch)) {
                     return false;
@@ -106,16 +106,16 @@ impl JourneyPosition {
             }
             step.condition
                 .as_ref()
-                .is_none_or(|condition| condition.holds(values))
+                .is_none_or(|condition| condition.is_satisfied(values))
         })
     }
 
     /// Draws a branch of a fork with a probability in proportion to its weight.
-    fn choose(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
+    fn draw_branch(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
         let places = plan.steps.iter().filter_map(|step| step.branch);
         let places = places.filter(|place| place.fork == fork && place.weight > 0);
         let sum: u64 = places.clone().map(|place| u64::from(place.weight)).sum();
-        let mut drawn = self.below(sum.max(1));
+        let mut drawn = self.draw_below(sum.max(1));
         for place in places {
             match drawn.checked_sub(u64::from(place.weight)) {
                 Some(rest) => drawn = rest,
@@ -126,28 +126,28 @@ impl JourneyPosition {
     }
 
     /// Draws a number below `bound`, which must not be 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn draw_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.random.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    fn length_of(&mut self, pause: PauseSpec) -> Duration {
+    fn draw_pause(&mut self, pause: PauseSpec) -> Duration {
         match pause {
             PauseSpec::Fixed(pause) => pause,
             PauseSpec::Uniform(low, high) => {
                 let span = u64::try_from((high - low).as_nanos()).unwrap_or(u64::MAX);
-                low + Duration::from_nanos(self.below(span.saturating_add(1)))
+                low + Duration::from_nanos(self.draw_below(span.saturating_add(1)))
             }
             PauseSpec::Exponential(mean) => {
                 // A number in (0, 1] with 53 random bits; 0 is excluded to keep the logarithm finite.
-                let drawn = (self.below(1 << 53) + 1) as f64 / (1_u64 << 53) as f64;
+                let drawn = (self.draw_below(1 << 53) + 1) as f64 / (1_u64 << 53) as f64;
                 mean.mul_f64(-drawn.ln())
             }
         }
     }
 }
 
-impl Condition {
-    fn holds(&self, values: &TakenValues) -> bool {
+impl StepCondition {
+    fn is_satisfied(&self, values: &TakenValues) -> bool {
         let is_met = match (&values[self.name], &self.value) {
             (None, _) => false,
             (Some(_), None) => true,

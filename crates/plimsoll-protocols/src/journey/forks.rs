@@ -5,15 +5,15 @@ use super::step_spec::FlowSpec;
 
 /// The forks found so far, while the steps are resolved in order.
 #[derive(Default)]
-pub(super) struct Forks {
+pub(super) struct JourneyForks {
     count: u32,
     /// The names of the branches found so far at the current fork; empty between forks.
     branches: Vec<String>,
 }
 
-impl Forks {
+impl JourneyForks {
     /// Returns the fork and branch that a step belongs to. A step outside any branch ends the current fork.
-    pub(super) fn place(
+    pub(super) fn assign_branch(
         &mut self,
         index: usize,
         flow: &FlowSpec,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use plimsoll_model::spec::{MetadataSpec, keys_of};
+use plimsoll_model::spec::{MetadataSpec, struct_keys};
 use toml::Table;
 
 use super::module::{StepModule, StepSection};
@@ -18,7 +18,7 @@ pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'stat
         None => Some(step_keys::<S>()),
         Some((_, "take")) => None,
         Some((_, within)) if within.matches('.').count() == 1 && within.starts_with("take.") => {
-            Some(keys_of::<TakeTable>())
+            Some(struct_keys::<TakeTable>())
         }
         Some((_, within)) => {
             let field = within.strip_prefix(S::FIELDS_KEY)?;
@@ -33,8 +33,8 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
         Mutex::new(BTreeMap::new());
     let mut known = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry(S::SCHEMES.section).or_insert_with(|| {
-        let call = keys_of::<S>().iter();
-        let flow = keys_of::<FlowSpec>().iter();
+        let call = struct_keys::<S>().iter();
+        let flow = struct_keys::<FlowSpec>().iter();
         let keys = flow.chain(call.filter(|key| **key != STEPS_KEY));
         keys.copied().collect::<Vec<_>>().leak()
     })
@@ -42,7 +42,7 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
 
 /// Returns the keys of a step's call: those of the step, with the section's values for keys that the step lacks. Header
 /// fields of both are combined; any content key in the step replaces all content keys of the section.
-pub(super) fn merged(module: &StepModule, section: Table, own: &Table) -> Table {
+pub(super) fn merge_call_keys(module: &StepModule, section: Table, own: &Table) -> Table {
     let mut table = section;
     if module.content_keys.iter().any(|key| own.contains_key(*key)) {
         for key in module.content_keys {

@@ -19,7 +19,7 @@ use crate::protocol_module::PreparedLoad;
 /// # Errors
 /// Returns an error if a step's request can't be sent, a TLS certificate or key is unusable, or a target's name can't
 /// be resolved.
-pub(crate) fn load_journeys<'a>(
+pub(crate) fn prepare_journey_load<'a>(
     plan: &'a Plan,
     journey: &JourneyPlan,
 ) -> Result<PreparedLoad<'a>, PrepareError> {
@@ -53,7 +53,7 @@ pub(crate) fn load_journeys<'a>(
 ///
 /// # Errors
 /// Returns an error if a TLS certificate or key is unusable, or the target's name can't be resolved.
-pub(crate) fn load_users<'a, C: Scenario + 'a>(
+pub(crate) fn prepare_user_load<'a, C: Scenario + 'a>(
     plan: &'a Plan,
     scenario: C,
 ) -> Result<PreparedLoad<'a>, PrepareError>

@@ -24,7 +24,7 @@ mod targets;
 pub use cookies::{CookieJar, LinkSecurity};
 pub(crate) use fields::change_fields;
 pub(crate) use keys::keys_within;
-pub(crate) use load::{load_journeys, load_users};
+pub(crate) use load::{prepare_journey_load, prepare_user_load};
 pub(crate) use module::{StepModule, StepScope, StepSection, register};
 pub use plan::JourneyPlan;
 pub(crate) use resolve::resolve_journey;
@@ -32,7 +32,7 @@ pub use scenario::{JourneyProtocol, JourneyScenario};
 pub use step_protocol::{
     AnswerCapture, CapturedResponse, StepCall, StepContext, StepDriver, StepProtocol, TakenValues,
 };
-pub(crate) use step_spec::is_bound;
+pub(crate) use step_spec::has_only_fields;
 pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec, TakeTable};
-pub(crate) use take::{Take, TakeSource};
-pub(crate) use targets::{files, is_secured};
+pub(crate) use take::{TakeRule, TakeSource};
+pub(crate) use targets::{step_files, has_secured_target};

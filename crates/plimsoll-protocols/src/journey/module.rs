@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::spec::{
     CallSection, CallSpec, MetadataScope, Problem, Problems, ResolveContext, Spec, UrlSchemes,
-    keys_of,
+    struct_keys,
 };
 use plimsoll_model::template::{Rows, TraceIds, Variation};
 use toml::Table;
 
 use super::step_protocol::{StepCall, StepContext};
-use super::take::Take;
+use super::take::TakeRule;
 use crate::prepare_error::PrepareError;
 
 /// A section whose calls can be the steps of a journey.
@@ -32,7 +32,7 @@ pub(crate) trait StepSection: CallSection {
 
     /// Resolves the call of a step and returns whether it uses rows. `self` already combines the keys of the step and
     /// the section.
-    fn step_call(
+    fn resolve_step_call(
         &self,
         problems: &mut Problems,
         spec: &Spec,
@@ -41,13 +41,13 @@ pub(crate) trait StepSection: CallSection {
     ) -> Option<(Self::Call, bool)>;
 
     /// Returns the positions of the names whose values the call uses; a position may occur more than once.
-    fn needs(call: &Self::Call) -> Vec<usize>;
+    fn used_names(call: &Self::Call) -> Vec<usize>;
 
     /// Adapts a rule for taking a value to the responses of the call.
     ///
     /// # Errors
     /// Returns an error if no response to the call can contain the value.
-    fn fit_take(_call: &Self::Call, _take: &mut Take) -> Result<(), String> {
+    fn adapt_take(_call: &Self::Call, _take: &mut TakeRule) -> Result<(), String> {
         Ok(())
     }
 
@@ -97,7 +97,7 @@ pub(crate) struct StepModule {
     /// Calls [`StepSection::needs`].
     pub(crate) needs: fn(&CallPlan) -> Vec<usize>,
     /// Calls [`StepSection::fit_take`].
-    pub(crate) fit_take: fn(&CallPlan, &mut Take) -> Result<(), String>,
+    pub(crate) fit_take: fn(&CallPlan, &mut TakeRule) -> Result<(), String>,
     /// Calls [`StepSection::prepare`].
     pub(crate) prepare: PrepareStepFn,
     /// Returns the call with these trace ids in its request, or `None` if its requests can't carry any.
@@ -106,10 +106,10 @@ pub(crate) struct StepModule {
 
 impl StepModule {
     /// Creates the module of the section `S`.
-    pub(crate) const fn of<S: StepSection>() -> StepModule {
+    pub(crate) const fn for_section<S: StepSection>() -> StepModule {
         StepModule {
             schemes: const { &S::SCHEMES },
-            keys: keys_of::<S>,
+            keys: struct_keys::<S>,
             fields_key: S::FIELDS_KEY,
             content_keys: S::CONTENT_KEYS,
             shared_keys: S::SHARED_KEYS,
@@ -129,30 +129,30 @@ impl StepModule {
                     }
                 };
                 // Code that queries the step's server must see this step's call only, not the whole journey.
-                let call = CallSpec::of(&section).ok()?;
+                let call = CallSpec::from_section(&section).ok()?;
                 let spec = Spec {
                     call,
                     ..spec.clone()
                 };
-                let (call, uses_rows) = section.step_call(problems, &spec, scope, surroundings)?;
+                let (call, uses_rows) = section.resolve_step_call(problems, &spec, scope, surroundings)?;
                 Some((CallPlan::new(call), uses_rows))
             },
             files: |section| {
                 S::deserialize(section.clone()).map_or_else(|_| Vec::new(), |own| own.files())
             },
-            needs: |call| call.of_type().map_or_else(Vec::new, S::needs),
+            needs: |call| call.downcast_ref().map_or_else(Vec::new, S::used_names),
             fit_take: |call, take| {
-                call.of_type()
-                    .map_or(Ok(()), |call| S::fit_take(call, take))
+                call.downcast_ref()
+                    .map_or(Ok(()), |call| S::adapt_take(call, take))
             },
-            prepare: |call, context| match call.of_type() {
+            prepare: |call, context| match call.downcast_ref() {
                 Some(call) => S::prepare(call, context),
                 None => Err(PrepareError::Call("a step of another protocol".to_owned())),
             },
             traced: |call, ids| {
                 use plimsoll_model::plan::Call as _;
-                let call: &S::Call = call.of_type()?;
-                call.traced(ids).map(CallPlan::new)
+                let call: &S::Call = call.downcast_ref()?;
+                call.with_trace_ids(ids).map(CallPlan::new)
             },
         }
     }
@@ -180,13 +180,13 @@ pub(crate) fn register(modules: &'static [StepModule]) {
 }
 
 /// Returns all registered modules.
-pub(super) fn all() -> &'static [StepModule] {
+pub(super) fn registered_modules() -> &'static [StepModule] {
     REGISTERED_MODULES.get().copied().unwrap_or_default()
 }
 
 /// Returns the module of a section's calls.
-pub(super) fn named(section: &str) -> Option<&'static StepModule> {
-    all()
+pub(super) fn find_module(section: &str) -> Option<&'static StepModule> {
+    registered_modules()
         .iter()
         .find(|module| module.schemes.section == section)
 }

@@ -10,7 +10,7 @@ use super::cookies::LinkSecurity;
 use super::module::StepModule;
 use super::step_protocol::{AnswerCapture, StepCall, StepContext};
 use super::step_spec::PauseSpec;
-use super::take::Take;
+use super::take::TakeRule;
 use crate::prepare_error::PrepareError;
 
 /// The most times that a step with `repeat = "while NAME"` runs.
@@ -55,19 +55,19 @@ pub(crate) struct JourneyStep {
     pub(crate) call: CallPlan,
     /// The connection that carries the call: 0 to the plan's own target, 1 to the second target.
     pub(crate) link: u8,
-    pub(crate) takes: Vec<Take>,
+    pub(crate) takes: Vec<TakeRule>,
     /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
     pub(crate) needs: Vec<usize>,
     pub(crate) pause: PauseSpec,
-    pub(crate) repeat: Repeat,
-    pub(crate) condition: Option<Condition>,
+    pub(crate) repeat: RepeatRule,
+    pub(crate) condition: Option<StepCondition>,
     pub(crate) branch: Option<BranchMembership>,
     pub(crate) on_failure: OnFailure,
 }
 
 /// How often a step is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub(crate) enum RepeatRule {
     Times(u32),
     /// The step is repeated as long as the name at this position is bound.
     While(usize),
@@ -75,7 +75,7 @@ pub(crate) enum Repeat {
 
 /// The condition of a step: it is skipped unless the condition is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Condition {
+pub(crate) struct StepCondition {
     /// The index of the variable in [`JourneyPlan::taken`].
     pub(crate) name: usize,
     /// The value to compare with. `None`: the condition is met by any value.
@@ -162,7 +162,7 @@ impl JourneyPlan {
     }
 
     /// Returns the most calls that a user can make, counting all branches of each fork.
-    pub(crate) fn most_calls(&self) -> u32 {
+    pub(crate) fn max_calls(&self) -> u32 {
         self.max_calls
     }
 
@@ -192,7 +192,7 @@ impl JourneyPlan {
     }
 
     /// Returns a copy of the journey whose requests carry these trace ids.
-    pub(crate) fn traced(&self, ids: TraceIds) -> JourneyPlan {
+    pub(crate) fn with_trace_ids(&self, ids: TraceIds) -> JourneyPlan {
         let mut plan = self.clone();
         for step in &mut plan.steps {
             if let Some(traced) = (step.module.traced)(&step.call, ids) {

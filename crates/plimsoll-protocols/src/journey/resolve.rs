@@ -9,27 +9,27 @@ use std::time::Duration;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, section_of, step_name,
-    target_of,
+    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, section_for_url, step_name,
+    resolve_target_url,
 };
 use plimsoll_model::suggest::suggest;
 use plimsoll_model::template::{Rows, Variation};
 use toml::Table;
 
-use super::failures::{max_calls, on_failure};
-use super::fields::{all_fields, mark_header_values};
-use super::forks::Forks;
-use super::keys::{STEPS_KEY, merged};
+use super::failures::{max_calls, resolve_on_failure};
+use super::fields::{collect_fields, mark_header_values};
+use super::forks::JourneyForks;
+use super::keys::{STEPS_KEY, merge_call_keys};
 use super::module::{self, StepModule, StepScope, StepSection};
-use super::plan::{Condition, JourneyPlan, JourneyStep, Repeat};
+use super::plan::{StepCondition, JourneyPlan, JourneyStep, RepeatRule};
 use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, query_secrets};
-use super::take::{Take, TakeSource};
+use super::take::{TakeRule, TakeSource};
 use super::targets::second_target;
 
 const MAX_STEPS: usize = 200;
 const MAX_REPEATS: u32 = 10_000;
 /// The message for a key that is not supported in a journey.
-const UNSUPPORTED: &str =
+const UNSUPPORTED_KEY_MESSAGE: &str =
     "not supported in a journey, whose steps are calls with answers in one piece";
 /// Names of built-in template fields, which steps can't bind.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
@@ -47,20 +47,20 @@ where
     S::Call: Clone,
 {
     let before = problems.0.len();
-    let module = module::named(S::SCHEMES.section)?;
+    let module = module::find_module(S::SCHEMES.section)?;
     let mut defaults = Table::try_from(section).unwrap_or_default();
     defaults.remove(STEPS_KEY);
     refuse_unsupported(problems, spec, module, &defaults, steps);
     let names = step_names(problems, steps);
     let second = second_target(problems, spec, steps);
-    let rows = problems.rows(spec, surroundings);
+    let rows = problems.resolve_rows(spec, surroundings);
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
     let variation = problems
-        .variation(spec, rows.as_ref())
+        .resolve_variation(spec, rows.as_ref())
         .with_rows_by_arrival()
-        .in_a_row(max_calls(steps));
+        .with_calls_per_client(max_calls(steps));
     let mut resolver = StepResolver {
         problems,
         spec,
@@ -71,12 +71,12 @@ where
         variation,
         taken: Vec::new(),
         uses_rows: false,
-        forks: Forks::default(),
+        forks: JourneyForks::default(),
         second_keys: None,
     };
     let resolved: Vec<Option<JourneyStep>> = (0..)
         .zip(steps)
-        .map(|(index, step)| resolver.step(index, step))
+        .map(|(index, step)| resolver.resolve_step(index, step))
         .collect();
     let StepResolver {
         taken, uses_rows, ..
@@ -87,7 +87,7 @@ where
             "not used by any step: write {{row.NAME}} where a column belongs",
         );
     }
-    problems.users(spec);
+    problems.report_user_load_conflicts(spec);
     if problems.0.len() > before {
         return None;
     }
@@ -98,14 +98,14 @@ where
         .fields()
         .map(|fields| fields.keys().cloned().collect());
     let shared: Vec<String> = shared.unwrap_or_default();
-    let (constant_fields, varying_fields) = all_fields(&shared, steps, &resolved);
+    let (constant_fields, varying_fields) = collect_fields(&shared, steps, &resolved);
     let first = resolved.iter().find(|step| step.link == 0);
-    let first: Option<&S::Call> = first.and_then(|step| step.call.of_type());
+    let first: Option<&S::Call> = first.and_then(|step| step.call.downcast_ref());
     let Some(first) = first.cloned() else {
         problems.add("target", "no step calls it: all have a target of their own");
         return None;
     };
-    let own = spec.target.as_deref().map(|url| target_of(url, spec));
+    let own = spec.target.as_deref().map(|url| resolve_target_url(url, spec));
     let journey = JourneyPlan {
         names,
         taken,
@@ -135,7 +135,7 @@ fn refuse_unsupported(
     let section = module.schemes.section;
     let given = |key: &&&str| defaults.contains_key(**key);
     for key in module.unsupported_keys.iter().filter(given) {
-        problems.add(format!("call.{section}.{key}"), UNSUPPORTED);
+        problems.add(format!("call.{section}.{key}"), UNSUPPORTED_KEY_MESSAGE);
     }
     if spec.load.recording_key().is_some() && spec.rows.is_none() {
         problems.add(
@@ -193,29 +193,29 @@ struct StepResolver<'a> {
     /// The names that the steps resolved so far bind.
     taken: Vec<String>,
     uses_rows: bool,
-    forks: Forks,
+    forks: JourneyForks,
     /// The values of the module's shared keys in the first step with a `target`; all other steps with one must have the
     /// same.
     second_keys: Option<Table>,
 }
 
 impl StepResolver<'_> {
-    fn step(&mut self, index: usize, step: &StepSpec) -> Option<JourneyStep> {
+    fn resolve_step(&mut self, index: usize, step: &StepSpec) -> Option<JourneyStep> {
         let key = |key: &str| format!("{STEPS_KEY}.{index}.{key}");
         let condition = step
             .flow
             .condition
             .as_deref()
-            .map(|text| self.condition(text));
-        let condition = condition.map(|parsed| self.problems.keep(&key("if"), parsed));
-        let call = self.call(index, step);
-        let takes = self.takes(index, step, call.as_ref());
-        let repeat = self.repeat(&step.flow);
-        let repeat = self.problems.keep(&key("repeat"), repeat);
-        let on_failure = on_failure(&step.flow);
-        let on_failure = self.problems.keep(&key("on_failure"), on_failure);
-        let branch = self.forks.place(index, &step.flow);
-        let branch = self.problems.keep(&key("branch"), branch);
+            .map(|text| self.parse_condition(text));
+        let condition = condition.map(|parsed| self.problems.ok_or_report(&key("if"), parsed));
+        let call = self.resolve_call(index, step);
+        let takes = self.resolve_takes(index, step, call.as_ref());
+        let repeat = self.resolve_repeat(&step.flow);
+        let repeat = self.problems.ok_or_report(&key("repeat"), repeat);
+        let on_failure = resolve_on_failure(&step.flow);
+        let on_failure = self.problems.ok_or_report(&key("on_failure"), on_failure);
+        let branch = self.forks.assign_branch(index, &step.flow);
+        let branch = self.problems.ok_or_report(&key("branch"), branch);
         let StepRequest {
             module,
             call,
@@ -239,16 +239,16 @@ impl StepResolver<'_> {
     }
 
     /// Returns the protocol of a step and the keys that it takes over from the section.
-    fn module(&mut self, index: usize, step: &StepSpec) -> Option<(&'static StepModule, Table)> {
+    fn resolve_module(&mut self, index: usize, step: &StepSpec) -> Option<(&'static StepModule, Table)> {
         let Some(url) = step.flow.target.as_deref() else {
             return Some((self.module, self.defaults.clone()));
         };
-        let section = section_of(url);
-        let found = section.and_then(module::named);
+        let section = section_for_url(url);
+        let found = section.and_then(module::find_module);
         if found.is_none() {
-            let schemes = module::all().iter().map(|module| module.schemes.plain);
+            let schemes = module::registered_modules().iter().map(|module| module.schemes.plain);
             let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}://")).collect();
-            let url = redaction::with_variables(url);
+            let url = redaction::replace_secrets_with_variables(url);
             let problem = format!(
                 "`{url}`: calls of this kind can't be steps: use {}",
                 schemes.join(", ")
@@ -262,10 +262,10 @@ impl StepResolver<'_> {
     }
 
     /// Resolves the call of a step.
-    fn call(&mut self, index: usize, step: &StepSpec) -> Option<StepRequest> {
-        let (module, defaults) = self.module(index, step)?;
+    fn resolve_call(&mut self, index: usize, step: &StepSpec) -> Option<StepRequest> {
+        let (module, defaults) = self.resolve_module(index, step)?;
         let section = module.schemes.section;
-        let merged = merged(module, defaults, &step.call);
+        let merged = merge_call_keys(module, defaults, &step.call);
         let mut own = Problems::default();
         let is_own = step.flow.target.is_some();
         let given = |key: &&&str| step.call.contains_key(**key);
@@ -280,7 +280,7 @@ impl StepResolver<'_> {
             self.check_second(&mut own, module, &merged);
         }
         for key in module.unsupported_keys.iter().filter(given) {
-            own.add(format!("call.{section}.{key}"), UNSUPPORTED);
+            own.add(format!("call.{section}.{key}"), UNSUPPORTED_KEY_MESSAGE);
         }
         let known = (module.keys)();
         for key in step
@@ -298,7 +298,7 @@ impl StepResolver<'_> {
         let scope = StepScope {
             rows: self.rows,
             metadata: MetadataScope {
-                rows: PlanRows::of(self.rows, self.spec),
+                rows: PlanRows::from_spec(self.rows, self.spec),
                 taken: &self.taken,
             },
             variation: &self.variation,
@@ -361,12 +361,12 @@ impl StepResolver<'_> {
         }
     }
 
-    fn takes(
+    fn resolve_takes(
         &mut self,
         index: usize,
         step: &StepSpec,
         request: Option<&StepRequest>,
-    ) -> Option<Vec<Take>> {
+    ) -> Option<Vec<TakeRule>> {
         let mut takes = Vec::new();
         let mut is_good = true;
         for (name, typed) in &step.flow.take {
@@ -382,13 +382,13 @@ impl StepResolver<'_> {
                 self.problems.add(&*key, problem);
                 is_good = false;
             }
-            let Some((source, is_optional)) = self.problems.keep(&key, TakeSource::parse(typed))
+            let Some((source, is_optional)) = self.problems.ok_or_report(&key, TakeSource::parse(typed))
             else {
                 is_good = false;
                 continue;
             };
-            let mut take = Take {
-                name: self.bind(name),
+            let mut take = TakeRule {
+                name: self.bind_name(name),
                 source,
                 is_optional,
                 is_in_header: false,
@@ -396,21 +396,21 @@ impl StepResolver<'_> {
             let fitted = request.map_or(Ok(()), |request| {
                 (request.module.fit_take)(&request.call, &mut take)
             });
-            is_good &= self.problems.keep(&key, fitted).is_some();
+            is_good &= self.problems.ok_or_report(&key, fitted).is_some();
             takes.push(take);
         }
         is_good.then_some(takes)
     }
 
     /// Returns the position of `name` in `taken`, adding it if necessary.
-    fn bind(&mut self, name: &str) -> usize {
-        self.position(name).unwrap_or_else(|_| {
+    fn bind_name(&mut self, name: &str) -> usize {
+        self.find_name(name).unwrap_or_else(|_| {
             self.taken.push(name.to_owned());
             self.taken.len() - 1
         })
     }
 
-    fn position(&self, name: &str) -> Result<usize, String> {
+    fn find_name(&self, name: &str) -> Result<usize, String> {
         let found = self.taken.iter().position(|taken| taken == name);
         found.ok_or_else(|| match &*self.taken {
             [] => format!("`{name}` is bound by no earlier step: write take.{name} there"),
@@ -421,7 +421,7 @@ impl StepResolver<'_> {
         })
     }
 
-    fn condition(&self, text: &str) -> Result<Condition, String> {
+    fn parse_condition(&self, text: &str) -> Result<StepCondition, String> {
         let compared = |operator: &str, is_negated: bool| {
             let (name, value) = text.split_once(operator)?;
             Some((name.trim(), Some(value.trim().to_owned()), is_negated))
@@ -432,20 +432,20 @@ impl StepResolver<'_> {
                 Some(name) => (name.trim(), None, true),
                 None => (text.trim(), None, false),
             });
-        Ok(Condition {
-            name: self.position(name)?,
+        Ok(StepCondition {
+            name: self.find_name(name)?,
             value,
             is_negated,
         })
     }
 
-    fn repeat(&self, flow: &FlowSpec) -> Result<Repeat, String> {
+    fn resolve_repeat(&self, flow: &FlowSpec) -> Result<RepeatRule, String> {
         match &flow.repeat {
-            None => Ok(Repeat::Times(1)),
-            Some(RepeatSpec::Times(times @ 1..=MAX_REPEATS)) => Ok(Repeat::Times(*times)),
+            None => Ok(RepeatRule::Times(1)),
+            Some(RepeatSpec::Times(times @ 1..=MAX_REPEATS)) => Ok(RepeatRule::Times(*times)),
             Some(RepeatSpec::Times(times)) => Err(format!("{times} times: use 1 to {MAX_REPEATS}")),
             Some(RepeatSpec::While(text)) => match text.strip_prefix("while ") {
-                Some(name) => self.position(name.trim()).map(Repeat::While),
+                Some(name) => self.find_name(name.trim()).map(RepeatRule::While),
                 None => Err(format!("`{text}`: write a number, or \"while NAME\"")),
             },
         }

@@ -45,7 +45,7 @@ impl Protocol for JourneyProtocol {
             .for_each(|step| step.set_clock_origin(unix_ns));
     }
 
-    fn driver(&self) -> Box<dyn StepDriver> {
+    fn new_driver(&self) -> Box<dyn StepDriver> {
         self.0[0].driver()
     }
 
@@ -57,7 +57,7 @@ impl Protocol for JourneyProtocol {
         self.0.iter().find_map(|step| step.trace_ids())
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         self.0[0].tracer()
     }
 }
@@ -85,7 +85,7 @@ impl JourneyScenario {
     }
 
     /// Takes the values from the current step's response.
-    fn take(
+    fn take_values(
         &self,
         values: &mut Arc<TakenValues>,
         cookies: &CookieJar,
@@ -99,7 +99,7 @@ impl JourneyScenario {
             cookie: &|name| cookies.value(name).map(str::to_owned),
         };
         for take in &step.takes {
-            let value = take.value(&parts, &mut |bound| position.below(bound));
+            let value = take.extract_value(&parts, &mut |bound| position.draw_below(bound));
             let value = match value {
                 Ok(value) => Some(value),
                 Err(_) if take.is_optional => None,
@@ -134,17 +134,17 @@ impl Scenario for JourneyScenario {
         &self.protocol
     }
 
-    fn driver(&self, link: LinkId, _user: &JourneyMemory) -> Box<dyn StepDriver> {
+    fn new_driver(&self, link: LinkId, _user: &JourneyMemory) -> Box<dyn StepDriver> {
         let mut steps = self.plan.steps.iter();
         let first = steps.position(|step| step.link == link.0);
         self.protocol.0[first.unwrap_or(0)].driver()
     }
 
-    fn link(&self, user: &JourneyMemory) -> LinkId {
+    fn current_link(&self, user: &JourneyMemory) -> LinkId {
         LinkId(self.plan.steps[self.current_step(user)].link)
     }
 
-    fn calls(&self) -> u32 {
+    fn max_calls(&self) -> u32 {
         self.plan.max_calls
     }
 
@@ -152,7 +152,7 @@ impl Scenario for JourneyScenario {
         &self.plan.names
     }
 
-    fn begin(&self, number: u64, user: &mut JourneyMemory) {
+    fn choose_first_call(&self, number: u64, user: &mut JourneyMemory) {
         user.values = Arc::new(vec![None; self.plan.taken.len()]);
         // The golden ratio spreads consecutive numbers over all bits, and the lowest bit keeps the seed from being 0.
         let seed = (self.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
@@ -188,7 +188,7 @@ impl Scenario for JourneyScenario {
             return Err((TAKE_MISSING, text));
         }
         let cookies = &user.cookies[usize::from(step.link)];
-        let selected = self.protocol.0[at].select(&mut **driver, &user.values, cookies);
+        let selected = self.protocol.0[at].select_request(&mut **driver, &user.values, cookies);
         selected.map_err(|problem| (TAKE_MISSING, format!("step {name}: {problem}")))
     }
 
@@ -211,11 +211,11 @@ impl Scenario for JourneyScenario {
             &self.protocol.0[position.step],
             &mut cookies[usize::from(step.link)],
         );
-        call.keep(&**driver, now, values, cookies);
+        call.store_cookies(&**driver, now, values, cookies);
         let mut taken = Ok(());
         if !step.takes.is_empty() {
             call.with_answer(&**driver, &mut |answer| {
-                taken = self.take(values, cookies, position, &answer);
+                taken = self.take_values(values, cookies, position, &answer);
             });
         }
         taken

@@ -57,7 +57,7 @@ pub trait StepProtocol: Protocol {
     ///
     /// # Errors
     /// Returns an error if a request with these values can't be sent.
-    fn select(
+    fn select_request(
         &self,
         driver: &mut Self::Driver,
         values: &Arc<TakenValues>,
@@ -65,7 +65,7 @@ pub trait StepProtocol: Protocol {
     ) -> Result<(), String>;
 
     /// Stores in `cookies` the cookies set by the last response that `driver` received.
-    fn keep(
+    fn store_cookies(
         &self,
         _driver: &Self::Driver,
         _now: Time,
@@ -104,7 +104,7 @@ pub trait StepCall: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if a request with these values can't be sent.
-    fn select(
+    fn select_request(
         &self,
         driver: &mut dyn StepDriver,
         values: &Arc<TakenValues>,
@@ -112,7 +112,7 @@ pub trait StepCall: Send + Sync {
     ) -> Result<(), String>;
 
     /// Calls [`StepProtocol::keep`].
-    fn keep(
+    fn store_cookies(
         &self,
         driver: &dyn StepDriver,
         now: Time,
@@ -141,14 +141,14 @@ where
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        Protocol::tracer(self)
+        Protocol::new_tracer(self)
     }
 
     fn driver(&self) -> Box<dyn StepDriver> {
-        Box::new(Protocol::driver(self))
+        Box::new(Protocol::new_driver(self))
     }
 
-    fn select(
+    fn select_request(
         &self,
         driver: &mut dyn StepDriver,
         values: &Arc<TakenValues>,
@@ -156,12 +156,12 @@ where
     ) -> Result<(), String> {
         let driver: &mut dyn Any = driver;
         match driver.downcast_mut() {
-            Some(driver) => StepProtocol::select(self, driver, values, cookies),
+            Some(driver) => StepProtocol::select_request(self, driver, values, cookies),
             None => Err("its connection is of another protocol".to_owned()),
         }
     }
 
-    fn keep(
+    fn store_cookies(
         &self,
         driver: &dyn StepDriver,
         now: Time,
@@ -170,7 +170,7 @@ where
     ) {
         let driver: &dyn Any = driver;
         if let Some(driver) = driver.downcast_ref() {
-            StepProtocol::keep(self, driver, now, values, cookies);
+            StepProtocol::store_cookies(self, driver, now, values, cookies);
         }
     }
 

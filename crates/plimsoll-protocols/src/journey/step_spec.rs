@@ -30,9 +30,9 @@ pub(super) fn query_secrets(steps: &[StepSpec]) -> Vec<(String, String)> {
             "target" => step.flow.target.as_deref(),
             key => step.call.get(key)?.as_str(),
         });
-        urls.for_each(|url| drop(secrets.hide(url)));
+        urls.for_each(|url| drop(secrets.replace_secrets(url)));
     }
-    secrets.by_variable()
+    secrets.into_variables()
 }
 
 /// The place of a step in its journey.
@@ -184,7 +184,7 @@ pub enum RepeatSpec {
 
 /// Returns whether the text can't contain a secret, even in a field such as `authorization`: it consists of template
 /// fields only, apart from the name of an authentication scheme (RFC 9110, 11.1).
-pub(crate) fn is_bound(text: &str) -> bool {
+pub(crate) fn has_only_fields(text: &str) -> bool {
     let (mut rest, mut literal) = (text, String::new());
     while let Some((before, after)) = rest.split_once("{{") {
         let Some((_, behind)) = after.split_once("}}") else {
@@ -199,7 +199,7 @@ pub(crate) fn is_bound(text: &str) -> bool {
 }
 
 /// Returns the name of a step's header field, made unique among all steps.
-pub(super) fn field_name(step: usize, name: &str) -> String {
+pub(super) fn step_field_name(step: usize, name: &str) -> String {
     format!("step{step}-{}", name.to_ascii_lowercase())
 }
 
@@ -227,7 +227,7 @@ mod tests {
             ("{{token", false),
             ("", false),
         ] {
-            assert_eq!(is_bound(text), bound, "{text}");
+            assert_eq!(has_only_fields(text), bound, "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_model::template::MAX_TAKEN;
+use plimsoll_model::template::MAX_TAKEN_BYTES;
 use regex::bytes::Regex;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,13 +18,13 @@ use super::step_spec::{TakeSpec, TakeTable};
 use crate::http2::printable;
 
 /// The longest value that a header field can contain, in bytes: common servers limit a whole field to this.
-const MAX_IN_HEADER: usize = 8 << 10;
+const MAX_HEADER_VALUE_BYTES: usize = 8 << 10;
 /// The longest excerpt of a response in a message, in bytes.
-const MAX_SHOWN: usize = 120;
+const MAX_EXCERPT_BYTES: usize = 120;
 
 /// A rule for taking a value from a step's response.
 #[derive(Clone, Debug)]
-pub(crate) struct Take {
+pub(crate) struct TakeRule {
     /// The position of the name to which the value is bound.
     pub(crate) name: usize,
     pub(crate) source: TakeSource,
@@ -34,9 +34,9 @@ pub(crate) struct Take {
     pub(crate) is_in_header: bool,
 }
 
-impl PartialEq for Take {
-    fn eq(&self, other: &Take) -> bool {
-        let key = |take: &Take| (take.name, take.is_optional, take.is_in_header);
+impl PartialEq for TakeRule {
+    fn eq(&self, other: &TakeRule) -> bool {
+        let key = |take: &TakeRule| (take.name, take.is_optional, take.is_in_header);
         key(self) == key(other) && self.source.to_string() == other.source.to_string()
     }
 }
@@ -99,7 +99,7 @@ impl TakeSource {
             Regex::new(pattern).map_err(|e| format!("not a regular expression: {e}"))
         });
         let source = match (json, header, cookie, regex.transpose()?) {
-            (Some(path), None, None, None) => json_source(path)?,
+            (Some(path), None, None, None) => parse_json_source(path)?,
             (None, Some(name), None, regex) => TakeSource::Header(name.to_ascii_lowercase(), regex),
             (None, None, Some(name), None) => TakeSource::Cookie(name.clone()),
             (None, None, None, Some(regex)) => TakeSource::Regex(regex),
@@ -120,7 +120,7 @@ impl TakeSource {
     }
 }
 
-fn json_source(path: &str) -> Result<TakeSource, String> {
+fn parse_json_source(path: &str) -> Result<TakeSource, String> {
     if path.starts_with('$') {
         let parsed = JsonPath::parse(path);
         return parsed
@@ -145,13 +145,13 @@ pub(super) struct AnswerParts<'a> {
     pub(super) cookie: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl Take {
+impl TakeRule {
     /// Returns the value. `draw` returns a random number below its argument; it chooses among several values that match
     /// a JSONPath.
     ///
     /// # Errors
     /// Returns an error if the response has no value that later steps can use.
-    pub(super) fn value(
+    pub(super) fn extract_value(
         &self,
         answer: &AnswerParts<'_>,
         draw: &mut dyn FnMut(u64) -> u64,
@@ -174,10 +174,10 @@ impl Take {
                 let body = answer.body?;
                 match source {
                     TakeSource::Regex(regex) => first_group(regex, body),
-                    TakeSource::Pointer(tokens) => pointed(text_of(body)?, tokens)?,
+                    TakeSource::Pointer(tokens) => resolve_pointer(body_text(body)?, tokens)?,
                     TakeSource::Path(path) => {
-                        let text = text_of(body)?;
-                        let value: Value = serde_json::from_str(text).map_err(not_json(text))?;
+                        let text = body_text(body)?;
+                        let value: Value = serde_json::from_str(text).map_err(not_json_error(text))?;
                         let nodes = path.query_located(&value).all();
                         let nodes: Vec<_> = nodes.iter().collect();
                         match nodes.len() as u64 {
@@ -189,7 +189,7 @@ impl Take {
                                 let tokens: Vec<String> = tokens
                                     .map(|token| token.replace("~1", "/").replace("~0", "~"))
                                     .collect();
-                                pointed(text, &tokens)?
+                                resolve_pointer(text, &tokens)?
                             }
                         }
                     }
@@ -199,7 +199,7 @@ impl Take {
         };
         let found = found.ok_or_else(|| match answer.body {
             Ok(body) if self.source.is_in_body() && !body.is_empty() => {
-                let shown = printable(&body[..body.len().min(MAX_SHOWN)]);
+                let shown = printable(&body[..body.len().min(MAX_EXCERPT_BYTES)]);
                 format!("the answer has none; it begins: {shown}")
             }
             _ => "the answer has none".to_owned(),
@@ -207,10 +207,10 @@ impl Take {
         if found.is_empty() {
             return Err("its value is empty".to_owned());
         }
-        if found.len() > MAX_TAKEN {
+        if found.len() > MAX_TAKEN_BYTES {
             return Err(format!("its value has {} bytes, over 64 KiB", found.len()));
         }
-        if self.is_in_header && found.len() > MAX_IN_HEADER {
+        if self.is_in_header && found.len() > MAX_HEADER_VALUE_BYTES {
             let bytes = found.len();
             return Err(format!(
                 "its value has {bytes} bytes, too many for a header field: at most 8 KiB"
@@ -232,29 +232,29 @@ fn first_group<'a>(regex: &Regex, text: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Borrowed(group.as_bytes()))
 }
 
-fn text_of(body: &[u8]) -> Result<&str, String> {
+fn body_text(body: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())
 }
 
-fn not_json(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
-    let shown = &text.as_bytes()[..text.len().min(MAX_SHOWN)];
+fn not_json_error(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
+    let shown = &text.as_bytes()[..text.len().min(MAX_EXCERPT_BYTES)];
     move |e| format!("the body is not JSON ({e}): {}", printable(shown))
 }
 
 /// Returns the value that a JSON Pointer refers to, with its spelling kept. `None`: there is no such value, or it is
 /// null.
-fn pointed<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>, String> {
-    let mut value: &RawValue = serde_json::from_str(text).map_err(not_json(text))?;
+fn resolve_pointer<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>, String> {
+    let mut value: &RawValue = serde_json::from_str(text).map_err(not_json_error(text))?;
     for token in tokens {
         let inside = value.get();
         let found = match inside.as_bytes().first() {
             Some(b'{') => {
                 let members: BTreeMap<Cow<'_, str>, &RawValue> =
-                    serde_json::from_str(inside).map_err(not_json(text))?;
+                    serde_json::from_str(inside).map_err(not_json_error(text))?;
                 members.get(token.as_str()).copied()
             }
             Some(b'[') => {
-                let items: Vec<&RawValue> = serde_json::from_str(inside).map_err(not_json(text))?;
+                let items: Vec<&RawValue> = serde_json::from_str(inside).map_err(not_json_error(text))?;
                 let index = token.parse::<usize>().ok();
                 index.and_then(|index| items.get(index).copied())
             }
@@ -268,7 +268,7 @@ fn pointed<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>
     Ok(match value.get() {
         "null" => None,
         text if text.starts_with('"') => {
-            let string: String = serde_json::from_str(text).map_err(not_json(text))?;
+            let string: String = serde_json::from_str(text).map_err(not_json_error(text))?;
             Some(Cow::Owned(string.into_bytes()))
         }
         text => Some(Cow::Borrowed(text.as_bytes())),
@@ -285,7 +285,7 @@ mod tests {
     fn taken(typed: &str, body: &str) -> Result<String, String> {
         let spec: BTreeMap<String, TakeSpec> = toml::from_str(&format!("x = {typed}")).unwrap();
         let (source, is_optional) = TakeSource::parse(&spec["x"])?;
-        let take = Take {
+        let take = TakeRule {
             name: 0,
             source,
             is_optional,
@@ -297,7 +297,7 @@ mod tests {
             body: Ok(body.as_bytes()),
             cookie: &|name| (name == "sid").then(|| "s1".to_owned()),
         };
-        let value = take.value(&answer, &mut |bound| bound - 1)?;
+        let value = take.extract_value(&answer, &mut |bound| bound - 1)?;
         Ok(String::from_utf8(value.into()).unwrap())
     }
 

@@ -89,11 +89,11 @@ impl Protocol for PluginProtocol {
         None
     }
 
-    fn driver(&self) -> PluginDriver {
+    fn new_driver(&self) -> PluginDriver {
         FramedDriver::new(self.clone(), self.prepared.settings)
     }
 
-    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+    fn new_tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(PluginFrameTracer::new(
             self.prepared.codec.clone(),
         )))
@@ -137,13 +137,13 @@ impl FrameFormat for PluginProtocol {
         }
     }
 
-    fn needed(&self, _partial: &[u8]) -> Option<usize> {
+    fn needed_length(&self, _partial: &[u8]) -> Option<usize> {
         self.needed_bytes
     }
 
     /// Classifies a frame. Ids over 32 bits belong to no call, since this driver assigns smaller ones.
     #[inline]
-    fn purpose(frame: &Frame) -> FramePurpose {
+    fn frame_purpose(frame: &Frame) -> FramePurpose {
         match (frame.kind, u32::try_from(frame.id)) {
             (FrameKind::Response { .. }, Ok(id)) => FramePurpose::Answer(id),
             (FrameKind::HeartbeatAck, Ok(id)) => FramePurpose::HeartbeatAck(id),

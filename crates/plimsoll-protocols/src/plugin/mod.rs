@@ -11,5 +11,5 @@ mod trace;
 
 pub use driver::{PluginDriver, PluginProtocol};
 pub use options::{PluginFlags, PluginOptions};
-pub use request::{PluginCall, RequestContent, frame_of};
+pub use request::{PluginCall, RequestContent, build_frame};
 pub use trace::PluginFrameTracer;

@@ -12,16 +12,16 @@ use plimsoll_model::units::ByteSize;
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
-use super::{PluginCall, PluginProtocol, RequestContent, frame_of};
+use super::{PluginCall, PluginProtocol, RequestContent, build_frame};
 use crate::alternatives::report_conflict;
 use crate::framed;
 use crate::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
-    UsageError, load_with_driver, text_or_file,
+    UsageError, load_with_driver, split_text_or_file,
 };
 
-const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
-const MAX_FRAME: ByteSize = ByteSize(16 << 20);
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+const DEFAULT_MAX_FRAME: ByteSize = ByteSize(16 << 20);
 
 /// One kind of call: a frame, or a payload that the plugin makes a frame around.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -139,15 +139,15 @@ impl CallSection for PluginOptions {
             ("frame_file", self.frame_file.is_some()),
         ];
         report_conflict(problems, "call.plugin", &given);
-        problems.refuse_fields("call.plugin.payload", self.payload.as_deref());
-        let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
+        problems.reject_template_fields("call.plugin.payload", self.payload.as_deref());
+        let max_frame = self.max_frame.unwrap_or(DEFAULT_MAX_FRAME).0;
         let most = ("max_frame", max_frame);
-        framed::check(problems, "plugin", self.in_flight, self.heartbeat, most);
+        framed::check_framed_keys(problems, "plugin", self.in_flight, self.heartbeat, most);
         if problems.0.len() > before {
             return None;
         }
         let found = if surroundings.may_run_code() {
-            self.request(&codec, surroundings)
+            self.load_request(&codec, surroundings)
         } else {
             let name = codec.file_stem().unwrap_or_default();
             Ok((name.to_string_lossy().into_owned(), Vec::new()))
@@ -160,12 +160,12 @@ impl CallSection for PluginOptions {
             in_flight: self.in_flight,
             heartbeat: self
                 .heartbeat
-                .map_or(Some(DEFAULT_HEARTBEAT), OptionalPeriod::length),
+                .map_or(Some(DEFAULT_HEARTBEAT_INTERVAL), OptionalPeriod::limit),
             max_frame: max_frame as usize,
         })
     }
 
-    fn filled_in(self, call: &PluginCall) -> PluginOptions {
+    fn with_defaults(self, call: &PluginCall) -> PluginOptions {
         PluginOptions {
             heartbeat: Some(call.heartbeat.into()),
             max_frame: Some(ByteSize(call.max_frame as u64)),
@@ -177,7 +177,7 @@ impl CallSection for PluginOptions {
 
 impl PluginOptions {
     /// Loads the plugin. Returns the protocol's name, and a request that the plugin built or checked.
-    fn request(
+    fn load_request(
         &self,
         codec: &Path,
         surroundings: &dyn ResolveContext,
@@ -204,7 +204,7 @@ impl PluginOptions {
             let text = self.payload.as_deref().unwrap_or_default();
             ("payload", RequestContent::Payload(text.as_bytes()))
         };
-        let frame = frame_of(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
+        let frame = build_frame(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
         Ok((codec.name().to_owned(), frame))
     }
 }
@@ -214,10 +214,10 @@ impl ProtocolCommand for PluginFlags {
         "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
-    fn section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<PluginOptions, UsageError> {
+    fn into_section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<PluginOptions, UsageError> {
         let mut options = self.options;
-        (options.payload, options.payload_file) = text_or_file(options.payload.as_deref())?;
-        (options.frame, options.frame_file) = text_or_file(options.frame.as_deref())?;
+        (options.payload, options.payload_file) = split_text_or_file(options.payload.as_deref())?;
+        (options.frame, options.frame_file) = split_text_or_file(options.frame.as_deref())?;
         Ok(options)
     }
 }

@@ -34,7 +34,7 @@ impl PluginRelayCodec {
         }))
     }
 
-    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> PluginRelayCodec {
+    pub(crate) fn for_worker(&self, options: &CodecOptions<'_>) -> PluginRelayCodec {
         PluginRelayCodec::new(self.0.codec.clone(), options)
     }
 
@@ -60,10 +60,10 @@ impl PluginRelayCodec {
         &self,
         what: MakeKind,
         id: u64,
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<bool, FrameError> {
-        let make = |codec: &plugin::Codec| codec.make(what, id, manner.0, &[], out);
+        let make = |codec: &plugin::Codec| codec.make(what, id, flavor.0, &[], out);
         self.call(CodecFunction::Make, make)
             .map_err(|fault| FrameError {
                 origin: FaultOrigin::Codec,
@@ -77,10 +77,10 @@ impl PluginRelayCodec {
         &self,
         what: MakeKind,
         id: u64,
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        if self.make(what, id, manner, out)? {
+        if self.make(what, id, flavor, out)? {
             return Ok(());
         }
         let name = self.0.codec.name();
@@ -104,7 +104,7 @@ impl PluginRelayCodec {
                 let seen = head.zip(length).map(|(head, length)| FrameInfo {
                     length,
                     id: head.id,
-                    kind: kind(head.kind),
+                    kind: relay_frame_kind(head.kind),
                     flavor: FrameFlavor(head.note),
                 });
                 (
@@ -147,7 +147,7 @@ impl FrameCodec for PluginRelayCodec {
             Ok(DecodeResult::Frame(frame)) => Ok(Some(FrameInfo {
                 length: frame.length,
                 id: frame.id,
-                kind: kind(frame.kind),
+                kind: relay_frame_kind(frame.kind),
                 flavor: FrameFlavor(frame.note),
             })),
             Ok(DecodeResult::More(_)) => Ok(None),
@@ -180,7 +180,7 @@ impl FrameCodec for PluginRelayCodec {
         self.make_answer(MakeKind::HeartbeatAck, id, manner, out)
     }
 
-    fn refuse(
+    fn write_rejection(
         &self,
         id: u64,
         manner: FrameFlavor,
@@ -220,7 +220,7 @@ fn sender_role(from: FrameSender) -> plugin::SenderRole {
     }
 }
 
-fn kind(kind: plugin::FrameKind) -> RelayFrameKind {
+fn relay_frame_kind(kind: plugin::FrameKind) -> RelayFrameKind {
     match kind {
         plugin::FrameKind::Request { timeout } => RelayFrameKind::Request { timeout },
         plugin::FrameKind::Oneway => RelayFrameKind::Oneway,

@@ -47,7 +47,7 @@ pub enum RequestContent<'a> {
     Hex(&'a str),
 }
 
-fn not_a_request(codec: &Codec, fault: &CodecFault) -> RequestError {
+fn not_a_request_error(codec: &Codec, fault: &CodecFault) -> RequestError {
     RequestError::new(format_args!("not a request of {}: {fault}", codec.name()))
 }
 
@@ -55,11 +55,11 @@ fn not_a_request(codec: &Codec, fault: &CodecFault) -> RequestError {
 ///
 /// # Errors
 /// Returns an error if `content` is not a request of the plugin's protocol.
-pub fn frame_of(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
-    without_debug_messages(|| checked_frame(codec, content))
+pub fn build_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
+    without_debug_messages(|| build_checked_frame(codec, content))
 }
 
-fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
+fn build_checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
     let frame = match content {
         RequestContent::Frame(frame) => frame.to_vec(),
         RequestContent::Hex(text) => {
@@ -78,7 +78,7 @@ fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, 
                         codec.name()
                     )));
                 }
-                Err(fault) => return Err(not_a_request(codec, &fault)),
+                Err(fault) => return Err(not_a_request_error(codec, &fault)),
             }
         }
     };
@@ -90,7 +90,7 @@ fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, 
 /// expects a response.
 fn check_single_request(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     let name = codec.name();
-    let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);
+    let limit = frame.len().max(plimsoll_plugin::DEFAULT_MAX_FRAME_BYTES);
     let seen = match codec.decode(frame, SenderRole::Client, limit) {
         Ok(DecodeResult::Frame(seen)) => seen,
         Ok(DecodeResult::More(needed)) => {
@@ -100,7 +100,7 @@ fn check_single_request(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), Requ
                 "not a whole request of {name}: {length} bytes, but {needed} are needed"
             )));
         }
-        Err(fault) => return Err(not_a_request(codec, &fault)),
+        Err(fault) => return Err(not_a_request_error(codec, &fault)),
     };
     if seen.length < frame.len() {
         let more = frame.len() - seen.length;
@@ -139,18 +139,18 @@ impl PreparedPluginRequest {
         call: &PluginCall,
     ) -> Result<PreparedPluginRequest, RequestError> {
         // No call is made yet, so the plugin's debug messages would mislead.
-        without_debug_messages(|| PreparedPluginRequest::new_quietly(codec, call))
+        without_debug_messages(|| PreparedPluginRequest::new_without_messages(codec, call))
     }
 
-    fn new_quietly(
+    fn new_without_messages(
         codec: &Codec,
         call: &PluginCall,
     ) -> Result<PreparedPluginRequest, RequestError> {
         if call.in_flight == Some(0) {
-            return Err(RequestError::in_flight());
+            return Err(RequestError::zero_in_flight());
         }
         let (note, wants_answer) = check_single_request(codec, &call.frame)?;
-        let fault = |fault| not_a_request(codec, &fault);
+        let fault = |fault| not_a_request_error(codec, &fault);
         let mut renumbered = Vec::new();
         codec
             .encode(&call.frame, note, 1, &mut renumbered)

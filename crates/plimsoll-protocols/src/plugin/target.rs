@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, MAX_FRAME, MakeKind, Match, SenderRole,
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, MakeKind, Match, SenderRole,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ struct PluginServer {
 impl ReferenceServer for PluginOptions {
     const COMMAND_NAME: &str = "plugin";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
             problem: e.to_string(),
             help: "docs/plugin.md explains how to build a plugin",
@@ -76,7 +76,7 @@ impl ReferenceServer for PluginOptions {
                 ("malformed", &counters.malformed),
                 ("plugin faults", &counters.plugin_faults),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -117,7 +117,7 @@ impl ConnectionHandler for Arc<PluginServer> {
                 }
                 _ = stopped.changed() => break,
             }
-            let taken = self.take(&input, &mut recognised, &mut out);
+            let taken = self.handle_frames(&input, &mut recognised, &mut out);
             // Responses to requests before a fault are still sent.
             if !out.is_empty() {
                 stream.write_all(&out).await?;
@@ -144,7 +144,7 @@ impl ConnectionHandler for Arc<PluginServer> {
 impl PluginServer {
     /// Handles the complete frames at the front of `input` and appends the responses. Returns the number of
     /// bytes handled.
-    fn take(
+    fn handle_frames(
         &self,
         input: &[u8],
         recognised: &mut bool,
@@ -153,14 +153,14 @@ impl PluginServer {
         if !*recognised {
             match self.codec.matches(input, SenderRole::Client)? {
                 Match::Yes => *recognised = true,
-                Match::More if input.len() < MAX_FRAME => return Ok(0),
+                Match::More if input.len() < DEFAULT_MAX_FRAME_BYTES => return Ok(0),
                 Match::More | Match::No => return Err(CodecFault::Malformed),
             }
         }
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
-            match self.codec.decode(rest, SenderRole::Client, MAX_FRAME)? {
+            match self.codec.decode(rest, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES)? {
                 DecodeResult::Frame(frame) => {
                     self.answer(&frame, &rest[frame.payload.clone()], out)?;
                     taken += frame.length;

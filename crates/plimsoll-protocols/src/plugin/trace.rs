@@ -2,11 +2,11 @@
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_plugin::{
-    Codec, CodecFault, DecodeResult, Frame, FrameKind, MAX_FRAME, SenderRole,
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, DEFAULT_MAX_FRAME_BYTES, SenderRole,
     without_debug_messages,
 };
 
-use crate::frame_trace::{DirectionTraces, not_this_protocol};
+use crate::frame_trace::{DirectionTraces, unreadable_line};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl PluginFrameTracer {
 }
 
 impl Tracer for PluginFrameTracer {
-    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+    fn trace_bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let sender = match direction {
             Direction::Sent => SenderRole::Client,
             Direction::Received => SenderRole::Server,
@@ -35,10 +35,10 @@ impl Tracer for PluginFrameTracer {
         self.directions[direction as usize].read(
             bytes,
             lines,
-            not_this_protocol(codec.name()),
+            unreadable_line(codec.name()),
             |bytes| {
                 // The plugin should print debug messages for the driver's calls only.
-                let decoded = without_debug_messages(|| codec.decode(bytes, sender, MAX_FRAME));
+                let decoded = without_debug_messages(|| codec.decode(bytes, sender, DEFAULT_MAX_FRAME_BYTES));
                 Ok::<_, CodecFault>(match decoded? {
                     DecodeResult::Frame(frame) => {
                         Some((frame.length, Some(describe_frame(&frame))))

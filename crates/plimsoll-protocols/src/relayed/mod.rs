@@ -184,12 +184,12 @@ pub trait FrameCodec {
         Self: Sized;
 
     /// Returns the number of frame layouts. Frames of different layouts never share an upstream connection.
-    fn layouts(&self) -> usize {
+    fn layout_count(&self) -> usize {
         1
     }
 
     /// Returns the layout's index, which is less than [`FrameCodec::layouts`].
-    fn layout(&self, _manner: FrameFlavor) -> usize {
+    fn layout_index(&self, _flavor: FrameFlavor) -> usize {
         0
     }
 
@@ -206,7 +206,7 @@ pub trait FrameCodec {
     fn renumber(
         &self,
         frame: &[u8],
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         id: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError>;
@@ -218,15 +218,15 @@ pub trait FrameCodec {
     fn heartbeat_ack(
         &self,
         id: u64,
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError>;
 
     /// Appends a response that rejects the call for the given reason.
-    fn refuse(
+    fn write_rejection(
         &self,
         id: u64,
-        manner: FrameFlavor,
+        flavor: FrameFlavor,
         why: RejectReason,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError>;
@@ -262,9 +262,9 @@ pub trait StreamFields: Default {
     fn status_name(status: u32) -> String;
 
     /// Calls `push` with the fields that every response begins with.
-    fn begin_answer(push: impl FnMut(&[u8], &[u8]));
+    fn push_initial_fields(push: impl FnMut(&[u8], &[u8]));
 
     /// Calls `push` with the fields that end a response and say why the call failed. The protocol must have a
     /// status for `outcome`.
-    fn end_answer(outcome: Outcome, why: &str, push: impl FnMut(&[u8], &[u8]));
+    fn push_final_fields(outcome: Outcome, why: &str, push: impl FnMut(&[u8], &[u8]));
 }

@@ -25,7 +25,7 @@ use super::proxy_header::ProxyHeaderError;
 use super::{BoundServer, ConnectionStats, PeerAddress, ServeError, TrustedProxies};
 
 /// The time limit from accept to the end of the TLS handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read the reason before the socket is closed.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub trait ConnectionHandler: Clone + Send + 'static {
 
     /// Called when a connection is refused because its PROXY header is missing, malformed or not trusted. Logs it by
     /// default.
-    fn refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
+    fn on_refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
         tracing::warn!("{peer}: {why}");
     }
 
@@ -58,7 +58,7 @@ pub trait ConnectionHandler: Clone + Send + 'static {
     }
 
     /// Called when a TLS handshake is complete, or when the client has sent early data.
-    fn secured(&self, _session: &ServerConnection) {}
+    fn on_handshake_done(&self, _session: &ServerConnection) {}
 }
 
 /// Accepts and serves connections until `shutdown` completes; calls in flight then have at most
@@ -89,11 +89,11 @@ pub async fn accept(
         tokio::select! {
             biased;
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => tally(&mut stats, ended),
+            Some(ended) = connections.join_next() => count_end(&mut stats, ended),
             accepted = listener.next() => {
                 let (stream, peer) = accepted?;
                 stats.accepted += 1;
-                connections.spawn(context.clone().open(stream, peer));
+                connections.spawn(context.clone().serve_admitted(stream, peer));
                 stats.peak_open = stats.peak_open.max(connections.len() as u64);
             }
         }
@@ -101,14 +101,14 @@ pub async fn accept(
     // New connections are refused from here on.
     let take = |stream, peer| {
         stats.accepted += 1;
-        connections.spawn(context.clone().open(stream, peer));
+        connections.spawn(context.clone().serve_admitted(stream, peer));
     };
     listener.close(take).await;
     drop(context);
     let _ = stop.send(());
     let drained = tokio::time::timeout(drain, async {
         while let Some(ended) = connections.join_next().await {
-            tally(&mut stats, ended);
+            count_end(&mut stats, ended);
         }
     });
     if drained.await.is_err() {
@@ -125,7 +125,7 @@ enum ConnectionEnd {
     Broken,
 }
 
-fn tally(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
+fn count_end(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
     match ended {
         Ok(ConnectionEnd::Completed) => {}
         Ok(ConnectionEnd::HandshakeFailed) => stats.handshakes_failed += 1,
@@ -147,11 +147,11 @@ struct AcceptContext<S> {
 }
 
 impl<S: ConnectionHandler> AcceptContext<S> {
-    async fn open(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
+    async fn serve_admitted(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         let Some(admission) = self.admission.take() else {
-            return self.identify(stream, peer).await;
+            return self.identify_and_serve(stream, peer).await;
         };
-        let (mark, evicted) = admission.enter();
+        let (mark, evicted) = admission.register();
         self.server = self.server.with_unproven_guard(mark);
         let evicted = async {
             // An error means that the guard was dropped because the peer has proven itself: then no eviction follows.
@@ -161,7 +161,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         };
         tokio::select! {
             biased;
-            ended = Box::pin(self.identify(stream, peer)) => ended,
+            ended = Box::pin(self.identify_and_serve(stream, peer)) => ended,
             () = evicted => {
                 tracing::debug!("{peer}: closed to make room for newer connections");
                 ConnectionEnd::Broken
@@ -170,48 +170,48 @@ impl<S: ConnectionHandler> AcceptContext<S> {
     }
 
     /// Reads the PROXY header if any proxy is trusted, then continues with [`AcceptContext::secure`].
-    async fn identify(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
+    async fn identify_and_serve(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         if self.proxies == TrustedProxies::default() {
-            return self.secure(stream, peer).await;
+            return self.secure_and_serve(stream, peer).await;
         }
-        let opening = Box::pin(self.proxies.client(&stream, peer));
+        let opening = Box::pin(self.proxies.read_client(&stream, peer));
         let known = tokio::select! {
             biased;
             known = opening => known,
             _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         match known {
-            Ok(client) => self.secure(stream, client).await,
+            Ok(client) => self.secure_and_serve(stream, client).await,
             Err(ProxyHeaderError::Socket(_)) => ConnectionEnd::Completed,
             Err(why) => {
-                self.server.refused(peer, &why);
+                self.server.on_refused(peer, &why);
                 let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream)).await;
                 ConnectionEnd::HandshakeFailed
             }
         }
     }
 
-    async fn secure(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
+    async fn secure_and_serve(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         self.server = self.server.for_client(peer);
         // Nagle's algorithm would delay small responses until the peer acknowledges earlier data.
         let _ = stream.set_nodelay(true);
         fault::point("connection");
         let Some(acceptor) = self.acceptor.take() else {
-            return ended(peer, self.server.serve(stream, self.stopped).await);
+            return classify_end(peer, self.server.serve(stream, self.stopped).await);
         };
         if acceptor.config().max_early_data_size > 0 {
             return Box::pin(self.serve_early(stream, peer, &acceptor)).await;
         }
         let handshake = acceptor.accept(stream).into_fallible();
         let handshake = tokio::select! {
-            result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
+            result = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake) => result,
             _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         match handshake {
             Ok(Ok(stream)) => {
-                self.secured(stream.get_ref().1);
+                self.on_handshake_done(stream.get_ref().1);
                 // Boxed, so that the future of a plaintext connection does not reserve space for the TLS branch.
-                ended(
+                classify_end(
                     peer,
                     Box::pin(self.server.serve(stream, self.stopped)).await,
                 )
@@ -222,7 +222,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
                 ConnectionEnd::HandshakeFailed
             }
             Err(_) => {
-                tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
+                tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_TIMEOUT:?}");
                 ConnectionEnd::HandshakeFailed
             }
         }
@@ -235,12 +235,12 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         peer: PeerAddress,
         acceptor: &TlsAcceptor,
     ) -> ConnectionEnd {
-        let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
+        let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_TIMEOUT)
         else {
             return ConnectionEnd::HandshakeFailed;
         };
         let ready = tokio::select! {
-            ready = stream.ready() => ready,
+            ready = stream.wait_until_ready() => ready,
             _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         if let Err(e) = ready {
@@ -248,17 +248,17 @@ impl<S: ConnectionHandler> AcceptContext<S> {
             let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream.into_tcp())).await;
             return ConnectionEnd::HandshakeFailed;
         }
-        self.secured(stream.session());
-        ended(peer, self.server.serve(stream, self.stopped).await)
+        self.on_handshake_done(stream.session());
+        classify_end(peer, self.server.serve(stream, self.stopped).await)
     }
 
-    fn secured(&self, session: &ServerConnection) {
-        self.handshakes.add(Agreement::of(session));
-        self.server.secured(session);
+    fn on_handshake_done(&self, session: &ServerConnection) {
+        self.handshakes.add(Agreement::from_connection(session));
+        self.server.on_handshake_done(session);
     }
 }
 
-fn ended(peer: PeerAddress, served: io::Result<()>) -> ConnectionEnd {
+fn classify_end(peer: PeerAddress, served: io::Result<()>) -> ConnectionEnd {
     match served {
         Ok(()) => ConnectionEnd::Completed,
         // The client closed without close_notify while nothing was in flight.

@@ -40,7 +40,7 @@ impl UnprovenConnections {
 
     /// Registers a connection. The receiver completes with a value when the connection must give way to a newer
     /// one, and with an error once the guard is dropped.
-    pub(super) fn enter(self: &Arc<UnprovenConnections>) -> (UnprovenGuard, oneshot::Receiver<()>) {
+    pub(super) fn register(self: &Arc<UnprovenConnections>) -> (UnprovenGuard, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut waiting = self.lock();
         let number = waiting.next;
@@ -78,16 +78,16 @@ mod tests {
     #[test]
     fn oldest_unproven_connection_is_evicted() {
         let admission = UnprovenConnections::new(2);
-        let (first, mut first_evicted) = admission.enter();
-        let (_second, mut second_evicted) = admission.enter();
+        let (first, mut first_evicted) = admission.register();
+        let (_second, mut second_evicted) = admission.register();
         assert!(first_evicted.try_recv().is_err());
-        let (third, _) = admission.enter();
+        let (third, _) = admission.register();
         assert_eq!(first_evicted.try_recv(), Ok(()));
         assert!(second_evicted.try_recv().is_err());
         // A proven connection no longer counts.
         drop(third);
         drop(first);
-        let (_fourth, _) = admission.enter();
+        let (_fourth, _) = admission.register();
         assert!(second_evicted.try_recv().is_err());
     }
 }

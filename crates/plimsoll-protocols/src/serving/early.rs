@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 /// A byte stream that a server reads requests from and writes responses to.
 pub trait ServerStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Returns whether the bytes read last were early data, which may be a replay.
-    fn came_early(&self) -> bool {
+    fn is_early_data(&self) -> bool {
         false
     }
 }
@@ -60,7 +60,7 @@ impl EarlyStream {
     ///
     /// # Errors
     /// When the handshake fails, or takes too long.
-    pub(crate) async fn ready(&mut self) -> io::Result<()> {
+    pub(crate) async fn wait_until_ready(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_ready(cx)).await
     }
 
@@ -128,7 +128,7 @@ impl EarlyStream {
 }
 
 impl ServerStream for EarlyStream {
-    fn came_early(&self) -> bool {
+    fn is_early_data(&self) -> bool {
         self.came_early
     }
 }

@@ -75,7 +75,7 @@ pub struct CommitmentOpening {
 }
 
 /// Returns the commitment to a seed, a nonce and a law.
-fn commitment(seed: u64, nonce: &str, law: &str) -> String {
+fn compute_commitment(seed: u64, nonce: &str, law: &str) -> String {
     let text = format!("plimsoll known {ENVELOPE_VERSION}\n{seed}\n{nonce}\n{law}");
     hex::encode(digest(&SHA256, text.as_bytes()).as_ref())
 }
@@ -88,7 +88,7 @@ mod tests {
     fn commitment_is_hash_of_documented_text() {
         // printf 'plimsoll known 1\n7\nabcd\nlaw' | sha256sum
         assert_eq!(
-            commitment(7, "abcd", "law"),
+            compute_commitment(7, "abcd", "law"),
             "84a0aad0f17638677160e864a42a01713874796445e6f1048ff1702af2b36e7a"
         );
     }

@@ -32,9 +32,9 @@ use tokio::sync::Notify;
 
 use self::connection::{LoopBuffers, LoopConnection, LoopTransport, ServeOutcome};
 pub(crate) use self::service::{ArrivalTimes, ConnectionDisposition, DelayedResponse, LoopService};
-use super::{AsyncListener, BoundServer, ConnectionStats, ServeError, joined};
+use super::{AsyncListener, BoundServer, ConnectionStats, ServeError, join_threads};
 
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent an alert.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which deadlines are checked; they need not be exact.
@@ -44,7 +44,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 struct LoopCounters {
     open: AtomicU64,
-    most_at_once: AtomicU64,
+    peak_open: AtomicU64,
     handshakes_failed: AtomicU64,
     broken: AtomicU64,
     handshakes: SharedHandshakeTally,
@@ -70,7 +70,7 @@ pub(crate) async fn serve<S: LoopService>(
     });
     // With TLS 1.2 the library's record layer is used: an idle connection then keeps the library's whole session.
     let sessions = if bound.offers_tls_1_2 {
-        ServerSessions::of_library
+        ServerSessions::with_library_records
     } else {
         ServerSessions::new
     };
@@ -119,11 +119,11 @@ pub(crate) async fn serve<S: LoopService>(
     drop(listener);
     // Workers end when all senders of connections are dropped.
     drop(mailboxes);
-    joined(threads).await?;
+    join_threads(threads).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(ConnectionStats {
         accepted,
-        peak_open: read(&counters.most_at_once),
+        peak_open: read(&counters.peak_open),
         handshakes_failed: read(&counters.handshakes_failed),
         broken: read(&counters.broken),
         cut_off: 0,
@@ -195,7 +195,7 @@ impl Drop for EndNotice {
 struct LoopWorker<S: LoopService> {
     network: OsNetwork,
     clock: Clock,
-    mail: mpsc::Receiver<TcpStream>,
+    mailbox: mpsc::Receiver<TcpStream>,
     service: S,
     sessions: Option<ServerSessions>,
     counters: Arc<LoopCounters>,
@@ -213,7 +213,7 @@ struct LoopWorker<S: LoopService> {
 
 impl<S: LoopService> LoopWorker<S> {
     fn new(
-        mail: mpsc::Receiver<TcpStream>,
+        mailbox: mpsc::Receiver<TcpStream>,
         service: S,
         sessions: Option<ServerSessions>,
         counters: Arc<LoopCounters>,
@@ -221,9 +221,9 @@ impl<S: LoopService> LoopWorker<S> {
         let clock = service.clock();
         Ok(LoopWorker {
             // A server never connects, so it resolves no names.
-            network: OsNetwork::new(clock, &[], service.sockets(), 0)?,
+            network: OsNetwork::new(clock, &[], service.socket_options(), 0)?,
             clock,
-            mail,
+            mailbox,
             service,
             sessions,
             counters,
@@ -242,8 +242,8 @@ impl<S: LoopService> LoopWorker<S> {
     /// # Errors
     /// When the poller itself fails.
     fn run(mut self) -> io::Result<()> {
-        if !self.service.sockets().spin.is_zero() {
-            OsNetwork::sharpen_timers();
+        if !self.service.socket_options().spin.is_zero() {
+            OsNetwork::minimize_timer_slack();
         }
         defect::restart_on_panic(&mut self, LoopWorker::serve, LoopWorker::reset_after_panic)
     }
@@ -252,7 +252,7 @@ impl<S: LoopService> LoopWorker<S> {
     fn reset_after_panic(&mut self) {
         for index in 0..self.connections.len() as u32 {
             if self.close(index) {
-                count(&self.counters.broken);
+                increment(&self.counters.broken);
             }
         }
         self.deadlines.clear();
@@ -275,7 +275,7 @@ impl<S: LoopService> LoopWorker<S> {
             for event in ready.drain(..) {
                 self.handle_event(event);
             }
-            self.release_due();
+            self.write_due_responses();
             if is_busy {
                 awake_until = Some(self.clock.now() + busy_poll);
             }
@@ -313,7 +313,7 @@ impl<S: LoopService> LoopWorker<S> {
     }
 
     /// Writes the delayed responses that are due.
-    fn release_due(&mut self) {
+    fn write_due_responses(&mut self) {
         while let Some(Reverse((first, token))) = self.delayed.peek().copied()
             && first.due <= self.clock.now()
         {
@@ -323,7 +323,7 @@ impl<S: LoopService> LoopWorker<S> {
             };
             let out = &mut self.buffers.out;
             out.clear();
-            let disposition = (self.service).release(&mut connection.state, first.number, out);
+            let disposition = (self.service).write_delayed(&mut connection.state, first.number, out);
             if out.is_empty() {
                 continue;
             }
@@ -334,7 +334,7 @@ impl<S: LoopService> LoopWorker<S> {
             match written {
                 Ok(is_all) => {
                     if is_all {
-                        (self.service).released(&mut connection.state, [began, ended]);
+                        (self.service).on_delayed_written(&mut connection.state, [began, ended]);
                     }
                     if disposition == ConnectionDisposition::Closing {
                         connection.send_close_notify(&mut self.network);
@@ -343,7 +343,7 @@ impl<S: LoopService> LoopWorker<S> {
                 }
                 Err(e) => {
                     tracing::debug!("writing: {e}");
-                    count(&self.counters.broken);
+                    increment(&self.counters.broken);
                     self.close(token.0 as u32);
                 }
             }
@@ -353,11 +353,11 @@ impl<S: LoopService> LoopWorker<S> {
     /// Adds the connections in the mailbox. Returns false when the mailbox has been dropped.
     fn take_new_connections(&mut self) -> bool {
         loop {
-            match self.mail.try_recv() {
+            match self.mailbox.try_recv() {
                 Ok(socket) => {
                     if let Err(e) = self.add_connection(socket) {
                         tracing::warn!("taking a connection: {e}");
-                        count(&self.counters.broken);
+                        increment(&self.counters.broken);
                     }
                 }
                 Err(mpsc::TryRecvError::Empty) => return true,
@@ -371,7 +371,7 @@ impl<S: LoopService> LoopWorker<S> {
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
             None => LoopTransport::Plain(None),
-            Some(sessions) => LoopTransport::Tls(sessions.session().map_err(io::Error::other)?),
+            Some(sessions) => LoopTransport::Tls(sessions.new_session().map_err(io::Error::other)?),
         };
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
@@ -383,7 +383,7 @@ impl<S: LoopService> LoopWorker<S> {
             }
         };
         let token = SocketToken(u64::from(generation) << 32 | u64::from(index));
-        if let Err(e) = self.network.adopt(&socket, token) {
+        if let Err(e) = self.network.watch_socket(&socket, token) {
             self.free.push(index);
             return Err(e);
         }
@@ -391,22 +391,22 @@ impl<S: LoopService> LoopWorker<S> {
             socket,
             generation,
             transport,
-            state: self.service.connection(),
+            state: self.service.new_connection(),
         };
         if matches!(connection.transport, LoopTransport::Plain(_)) {
             let out = &mut self.buffers.out;
             out.clear();
-            self.service.open(&mut connection.state, out);
+            self.service.on_open(&mut connection.state, out);
             // If this write fails, reading the socket fails, too, and reports the error.
             let _ = connection.write(&mut self.network, out);
         } else {
-            let deadline = self.clock.now() + HANDSHAKE_LIMIT;
+            let deadline = self.clock.now() + HANDSHAKE_TIMEOUT;
             self.deadlines.push_back((deadline, token));
         }
         self.connections[index as usize] = Some(connection);
         let open = self.counters.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.counters
-            .most_at_once
+            .peak_open
             .fetch_max(open, Ordering::Relaxed);
         Ok(())
     }
@@ -419,22 +419,22 @@ impl<S: LoopService> LoopWorker<S> {
         let to = (&mut self.network, &mut self.buffers);
         let empty_at = self.waits_began[0];
         let ended = connection.serve_ready(to, &self.service, &self.counters.handshakes, empty_at);
-        while let Some(held) = self.service.held(&mut connection.state) {
+        while let Some(held) = self.service.next_delayed(&mut connection.state) {
             self.delayed.push(Reverse((held, event.token)));
         }
         match ended {
             ServeOutcome::Waiting => return,
             ServeOutcome::Refused => {
-                count(&self.counters.handshakes_failed);
+                increment(&self.counters.handshakes_failed);
                 let deadline = self.clock.now() + LINGER_TIMEOUT;
                 self.deadlines.push_back((deadline, event.token));
                 return;
             }
-            ServeOutcome::Abandoned => count(&self.counters.handshakes_failed),
+            ServeOutcome::Abandoned => increment(&self.counters.handshakes_failed),
             ServeOutcome::Closed => {}
             ServeOutcome::Broken(why) => {
                 tracing::debug!("{why}");
-                count(&self.counters.broken);
+                increment(&self.counters.broken);
             }
         }
         self.close(event.token.0 as u32);
@@ -445,7 +445,7 @@ impl<S: LoopService> LoopWorker<S> {
         let Some(connection) = self.connections[index as usize].take() else {
             return false;
         };
-        self.service.closed(&connection.state);
+        self.service.on_closed(&connection.state);
         self.network.close(connection.socket);
         self.free.push(index);
         self.counters.open.fetch_sub(1, Ordering::Relaxed);
@@ -462,8 +462,8 @@ impl<S: LoopService> LoopWorker<S> {
             }
             if let Some(connection) = awaited {
                 if matches!(connection.transport, LoopTransport::Tls(_)) {
-                    tracing::debug!("no tls handshake within {HANDSHAKE_LIMIT:?}");
-                    count(&self.counters.handshakes_failed);
+                    tracing::debug!("no tls handshake within {HANDSHAKE_TIMEOUT:?}");
+                    increment(&self.counters.handshakes_failed);
                 }
                 self.close(token.0 as u32);
             }
@@ -482,6 +482,6 @@ fn find_connection<S: LoopService>(
     (connection.generation == generation).then_some(connection)
 }
 
-fn count(counter: &AtomicU64) {
+fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -23,7 +23,7 @@ use super::{BoundServer, ConnectionStats, ServeError};
 
 /// The flow-control window of a connection: how many bytes a client may send on all streams before the server has read
 /// them.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// Serves `service` (a tonic server type) on every connection until `shutdown` completes; calls in flight then have at
 /// most [`super::ListenOptions::drain`] to finish.
@@ -46,7 +46,7 @@ where
     http.max_concurrent_streams(bound.max_concurrent_streams)
         // The library closes a connection when the overhead of small unread frames exceeds half of this window. The
         // default window is too small for clients that send each message in a frame of its own.
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         // gRPC needs no date header, and a value that changes every second costs client and server time.
         .auto_date_header(false)
         // Many cancelled calls are legitimate load for this server, not an attack.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::tls::SharedHandshakeTally;
-use plimsoll_engine::tls::rotation::RotatingCheck;
+use plimsoll_engine::tls::rotation::RotatingVerifier;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_model::Time;
 use plimsoll_model::plan::TlsVersion;
@@ -23,9 +23,9 @@ use super::{CertificateRenewal, ServeError, ServerTlsOptions, TicketSeed, Truste
 
 /// How long a listener accepts connections while it is closing: those that are already in the backlog are available at
 /// once.
-const BACKLOG_DRAIN: Duration = Duration::from_millis(10);
+const BACKLOG_DRAIN_TIME: Duration = Duration::from_millis(10);
 /// The pause after a failed accept, for example because the process is out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// The interval at which failed accepts are reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -129,7 +129,7 @@ impl ListenOptions {
         if self.reuse_port && self.address.tcp().is_none() {
             return Err(port_sharing_error());
         }
-        let (listener, address, file) = self.open().map_err(|e| self.address_error(e))?;
+        let (listener, address, file) = self.open_socket().map_err(|e| self.address_error(e))?;
         Ok(BoundServer {
             file,
             listener,
@@ -152,7 +152,7 @@ impl ListenOptions {
     ///
     /// # Errors
     /// When the address can't be listened on.
-    pub fn open(&self) -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
+    pub fn open_socket(&self) -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
         match &self.address {
             Address::Tcp(address) => {
                 let socket = open(*address, self.reuse_port)?;
@@ -192,7 +192,7 @@ impl ListenOptions {
             address: self.address.clone(),
             problem: match &self.address {
                 Address::Tcp(_) => explain_listen_error(&source),
-                Address::Unix(socket) => unix::explain(socket, &source),
+                Address::Unix(socket) => unix::explain_listen_error(socket, &source),
             },
             source,
         }
@@ -264,7 +264,7 @@ pub struct BoundServer {
     /// Whether TLS 1.2 is offered, too. The library encrypts its records instead of our own record layer.
     pub(crate) offers_tls_1_2: bool,
     /// The verifier of client certificates; `None` if none are requested.
-    pub(crate) clients: Option<Arc<RotatingCheck>>,
+    pub(crate) clients: Option<Arc<RotatingVerifier>>,
     /// The reloader of the server's certificate; `None` means plaintext.
     pub renewal: Option<CertificateRenewal>,
     /// Counts of the parameters that handshakes negotiated, updated while the server runs.
@@ -287,7 +287,7 @@ impl BoundServer {
 
     /// Returns the TLS configuration with these application protocols (RFC 7301) in order of preference; a client that
     /// offers no protocol is served, too. `None` means plaintext.
-    pub fn tls_for(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
+    pub fn tls_with_alpn(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Some(Arc::new(config))
@@ -296,7 +296,7 @@ impl BoundServer {
     /// Offers these application protocols over TLS, in order of preference.
     #[must_use]
     pub fn with_alpn(mut self, protocols: &[&[u8]]) -> BoundServer {
-        self.tls = self.tls_for(protocols);
+        self.tls = self.tls_with_alpn(protocols);
         self
     }
 
@@ -354,13 +354,13 @@ impl AsyncListener {
                     not_accepted.report(&e, self.clock.now());
                 }
             }
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
     }
 
     /// Stops listening. Calls `take` with the connections in the backlog, which would otherwise be reset.
     pub async fn close(self, mut take: impl FnMut(TcpStream, PeerAddress)) {
-        let end = tokio::time::Instant::now() + BACKLOG_DRAIN;
+        let end = tokio::time::Instant::now() + BACKLOG_DRAIN_TIME;
         while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {
             take(stream, peer);
         }

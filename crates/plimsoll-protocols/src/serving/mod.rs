@@ -109,7 +109,7 @@ impl ServeError {
 ///
 /// # Errors
 /// Returns the error of the first thread that failed.
-pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(), ServeError> {
+pub(crate) async fn join_threads(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(), ServeError> {
     let ended = tokio::task::spawn_blocking(move || {
         threads.into_iter().try_for_each(|thread| {
             let ended = thread.join();

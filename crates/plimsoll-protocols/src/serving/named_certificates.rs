@@ -33,7 +33,7 @@ impl CertificatesByName {
         provider: &Arc<CryptoProvider>,
     ) -> Result<CertificatesByName, ServeError> {
         let bad = |path: &Path, problem: String| {
-            ServeError::File(NamedFile("certificate folder", path).bad(problem))
+            ServeError::File(NamedFile("certificate folder", path).error(problem))
         };
         let mut known = HashMap::new();
         let entries = fs::read_dir(folder).map_err(|e| bad(folder, e.to_string()))?;

@@ -25,11 +25,11 @@ use super::admission::UnprovenGuard;
 use super::{BoundServer, ConnectionStats, ListenOptions, ServeError, ServerStream};
 
 /// The time limit from accept to the end of the request's head.
-const HEAD_LIMIT: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit from accept to the end of the response.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum length of a request's head. Bytes.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// The maximum number of open connections; at the limit a new connection evicts the oldest.
 const MAX_CONNECTIONS: usize = 128;
 /// How long requests in flight may take after the server was told to stop.
@@ -67,8 +67,8 @@ where
 {
     let mut http = Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .max_buf_size(MAX_HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
         .keep_alive(false);
     let pages = PageHandler {
         http,
@@ -109,7 +109,7 @@ where
             async move { Ok::<_, Infallible>(answered.await) }
         });
         let served = http.serve_connection(TokioIo::new(stream), service);
-        timeout(CONNECTION_LIMIT, served)
+        timeout(CONNECTION_TIMEOUT, served)
             .await?
             .map_err(io::Error::other)
     }

@@ -68,7 +68,7 @@ impl PreciseTimer {
             lead,
             queue: Mutex::default(),
         });
-        let watcher = tokio::spawn(watch(Arc::clone(&shared))).abort_handle();
+        let watcher = tokio::spawn(watch_deadlines(Arc::clone(&shared))).abort_handle();
         Ok(PreciseTimer { shared, watcher })
     }
 
@@ -79,7 +79,7 @@ impl PreciseTimer {
         }
         let (wake, woken) = oneshot::channel();
         {
-            let mut queue = self.shared.queue();
+            let mut queue = self.shared.lock_queue();
             queue.last_number += 1;
             let number = queue.last_number;
             queue.waiting.insert((at, number), wake);
@@ -100,7 +100,7 @@ impl Drop for PreciseTimer {
 }
 
 impl TimerShared {
-    fn queue(&self) -> MutexGuard<'_, DeadlineQueue> {
+    fn lock_queue(&self) -> MutexGuard<'_, DeadlineQueue> {
         // A panic elsewhere leaves the queue consistent: every change is a single insertion or removal.
         self.queue
             .lock()
@@ -136,11 +136,11 @@ impl TimerShared {
     }
 }
 
-async fn watch(shared: Arc<TimerShared>) {
+async fn watch_deadlines(shared: Arc<TimerShared>) {
     let mut due = Vec::new();
     loop {
         let next = {
-            let mut queue = shared.queue();
+            let mut queue = shared.lock_queue();
             let now = Instant::now();
             while let Some(first) = queue.waiting.first_entry()
                 && first.key().0 <= now
@@ -169,7 +169,7 @@ async fn watch(shared: Arc<TimerShared>) {
         }
         let not_set = async {
             shared.set_failed.notified().await;
-            let armed = shared.queue().armed_for;
+            let armed = shared.lock_queue().armed_for;
             tokio::time::sleep_until(armed.unwrap_or_else(Instant::now)).await;
         };
         tokio::select! {

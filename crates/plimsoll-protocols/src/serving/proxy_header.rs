@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_wire::proxy::{self, MAX_HEADER, ProxyError};
+use plimsoll_wire::proxy_protocol::{self, MAX_HEADER_BYTES, ProxyError};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -37,7 +37,7 @@ impl TrustedProxies {
 
     /// Returns whether the peer is trusted. Clients of a Unix socket are trusted if any proxy is: the file's
     /// permissions admitted them.
-    pub fn has(&self, peer: PeerAddress) -> bool {
+    pub fn trusts(&self, peer: PeerAddress) -> bool {
         match peer.0 {
             Some(address) => self.contains(address.ip()),
             None => !self.0.is_empty(),
@@ -45,10 +45,10 @@ impl TrustedProxies {
     }
 
     /// Returns the reader that must run before any other bytes are read from `peer`; `None` if no proxy is trusted.
-    pub fn opening(&self, peer: PeerAddress) -> Option<ProxyHeaderReader> {
+    pub fn header_reader(&self, peer: PeerAddress) -> Option<ProxyHeaderReader> {
         (!self.0.is_empty()).then(|| ProxyHeaderReader {
             peer,
-            is_trusted: self.has(peer),
+            is_trusted: self.trusts(peer),
             header: Vec::new(),
         })
     }
@@ -57,12 +57,12 @@ impl TrustedProxies {
     ///
     /// # Errors
     /// When the header is missing or malformed, or `peer` sends one without being trusted.
-    pub async fn client(
+    pub async fn read_client(
         &self,
         stream: &TcpStream,
         peer: PeerAddress,
     ) -> Result<PeerAddress, ProxyHeaderError> {
-        let Some(mut opening) = self.opening(peer) else {
+        let Some(mut opening) = self.header_reader(peer) else {
             return Ok(peer);
         };
         let reading = async {
@@ -135,9 +135,9 @@ impl ProxyHeaderReader {
     /// # Errors
     /// `WouldBlock` if more bytes are needed; after any other error the connection must not be served.
     pub fn read(&mut self, socket: impl AsFd) -> Result<PeerAddress, ProxyHeaderError> {
-        let mut buffer = [0; MAX_HEADER];
+        let mut buffer = [0; MAX_HEADER_BYTES];
         loop {
-            let room = &mut buffer[..MAX_HEADER.saturating_sub(self.header.len())];
+            let room = &mut buffer[..MAX_HEADER_BYTES.saturating_sub(self.header.len())];
             let (came, _) = recv(&socket, &mut *room, RecvFlags::PEEK).map_err(io::Error::from)?;
             if came == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -145,7 +145,7 @@ impl ProxyHeaderReader {
             let came = &room[..came];
             if !self.is_trusted {
                 // Does not wait for the rest of a partial signature: this peer's header would be rejected anyway.
-                return if proxy::has_signature(came) {
+                return if proxy_protocol::has_signature(came) {
                     Err(ProxyHeaderError::Untrusted)
                 } else {
                     Ok(self.peer)
@@ -153,7 +153,7 @@ impl ProxyHeaderReader {
             }
             let known = self.header.len();
             self.header.extend_from_slice(came);
-            let header = proxy::parse(&self.header)?;
+            let header = proxy_protocol::parse(&self.header)?;
             let end = header.map_or(self.header.len(), |header| header.size);
             recv(&socket, &mut room[..end - known], RecvFlags::empty()).map_err(io::Error::from)?;
             if let Some(header) = header {
@@ -200,7 +200,7 @@ mod tests {
         let (mut client, mut server) = pair();
         let peer = PeerAddress(client.local_addr().ok());
         let proxies = TrustedProxies::new(&[[127, 0, 0, 1].into()]);
-        let mut opening = proxies.opening(peer).unwrap();
+        let mut opening = proxies.header_reader(peer).unwrap();
         let wire = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 80\r\n";
         for byte in &wire[..wire.len() - 1] {
             client.write_all(&[*byte]).unwrap();
@@ -226,7 +226,7 @@ mod tests {
         for (sent, refused) in [("PROXY TCP4 ", true), ("GET / HTTP/1.1\r\n", false)] {
             let (mut client, server) = pair();
             let peer = PeerAddress(client.local_addr().ok());
-            let mut opening = proxies.opening(peer).unwrap();
+            let mut opening = proxies.header_reader(peer).unwrap();
             assert!(!opening.is_awaited());
             client.write_all(sent.as_bytes()).unwrap();
             let read = read(&mut opening, &server);
@@ -234,7 +234,7 @@ mod tests {
         }
         assert!(
             TrustedProxies::default()
-                .opening(PeerAddress(None))
+                .header_reader(PeerAddress(None))
                 .is_none()
         );
     }

@@ -15,14 +15,14 @@ pub trait ReferenceServer: Args {
     const COMMAND_NAME: &str;
 
     /// The reason why the server can't run in several processes; `None`: it can.
-    const SINGLE_PROCESS: Option<&str> = None;
+    const SINGLE_PROCESS_REASON: Option<&str> = None;
 
     /// Reads and checks the server's files; the returned future serves until [`ServeContext::stopped`]
     /// completes.
     ///
     /// # Errors
     /// When a flag's value is not valid, or a file can't be used.
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError>;
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError>;
 }
 
 /// The future of a running server, which completes with its counts.
@@ -49,7 +49,7 @@ pub struct ServerCounts {
 
 impl ServerCounts {
     /// Reads the counters.
-    pub(crate) fn of<const N: usize>(
+    pub(crate) fn from_counters<const N: usize>(
         connections: ConnectionStats,
         counters: [(&'static str, &AtomicU64); N],
     ) -> ServerCounts {
@@ -82,22 +82,22 @@ pub fn default_flags<F: Args>() -> F {
 
 /// A [`ReferenceServer`] with its type erased.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerEntry {
     /// The command's name.
     pub name: &'static str,
     /// The reason why the server can't run in several processes; `None`: it can.
-    pub single_process: Option<&'static str>,
+    pub single_process_reason: Option<&'static str>,
     flags: fn(Command) -> Command,
     start: fn(&ArgMatches, ServeContext) -> Result<ServerFuture, ServeError>,
 }
 
-impl Server {
-    pub(crate) const fn of<S: ReferenceServer>() -> Server {
-        Server {
+impl ServerEntry {
+    pub(crate) const fn of<S: ReferenceServer>() -> ServerEntry {
+        ServerEntry {
             name: S::COMMAND_NAME,
-            single_process: S::SINGLE_PROCESS,
+            single_process_reason: S::SINGLE_PROCESS_REASON,
             flags: S::augment_args,
-            start: |typed, place| S::from_arg_matches(typed)?.serving(place),
+            start: |typed, place| S::from_arg_matches(typed)?.start(place),
         }
     }
 
@@ -110,7 +110,7 @@ impl Server {
     ///
     /// # Errors
     /// Returns the errors of [`ReferenceServer::serving`].
-    pub fn serving(
+    pub fn start(
         &self,
         typed: &ArgMatches,
         place: ServeContext,

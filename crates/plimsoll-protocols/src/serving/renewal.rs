@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_engine::tls::rotation::{RotatingCheck, RotatingIdentity};
+use plimsoll_engine::tls::rotation::{RotatingVerifier, RotatingIdentity};
 use rustls::crypto::CryptoProvider;
 use rustls::server::ResolvesServerCert;
 
@@ -18,7 +18,7 @@ use super::ServeError;
 #[derive(Clone, Debug)]
 pub struct CertificateRenewal {
     identity: Arc<RotatingIdentity>,
-    clients: Option<Arc<RotatingCheck>>,
+    clients: Option<Arc<RotatingVerifier>>,
 }
 
 impl CertificateRenewal {
@@ -26,7 +26,7 @@ impl CertificateRenewal {
         cert: &Path,
         key: &Path,
         provider: Arc<CryptoProvider>,
-        clients: Option<Arc<RotatingCheck>>,
+        clients: Option<Arc<RotatingVerifier>>,
     ) -> Result<CertificateRenewal, ServeError> {
         let cert = NamedFile("server certificate", cert);
         let shown = RotatingIdentity::read(cert, NamedFile("server key", key), provider)?;
@@ -48,18 +48,18 @@ impl CertificateRenewal {
         let clients = self
             .clients
             .as_ref()
-            .map_or(Ok(()), |clients| clients.renew());
-        self.identity.renew()?;
+            .map_or(Ok(()), |clients| clients.reload());
+        self.identity.reload()?;
         Ok(clients?)
     }
 
     /// Returns the number of reloads of the files.
-    pub fn renewed(&self) -> u64 {
+    pub fn reload_count(&self) -> u64 {
         self.identity.reload_count()
     }
 
     /// Returns the last second in which the certificate chain is valid, counted from 1970.
-    pub fn ends(&self) -> Option<u64> {
+    pub fn chain_expiry(&self) -> Option<u64> {
         self.identity.chain_expiry()
     }
 }

@@ -39,7 +39,7 @@ pub enum ResponseDelay {
 
 impl ResponseDelay {
     /// Returns the longest delay, or the mean if the delay has no upper bound; used to reject typing mistakes.
-    fn typical(self) -> Duration {
+    fn typical_delay(self) -> Duration {
         match self {
             ResponseDelay::Constant(delay) => delay,
             ResponseDelay::Uniform { from, to } => from.max(to),
@@ -136,7 +136,7 @@ impl ResponseScheduler {
     ) -> Result<ResponseScheduler, ServeError> {
         let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
         for (option, time, limit) in [
-            ("delay", delay.typical(), MAX_DELAY),
+            ("delay", delay.typical_delay(), MAX_DELAY),
             ("stall", stall_end, MAX_DELAY),
             ("spin", spin.0, MAX_SPIN),
         ] {
@@ -169,19 +169,19 @@ impl ResponseScheduler {
     pub(crate) async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first_request.get_or_init(|| now);
-        let due = departure_time(now + self.draw(), first, self.stall);
+        let due = departure_time(now + self.draw_delay(), first, self.stall);
         if due > now {
             self.timer.sleep_until(due).await;
         }
     }
 
     /// Sleeps for `time`, exact to tens of microseconds.
-    pub(crate) async fn pause(&self, time: Duration) {
+    pub(crate) async fn sleep(&self, time: Duration) {
         self.timer.sleep_until(Instant::now() + time).await;
     }
 
     /// Returns a random number, uniformly distributed in [0, 1).
-    pub(crate) fn fraction(&self) -> f64 {
+    pub(crate) fn random_fraction(&self) -> f64 {
         let bits = self
             .random
             .lock()
@@ -191,11 +191,11 @@ impl ResponseScheduler {
         (bits >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn draw(&self) -> Duration {
+    fn draw_delay(&self) -> Duration {
         match self.delay {
             ResponseDelay::Constant(delay) => delay,
-            ResponseDelay::Uniform { from, to } => from + (to - from).mul_f64(self.fraction()),
-            ResponseDelay::Exponential { mean } => mean.mul_f64(-(1.0 - self.fraction()).ln()),
+            ResponseDelay::Uniform { from, to } => from + (to - from).mul_f64(self.random_fraction()),
+            ResponseDelay::Exponential { mean } => mean.mul_f64(-(1.0 - self.random_fraction()).ln()),
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         let draw = |delay| {
             let answering = ResponseScheduler::new(delay, answers(None, Duration::ZERO)).unwrap();
             let mut all: Vec<f64> = (0..20_000)
-                .map(|_| answering.draw().as_secs_f64() * 1e3)
+                .map(|_| answering.draw_delay().as_secs_f64() * 1e3)
                 .collect();
             all.sort_by(f64::total_cmp);
             all

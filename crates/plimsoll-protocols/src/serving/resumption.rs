@@ -34,7 +34,7 @@ impl BoundServer {
         if early_data > 0 && identity.no_tickets {
             return needs("tickets, but they are disabled");
         }
-        let Some(config) = self.tls_for(protocols) else {
+        let Some(config) = self.tls_with_alpn(protocols) else {
             return match &identity.tls_certs {
                 _ if early_data > 0 => needs("TLS: give a certificate and its key"),
                 None => Ok(self),
@@ -54,13 +54,13 @@ impl BoundServer {
                 return needs("one process: another would not know which tickets have been used");
             }
             let kept = ServerSessionMemoryCache::new(MAX_CACHED_SESSIONS);
-            config.session_storage = session_expiry::sessions(kept, self.clients.as_ref());
+            config.session_storage = session_expiry::wrap_session_store(kept, self.clients.as_ref());
             config.max_early_data_size = early_data;
             // Otherwise the response would wait for the handshake, and early data would gain nothing.
             config.send_half_rtt_data = true;
         } else if !shared {
             let made = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
-            config.ticketer = session_expiry::tickets(made, self.clients.as_ref());
+            config.ticketer = session_expiry::wrap_ticketer(made, self.clients.as_ref());
         }
         if let Some(folder) = &identity.tls_certs {
             let others = Arc::clone(&config.cert_resolver);

@@ -7,22 +7,22 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::tls::rotation::{RotatingCheck, TrustDigest};
+use plimsoll_engine::tls::rotation::{RotatingVerifier, TrustDigest};
 use plimsoll_engine::tls::trust::CertificateObservations;
-use plimsoll_engine::tls::validity::now;
+use plimsoll_engine::tls::validity::unix_now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
 /// A ticketer or session store that stamps its sessions.
 #[derive(Debug)]
 struct ExpiringStore<T: ?Sized> {
     inner: Arc<T>,
-    clients: Arc<RotatingCheck>,
+    clients: Arc<RotatingVerifier>,
 }
 
 /// Wraps a ticketer. `clients` verifies the clients' certificates; `None` if they present none.
-pub(super) fn tickets(
+pub(super) fn wrap_ticketer(
     kept: Arc<dyn ProducesTickets>,
-    clients: Option<&Arc<RotatingCheck>>,
+    clients: Option<&Arc<RotatingVerifier>>,
 ) -> Arc<dyn ProducesTickets> {
     match clients.cloned() {
         Some(clients) => Arc::new(ExpiringStore {
@@ -34,9 +34,9 @@ pub(super) fn tickets(
 }
 
 /// Wraps a session store in the same way as [`tickets`].
-pub(super) fn sessions(
+pub(super) fn wrap_session_store(
     kept: Arc<dyn StoresServerSessions>,
-    clients: Option<&Arc<RotatingCheck>>,
+    clients: Option<&Arc<RotatingVerifier>>,
 ) -> Arc<dyn StoresServerSessions> {
     match clients.cloned() {
         Some(clients) => Arc::new(ExpiringStore {
@@ -48,16 +48,16 @@ pub(super) fn sessions(
 }
 
 impl<T: ?Sized> ExpiringStore<T> {
-    fn stamped(&self, session: &[u8]) -> Vec<u8> {
-        stamped(
+    fn stamp(&self, session: &[u8]) -> Vec<u8> {
+        stamp(
             session,
             self.clients.observations(),
             self.clients.trust_digest(),
         )
     }
 
-    fn unstamped_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
-        unstamped_if_valid(
+    fn unstamp_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
+        unstamp_if_valid(
             dated,
             self.clients.observations(),
             self.clients.trust_digest(),
@@ -65,13 +65,13 @@ impl<T: ?Sized> ExpiringStore<T> {
     }
 }
 
-fn stamped(session: &[u8], learned: &CertificateObservations, mark: TrustDigest) -> Vec<u8> {
-    [&learned.until().to_be_bytes()[..], &mark, session].concat()
+fn stamp(session: &[u8], learned: &CertificateObservations, mark: TrustDigest) -> Vec<u8> {
+    [&learned.resumable_until().to_be_bytes()[..], &mark, session].concat()
 }
 
 /// Returns the session if its stamp is still valid. Sessions that are resumed from this one inherit its expiry, even if
 /// another process created it.
-fn unstamped_if_valid(
+fn unstamp_if_valid(
     dated: &[u8],
     learned: &CertificateObservations,
     mark: TrustDigest,
@@ -79,7 +79,7 @@ fn unstamped_if_valid(
     let (until, session) = dated.split_first_chunk()?;
     let (known, session) = session.split_first_chunk::<{ size_of::<TrustDigest>() }>()?;
     let until = u64::from_be_bytes(*until);
-    if until < now() || *known != mark {
+    if until < unix_now() || *known != mark {
         return None;
     }
     learned.record_resumption(until);
@@ -96,26 +96,26 @@ impl ProducesTickets for ExpiringStore<dyn ProducesTickets> {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.inner.encrypt(&self.stamped(plain))
+        self.inner.encrypt(&self.stamp(plain))
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.unstamped_if_valid(&self.inner.decrypt(ticket)?)
+        self.unstamp_if_valid(&self.inner.decrypt(ticket)?)
     }
 }
 
 impl StoresServerSessions for ExpiringStore<dyn StoresServerSessions> {
     fn put(&self, key: Vec<u8>, session: Vec<u8>) -> bool {
-        let session = self.stamped(&session);
+        let session = self.stamp(&session);
         self.inner.put(key, session)
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unstamped_if_valid(&self.inner.get(key)?)
+        self.unstamp_if_valid(&self.inner.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unstamped_if_valid(&self.inner.take(key)?)
+        self.unstamp_if_valid(&self.inner.take(key)?)
     }
 
     fn can_cache(&self) -> bool {
@@ -130,20 +130,20 @@ mod tests {
     #[test]
     fn session_resumes_until_expiry_under_same_ca() {
         let mark = TrustDigest::from([7; 8]);
-        let until = now() + 60;
+        let until = unix_now() + 60;
         let begun = CertificateObservations::default();
         begun.record_resumption(until);
-        let session = stamped(b"session", &begun, mark);
+        let session = stamp(b"session", &begun, mark);
         let learned = CertificateObservations::default();
         assert_eq!(
-            unstamped_if_valid(&session, &learned, TrustDigest::default()),
+            unstamp_if_valid(&session, &learned, TrustDigest::default()),
             None
         );
-        let back = unstamped_if_valid(&session, &learned, mark);
+        let back = unstamp_if_valid(&session, &learned, mark);
         assert_eq!(back, Some(b"session".to_vec()));
-        assert_eq!(learned.until(), until);
-        let over = [&(now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
-        assert_eq!(unstamped_if_valid(&over, &learned, mark), None);
-        assert_eq!(unstamped_if_valid(&session[..15], &learned, mark), None);
+        assert_eq!(learned.resumable_until(), until);
+        let over = [&(unix_now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
+        assert_eq!(unstamp_if_valid(&over, &learned, mark), None);
+        assert_eq!(unstamp_if_valid(&session[..15], &learned, mark), None);
     }
 }

@@ -83,7 +83,7 @@ impl SharedTickets {
         }
     }
 
-    fn key(&self, period: u64) -> Result<RandomizedNonceKey, Unspecified> {
+    fn derive_key(&self, period: u64) -> Result<RandomizedNonceKey, Unspecified> {
         struct KeyLength;
         impl KeyType for KeyLength {
             fn len(&self) -> usize {
@@ -106,8 +106,8 @@ impl SharedTickets {
         drop(known);
         let made = TicketKeys {
             period,
-            current: self.key(period).ok()?,
-            previous: self.key(period.wrapping_sub(1)).ok()?,
+            current: self.derive_key(period).ok()?,
+            previous: self.derive_key(period.wrapping_sub(1)).ok()?,
         };
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         work(known.insert(made))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_engine::tls::files::NamedFile;
-use plimsoll_engine::tls::rotation::RotatingCheck;
+use plimsoll_engine::tls::rotation::RotatingVerifier;
 use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
@@ -20,7 +20,7 @@ use super::{ServeError, TicketSeed};
 pub(crate) struct LoadedTls {
     pub(crate) config: Arc<ServerConfig>,
     /// The verifier of client certificates; `None` if none are requested.
-    pub(crate) clients: Option<Arc<RotatingCheck>>,
+    pub(crate) clients: Option<Arc<RotatingVerifier>>,
     pub(crate) renewal: CertificateRenewal,
 }
 
@@ -51,13 +51,13 @@ impl ServerTlsOptions {
         &self,
         tickets: Option<&TicketSeed>,
     ) -> Result<LoadedTls, ServeError> {
-        let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
+        let provider = Arc::new(plimsoll_engine::tls::crypto_provider(&self.suites, &self.groups));
         // Initialises the library's random generator, which takes tens of milliseconds, before the first client has
         // to wait for it.
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&plimsoll_engine::tls::versions(&self.versions))
+            .with_protocol_versions(&plimsoll_engine::tls::library_versions(&self.versions))
             .map_err(|e| ServeError::Tls(e.to_string()))?;
         let clients = match &self.client_ca {
             None => None,
@@ -66,7 +66,7 @@ impl ServerTlsOptions {
                 let lists = self.client_crl.as_deref();
                 let lists = lists.map(|path| NamedFile("list of revoked certificates", path));
                 let check =
-                    RotatingCheck::read(file, lists, Arc::clone(&provider), Arc::default())?;
+                    RotatingVerifier::read(file, lists, Arc::clone(&provider), Arc::default())?;
                 Some(Arc::new(check))
             }
         };
@@ -85,8 +85,8 @@ impl ServerTlsOptions {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = Arc::new(SharedTickets::new(seed));
         }
-        config.ticketer = session_expiry::tickets(config.ticketer, clients.as_ref());
-        config.session_storage = session_expiry::sessions(config.session_storage, clients.as_ref());
+        config.ticketer = session_expiry::wrap_ticketer(config.ticketer, clients.as_ref());
+        config.session_storage = session_expiry::wrap_session_store(config.session_storage, clients.as_ref());
         Ok(LoadedTls {
             config: Arc::new(config),
             clients,

@@ -23,14 +23,14 @@ pub struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+        if file_identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             // If the file can't be removed, the next server takes it over.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
 }
@@ -53,7 +53,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
     let file = match at {
         UnixSocket::Path(path) => Some(SocketFile {
             path: std::path::absolute(path)?,
-            identity: identity(path)?,
+            identity: file_identity(path)?,
         }),
         UnixSocket::Abstract(_) => None,
     };
@@ -75,7 +75,7 @@ fn remove_stale_socket(at: &UnixSocket, path: &Path) -> io::Result<()> {
 }
 
 /// Explains why a socket can't be listened on, and what to do about it.
-pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
+pub fn explain_listen_error(at: &UnixSocket, error: &io::Error) -> String {
     let folder = match at {
         UnixSocket::Path(path) => path
             .parent()
@@ -148,7 +148,7 @@ mod tests {
         assert!(!path.exists(), "removed at the end");
         fs::write(&path, "text").unwrap();
         let taken = listen(&at, 8).unwrap_err();
-        assert!(explain(&at, &taken).contains("not a socket"), "{taken}");
+        assert!(explain_listen_error(&at, &taken).contains("not a socket"), "{taken}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     }
 
@@ -157,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let said = |path: &Path| {
             let at = UnixSocket::Path(path.into());
-            explain(&at, &listen(&at, 8).unwrap_err())
+            explain_listen_error(&at, &listen(&at, 8).unwrap_err())
         };
         assert!(said(&dir.path().join("none/a.sock")).contains("there is no folder /"));
         let file = dir.path().join("file");
@@ -166,6 +166,6 @@ mod tests {
         assert!(said(dir.path()).contains("not a socket"));
         let denied = io::ErrorKind::PermissionDenied.into();
         let at = UnixSocket::Path("a.sock".into());
-        assert!(explain(&at, &denied).contains("make a file in .;"));
+        assert!(explain_listen_error(&at, &denied).contains("make a file in .;"));
     }
 }

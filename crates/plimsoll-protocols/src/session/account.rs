@@ -31,7 +31,7 @@ pub(super) struct SessionFrame<'a> {
 
 /// The maximum number of gaps in a session's numbers that are remembered. A late frame of a forgotten gap counts as a
 /// duplicate instead of out of order; its query fails either way.
-const MAX_GAPS: usize = 1_024;
+const MAX_REMEMBERED_GAPS: usize = 1_024;
 
 /// Tokens that a session has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(super) enum TokenArrival {
 
 impl TokenAccount {
     /// Starts the account of the next query.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_query(&mut self) {
         self.query = QueryAccount::default();
         self.missing = Vec::new();
     }
@@ -77,7 +77,7 @@ impl TokenAccount {
     }
 
     /// Records the arrival of a frame. `seq` is its number, if it has one.
-    pub(super) fn arrive(&mut self, seq: Option<u64>) -> TokenArrival {
+    pub(super) fn record_frame(&mut self, seq: Option<u64>) -> TokenArrival {
         let Some(seq) = seq else {
             return TokenArrival::New;
         };
@@ -106,15 +106,15 @@ impl TokenAccount {
     }
 
     fn remember_gap(&mut self, from: u64, to: u64) {
-        if self.missing.len() == MAX_GAPS {
+        if self.missing.len() == MAX_REMEMBERED_GAPS {
             self.missing.remove(0);
         }
         self.missing.push((from, to));
     }
 
     /// Records a token of the current query.
-    pub(super) fn token(&mut self, seq: Option<u64>) -> TokenArrival {
-        let arrived = self.arrive(seq);
+    pub(super) fn record_token(&mut self, seq: Option<u64>) -> TokenArrival {
+        let arrived = self.record_frame(seq);
         match arrived {
             TokenArrival::New => self.query.received += 1,
             TokenArrival::Late => {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn late_and_duplicate_tokens_are_distinguished() {
         let mut account = TokenAccount::default();
-        account.begin();
+        account.begin_query();
         for (seq, arrived) in [
             (1, TokenArrival::New),
             (5, TokenArrival::New),
@@ -146,7 +146,7 @@ mod tests {
             (6, TokenArrival::New),
             (1, TokenArrival::Duplicate),
         ] {
-            assert_eq!(account.token(Some(seq)), arrived, "{seq}");
+            assert_eq!(account.record_token(Some(seq)), arrived, "{seq}");
         }
         let query = account.query;
         assert_eq!(
@@ -160,13 +160,13 @@ mod tests {
     #[test]
     fn sequence_gap_tracking_is_bounded() {
         let mut account = TokenAccount::default();
-        account.begin();
+        account.begin_query();
         for seq in (1..=100_001).step_by(2) {
-            assert_eq!(account.token(Some(seq)), TokenArrival::New);
+            assert_eq!(account.record_token(Some(seq)), TokenArrival::New);
         }
-        assert_eq!(account.missing.len(), MAX_GAPS);
-        assert_eq!(account.token(Some(100_000)), TokenArrival::Late);
-        assert_eq!(account.token(Some(2)), TokenArrival::Duplicate);
+        assert_eq!(account.missing.len(), MAX_REMEMBERED_GAPS);
+        assert_eq!(account.record_token(Some(100_000)), TokenArrival::Late);
+        assert_eq!(account.record_token(Some(2)), TokenArrival::Duplicate);
         assert_eq!(account.query.received, 50_002);
     }
 
@@ -188,9 +188,9 @@ mod tests {
         #[test]
         fn token_counts_are_order_independent(order in proptest::collection::vec(1u64..40, 0..120)) {
             let mut account = TokenAccount::default();
-            account.begin();
+            account.begin_query();
             for seq in &order {
-                account.token(Some(*seq));
+                account.record_token(Some(*seq));
             }
             let distinct: std::collections::BTreeSet<u64> = order.iter().copied().collect();
             let query = account.query;

@@ -48,11 +48,11 @@ impl Call for SessionCall {
         "sessions".into()
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         Some(self.queries)
     }
 
-    fn lacks(&self, metric: Metric) -> Option<&'static str> {
+    fn missing_metric_reason(&self, metric: Metric) -> Option<&'static str> {
         matches!(metric, Metric::Finish(_))
             .then_some("sessions do not report why a model ended its answer: leave it out")
     }
@@ -67,9 +67,9 @@ impl Call for SessionCall {
         (&self.headers.constant, live)
     }
 
-    fn traced(&self, ids: TraceIds) -> Option<SessionCall> {
+    fn with_trace_ids(&self, ids: TraceIds) -> Option<SessionCall> {
         let mut call = self.clone();
-        call.headers.varying = Some(self.headers.varying.as_ref()?.traced(ids)?);
+        call.headers.varying = Some(self.headers.varying.as_ref()?.with_trace_ids(ids)?);
         Some(call)
     }
 

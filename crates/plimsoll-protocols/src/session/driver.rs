@@ -22,7 +22,7 @@ use plimsoll_model::plan::Target;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketReader, close_payload, code, put_masked,
+    Opcode, ReaderRole, WebSocketReader, close_payload, code, append_masked_frame,
 };
 
 use super::SessionCall;
@@ -38,7 +38,7 @@ mod socket;
 
 const API_LINK: LinkId = LinkId(0);
 const SOCKET_LINK: LinkId = LinkId(1);
-const MAX_FRAME: usize = 1 << 20;
+const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Settings that all sessions of a run share.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct SessionOptions {
 pub struct SessionScripts {
     options: Arc<SessionOptions>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: ClockOrigin,
+    clock_origin: ClockOrigin,
 }
 
 impl SessionScripts {
@@ -73,20 +73,20 @@ impl SessionScripts {
     pub fn new(options: SessionOptions) -> SessionScripts {
         SessionScripts {
             options: Arc::new(options),
-            unix_zero: ClockOrigin::default(),
+            clock_origin: ClockOrigin::default(),
         }
     }
 }
 
 impl ScriptFactory for SessionScripts {
-    type Script = Session;
+    type Script = UserSession;
 
-    fn script(&self, origin: ScriptOrigin) -> Session {
+    fn new_script(&self, origin: ScriptOrigin) -> UserSession {
         let mix = origin.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.options.seed;
-        Session {
+        UserSession {
             options: Arc::clone(&self.options),
             origin,
-            unix_zero: self.unix_zero.at(Time::ZERO),
+            unix_zero_ns: self.clock_origin.unix_ns_at(Time::ZERO),
             random: Xorshift::new(mix | 1),
             api: ApiState::Down,
             api_is_reused: false,
@@ -94,7 +94,7 @@ impl ScriptFactory for SessionScripts {
             request: None,
             requested_at: Time::ZERO,
             socket: SessionSocketState::Closed,
-            reader: WebSocketReader::new(ReaderRole::Client, MAX_FRAME),
+            reader: WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES),
             upgrade_response: Vec::new(),
             nonce: [0; 16],
             session_id: String::new(),
@@ -131,7 +131,7 @@ impl ScriptFactory for SessionScripts {
         }
     }
 
-    fn calls(&self) -> u32 {
+    fn calls_per_script(&self) -> u32 {
         self.options.call.queries
     }
 
@@ -140,7 +140,7 @@ impl ScriptFactory for SessionScripts {
     }
 
     fn set_clock_origin(&self, unix_ns: u64) {
-        self.unix_zero.set(unix_ns);
+        self.clock_origin.set(unix_ns);
     }
 }
 
@@ -199,10 +199,10 @@ enum QueryFinish {
 }
 
 /// One user's session: see the module's documentation.
-pub struct Session {
+pub struct UserSession {
     options: Arc<SessionOptions>,
     origin: ScriptOrigin,
-    unix_zero: u64,
+    unix_zero_ns: u64,
     random: Xorshift,
     api: ApiState,
     /// Whether the connection to the API has already carried a response.
@@ -252,10 +252,10 @@ pub struct Session {
     has_reconnected: bool,
 }
 
-impl Script for Session {
-    fn begin(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
+impl Script for UserSession {
+    fn start(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
         // The first query is due with its session: if the session can't be created, the query fails.
-        ctx.due();
+        ctx.count_due_call();
         self.queries_begun = 1;
         self.due_at = now;
         // The deadline counts from when the session was due.
@@ -265,15 +265,15 @@ impl Script for Session {
         self.set_wake_up(ctx);
     }
 
-    fn connected(&mut self, link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
+    fn on_connected(&mut self, link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
         if link == API_LINK {
             self.api = ApiState::Up;
             self.send_request(now, turn);
         } else {
             self.socket = SessionSocketState::Upgrading;
-            self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME);
+            self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES);
             self.upgrade_response = Vec::new();
-            self.put_upgrade(now, turn.out(SOCKET_LINK));
+            self.write_upgrade(now, turn.out(SOCKET_LINK));
         }
     }
 
@@ -281,17 +281,17 @@ impl Script for Session {
         if link == API_LINK {
             match self.responses.read(bytes) {
                 Ok(None) => {}
-                Ok(Some(answer)) => self.answered(&answer, now, turn),
+                Ok(Some(answer)) => self.on_api_response(&answer, now, turn),
                 Err(e) => self.on_api_failure(Outcome::BadAnswer, &e.to_string(), now, turn),
             }
         } else if self.socket == SessionSocketState::Upgrading {
-            self.upgraded(bytes, now, turn);
+            self.on_upgrade_bytes(bytes, now, turn);
         } else if self.socket == SessionSocketState::Open {
-            self.frames(bytes, now, turn);
+            self.on_frame_bytes(bytes, now, turn);
         }
     }
 
-    fn lost(
+    fn on_link_lost(
         &mut self,
         link: LinkId,
         outcome: Outcome,
@@ -300,20 +300,20 @@ impl Script for Session {
         turn: &mut ScriptContext<'_>,
     ) {
         if link == SOCKET_LINK {
-            turn.detail(outcome, detail);
+            turn.record_failure_message(outcome, detail);
             return self.on_socket_lost(outcome, now, turn);
         }
         let closed = self.api == ApiState::Up && outcome == Outcome::ConnectionClosed;
         self.api = ApiState::Down;
         let begun = self.responses.has_begun();
-        let ended = self.responses.end();
+        let ended = self.responses.finish();
         self.responses.clear();
         if self.request.is_none() {
             return;
         }
         // A response without a length ends with its connection.
         if closed && let Ok(Some(answer)) = ended {
-            return self.answered(&answer, now, turn);
+            return self.on_api_response(&answer, now, turn);
         }
         // A server that closes a kept connection just when a request is sent has not read it, so the request is sent
         // again. After a reset it may have read the request, and a run must not be started twice.
@@ -334,9 +334,9 @@ impl Script for Session {
         }
         if self.next_at <= now {
             self.next_at = Time::NEVER;
-            turn.due();
+            turn.count_due_call();
             self.queries_begun += 1;
-            self.ask(now, turn);
+            self.send_query(now, turn);
         }
         if self.deadline <= now {
             let text = match &self.query {
@@ -347,7 +347,7 @@ impl Script for Session {
                 None => "the session was not ready within a query's deadline",
             };
             let outcome = self.socket_failure.unwrap_or(Outcome::DeadlineExceeded);
-            turn.detail(outcome, text);
+            turn.record_failure_message(outcome, text);
             return self.abort_session(outcome, now, turn);
         }
         self.set_wake_up(turn);
@@ -360,14 +360,14 @@ impl Script for Session {
         }
         // A session that is cut off by the end of the run has not failed.
         let failed = self.has_failed || outcome.is_error();
-        self.record(outcome, now, turn);
+        self.record_query(outcome, now, turn);
         if failed {
             turn.count(measures::SESSIONS_FAILED, 1);
         }
     }
 }
 
-impl Session {
+impl UserSession {
     /// Requests a wake-up at the earliest deadline.
     fn set_wake_up(&self, turn: &mut ScriptContext<'_>) {
         let mut at = self.deadline.min(self.next_at);
@@ -387,7 +387,7 @@ impl Session {
         if self.socket == SessionSocketState::Open {
             let mask = self.random.mask();
             let payload = close_payload(code::NORMAL_CLOSURE, "");
-            put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
+            append_masked_frame(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
         }
         self.request = None;
         turn.end(!self.has_failed);

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, apply_flags_to_optional};
 
 use super::SessionSection;
-use crate::flags::{CredentialFlags, GoodputBound, fields, goodput};
+use crate::flags::{CredentialFlags, GoodputBound, parse_fields, combine_goodput_bounds};
 use crate::foreign::{AliasConversion, VariableAlias};
 use crate::protocol_module::{EnvLookup, ExportTarget, ProtocolCommand, UsageError};
 
@@ -30,7 +30,7 @@ const LEGACY_VARIABLES: [VariableAlias; 8] = [
         "PLIMSOLL_RECONNECT_PAUSE_MOST",
         "s",
     ),
-    VariableAlias::of(
+    VariableAlias::for_commands(
         &["session"],
         "FASTAPI_URL",
         "PLIMSOLL_TARGET",
@@ -39,7 +39,7 @@ const LEGACY_VARIABLES: [VariableAlias; 8] = [
             ("https://", "sessions://", 443),
         ]),
     ),
-    VariableAlias::of(
+    VariableAlias::for_commands(
         &["session"],
         "WSPROXY_URL",
         "PLIMSOLL_SOCKET",
@@ -48,7 +48,7 @@ const LEGACY_VARIABLES: [VariableAlias; 8] = [
 ];
 
 const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> VariableAlias {
-    VariableAlias::of(
+    VariableAlias::for_commands(
         STACK_COMMANDS,
         name,
         variable,
@@ -82,7 +82,7 @@ impl QueryFlags {
         sockets: SocketAddr,
     ) -> Result<(), UsageError> {
         spec.target = Some(QueryFlags::url(api));
-        spec.call = CallSpec::of(&SessionSection {
+        spec.call = CallSpec::from_section(&SessionSection {
             socket: Some(format!("ws://{sockets}")),
             ..self.section(spec)?
         })?;
@@ -99,7 +99,7 @@ impl QueryFlags {
     /// # Errors
     /// When a flag's value is not valid in a plan.
     fn section(&self, spec: &mut Spec) -> Result<SessionSection, UsageError> {
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows of the CSV file come from the log of requests.
             spec.requests = Some(true);
@@ -175,19 +175,19 @@ impl ProtocolCommand for SessionFlags {
     type Section = SessionSection;
     const VARIABLE_ALIASES: &[VariableAlias] = &LEGACY_VARIABLES;
 
-    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<SessionSection, UsageError> {
-        let mut headers = fields("--header", &self.headers)?;
+    fn into_section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<SessionSection, UsageError> {
+        let mut headers = parse_fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         Ok(SessionSection {
             socket: self.socket,
             agent: self.agent,
-            goodput: goodput(&self.goodput),
+            goodput: combine_goodput_bounds(&self.goodput),
             headers,
             ..self.queries.section(spec)?
         })
     }
 
-    fn export(&self) -> Option<ExportTarget> {
+    fn export_target(&self) -> Option<ExportTarget> {
         self.queries.export()
     }
 }

@@ -1,9 +1,9 @@
 //! Writes the requests to a session's API, and reads its responses: one at a time, over a kept connection.
 
-use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, put_request};
+use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, append_request_head};
 
 /// The largest body of a response. Bytes.
-const MAX_BODY: u64 = 1 << 20;
+const MAX_BODY_BYTES: u64 = 1 << 20;
 
 /// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct ApiResponse {
 }
 
 /// Appends a POST request with a JSON body; an empty `json` means no body. `own` contains additional header fields.
-pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
+pub fn write_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
     let length = json.len().to_string();
     let mut fields = vec![
         ("Host", host),
@@ -29,7 +29,7 @@ pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, Strin
         fields.push(("Content-Type", "application/json"));
     }
     fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
-    put_request(out, "POST", path, &fields);
+    append_request_head(out, "POST", path, &fields);
     out.extend_from_slice(json);
 }
 
@@ -43,7 +43,7 @@ pub struct ApiResponseReader {
 impl Default for ApiResponseReader {
     fn default() -> ApiResponseReader {
         ApiResponseReader {
-            responses: ResponseReader::new(MAX_BODY),
+            responses: ResponseReader::new(MAX_BODY_BYTES),
             body: Vec::new(),
         }
     }
@@ -58,7 +58,7 @@ impl ApiResponseReader {
         let body = &mut self.body;
         let read = self
             .responses
-            .take(bytes, |data| body.extend_from_slice(data));
+            .consume(bytes, |data| body.extend_from_slice(data));
         Ok(read?.1.map(|response| self.take_response(&response)))
     }
 
@@ -66,7 +66,7 @@ impl ApiResponseReader {
     ///
     /// # Errors
     /// When the connection ends within a response.
-    pub fn end(&mut self) -> Result<Option<ApiResponse>, Http1Error> {
+    pub fn finish(&mut self) -> Result<Option<ApiResponse>, Http1Error> {
         let ended = self.responses.end()?;
         Ok(ended.map(|response| self.take_response(&response)))
     }
@@ -102,7 +102,7 @@ mod tests {
             answer = reader.read(part)?;
         }
         match answer {
-            None => reader.end(),
+            None => reader.finish(),
             answer => {
                 assert!(!reader.has_begun());
                 Ok(answer)
@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn oversized_content_length_is_rejected() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n";
-        assert_eq!(read(head, 100), Err(Http1Error::BodyTooLong(MAX_BODY)));
+        assert_eq!(read(head, 100), Err(Http1Error::BodyTooLong(MAX_BODY_BYTES)));
     }
 
     #[test]
     fn content_type_is_sent_with_body() {
         let mut out = Vec::new();
-        put_post(&mut out, "h:1", "/x", &[], b"");
+        write_post(&mut out, "h:1", "/x", &[], b"");
         let own = [("x-tenant".to_owned(), "7".to_owned())];
-        put_post(&mut out, "h:1", "/x", &own, b"{}");
+        write_post(&mut out, "h:1", "/x", &own, b"{}");
         let expected = "POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\nAccept: application/json\r\n\r\n\
             POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\nAccept: application/json\r\nContent-Type: application/json\r\nx-tenant: 7\r\n\r\n{}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

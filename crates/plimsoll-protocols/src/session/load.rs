@@ -6,7 +6,7 @@ use plimsoll_model::{Outcome, Plan};
 
 use super::loadtest::LOADTEST_FORMAT;
 use super::{SessionCall, SessionOptions, SessionScripts, SessionSection};
-use crate::http::ONLY_HTTP1;
+use crate::http::ONLY_HTTP1_HINT;
 use crate::protocol_module::{
     ForeignFormat, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule,
 };
@@ -14,8 +14,8 @@ use crate::protocol_module::{
 impl ProtocolModule for SessionSection {
     const FOREIGN_FORMAT: Option<&'static ForeignFormat> = Some(&LOADTEST_FORMAT);
 
-    fn advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
-        (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1)
+    fn connect_advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
+        (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1_HINT)
     }
 
     fn load<'a>(
@@ -23,7 +23,7 @@ impl ProtocolModule for SessionSection {
         call: &SessionCall,
     ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
-        let sessions = SessionScripts::new(sessions(plan, call)?);
+        let sessions = SessionScripts::new(session_options(plan, call)?);
         Ok(Box::new(move |place, stop, observe| {
             plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
         }))
@@ -31,7 +31,7 @@ impl ProtocolModule for SessionSection {
 }
 
 /// Makes the settings that all sessions of a plan share.
-fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, PrepareError> {
+fn session_options(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, PrepareError> {
     // Resolves the name only to report an unknown name before the load begins.
     plimsoll_engine::resolve(&call.socket)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {

@@ -26,19 +26,19 @@ use row_budget::RowBudget;
 const SUMMARY_SUFFIX: &str = "_summary.json";
 
 /// The maximum number of distinct failure texts that are kept.
-const MAX_DETAILS: usize = 100;
+const MAX_FAILURE_TEXTS: usize = 100;
 
 /// The file format of session load tests.
 pub(super) const LOADTEST_FORMAT: ForeignFormat = ForeignFormat {
     description: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,
-    recognises: is_it,
+    recognises: is_loadtest_file,
     import,
 };
 
 /// Returns whether a file with this name and beginning is a table or a summary of a session load test.
-fn is_it(path: &Path, beginning: &str) -> bool {
+fn is_loadtest_file(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     beginning.starts_with("session_id,query_num,")
         || name.ends_with(SUMMARY_SUFFIX) && beginning.trim_start().starts_with('{')
@@ -83,7 +83,7 @@ fn import(
         )
     };
     let mut header =
-        RunHeader::imported(&name, tool_version, start_time(stem).unwrap_or(imported_at));
+        RunHeader::for_import(&name, tool_version, start_time(stem).unwrap_or(imported_at));
     header.protocol = Some("session".to_owned());
     let mut read = LoadtestImport::default();
     let summary = if is_summary || summary.is_file() {
@@ -98,7 +98,7 @@ fn import(
         let note = "made from a summary alone: its percentiles are not a distribution, so times are unknown";
         header.notes.push(note.to_owned());
     }
-    let length = summary.as_ref().and_then(|s| number(s, "test_duration"));
+    let length = summary.as_ref().and_then(|s| summary_number(s, "test_duration"));
     if let Some(summary) = &summary {
         read.add_reconnects(summary);
     }
@@ -112,7 +112,7 @@ fn import(
         details: read.details,
         ..IntervalRecord::default()
     };
-    Ok(RunWriter::of_interval(dir, header, &interval)?)
+    Ok(RunWriter::from_interval(dir, header, &interval)?)
 }
 
 /// Returns when a test began. `stem` is the common beginning of its files' names, which contains the time.
@@ -121,20 +121,20 @@ fn start_time(stem: &str) -> Option<Timestamp> {
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
 }
 
-fn open(path: &Path) -> Result<String, ForeignFormatError> {
+fn read_file(path: &Path) -> Result<String, ForeignFormatError> {
     input::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()).into())
 }
 
 fn read_summary(path: &Path) -> Result<Map<String, Value>, ForeignFormatError> {
-    serde_json::from_str(&open(path)?)
+    serde_json::from_str(&read_file(path)?)
         .map_err(|e| format!("{}: not a JSON object: {e}", path.display()).into())
 }
 
-fn number(summary: &Map<String, Value>, key: &str) -> Option<f64> {
+fn summary_number(summary: &Map<String, Value>, key: &str) -> Option<f64> {
     summary.get(key)?.as_f64()
 }
 
-fn integer(summary: &Map<String, Value>, key: &str) -> Option<u64> {
+fn summary_integer(summary: &Map<String, Value>, key: &str) -> Option<u64> {
     summary.get(key)?.as_u64()
 }
 
@@ -143,7 +143,7 @@ impl LoadtestImport {
         let file =
             input::open_file(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
         let budget = RowBudget::new();
-        let mut reader = csv::ReaderBuilder::new().from_reader(budget.bound(file));
+        let mut reader = csv::ReaderBuilder::new().from_reader(budget.limit_reader(file));
         let wrong = |line: u64, problem: String| {
             ForeignFormatError::from(format!("{}, line {line}: {problem}", path.display()))
         };
@@ -167,7 +167,7 @@ impl LoadtestImport {
             let fields: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or("")).collect();
             self.add_row(&fields)
                 .map_err(|problem| wrong(line, problem))?;
-            budget.renew();
+            budget.reset();
         }
         Ok(())
     }
@@ -189,10 +189,10 @@ impl LoadtestImport {
         else {
             return Err(format!("{} fields", fields.len()));
         };
-        let latency = seconds("latency", latency)?;
+        let latency = parse_seconds("latency", latency)?;
         let record = &mut self.record;
         record.due += 1;
-        let outcome = outcome_of(error);
+        let outcome = outcome_from_text(error);
         record.outcomes.add(outcome, 1);
         match (outcome.is_ok(), latency) {
             (true, Some(ns)) => record.response.record(ns),
@@ -201,18 +201,18 @@ impl LoadtestImport {
             (false, None) => {}
         }
         let is_new = || !self.details.iter().any(|known| known.text == error);
-        if !outcome.is_ok() && self.details.len() < MAX_DETAILS && is_new() {
+        if !outcome.is_ok() && self.details.len() < MAX_FAILURE_TEXTS && is_new() {
             self.details.push(FailureDetail {
                 code: outcome,
                 text: error.to_owned(),
             });
         }
         let (attempts, reconnects) = (
-            count("reconnect_attempts", attempts)?,
-            count("successful_reconnects", reconnects)?,
+            parse_count("reconnect_attempts", attempts)?,
+            parse_count("successful_reconnects", reconnects)?,
         );
         let measures = &mut self.measures;
-        measures.add(Count::TokensReceived, count("tokens", tokens)?);
+        measures.add(Count::TokensReceived, parse_count("tokens", tokens)?);
         if !self.sessions.contains_key(session) {
             // These values belong to the session and are repeated in each of its rows.
             measures.add(Count::Reconnects, reconnects);
@@ -221,7 +221,7 @@ impl LoadtestImport {
                 (SESSION_CREATE, "create_time", create),
                 (TimeMeasure::SocketOpen, "connect_time", connect),
             ] {
-                if let Some(ns) = seconds(key, typed)? {
+                if let Some(ns) = parse_seconds(key, typed)? {
                     measures.record(measure, ns);
                 }
             }
@@ -243,16 +243,16 @@ impl LoadtestImport {
         let all = self.sessions.len() as u64;
         self.measures.add(SESSIONS_FAILED, failed);
         self.measures.add(SESSIONS_OK, all - failed);
-        if self.measures.of(SESSIONS_RECONNECTED) == 0 {
+        if self.measures.counter(SESSIONS_RECONNECTED) == 0 {
             self.measures.add(SESSIONS_RECONNECTED, reconnected);
         }
     }
 
     /// Adds the totals of a summary. Only used if there are no rows.
     fn add_totals(&mut self, summary: &Map<String, Value>) {
-        let of = |key: &str| integer(summary, key).unwrap_or(0);
+        let of = |key: &str| summary_integer(summary, key).unwrap_or(0);
         let total = of("total_queries");
-        let ok = integer(summary, "successful_queries")
+        let ok = summary_integer(summary, "successful_queries")
             .unwrap_or(total)
             .min(total);
         self.record.due = total;
@@ -265,7 +265,7 @@ impl LoadtestImport {
 
     /// Adds the reconnects of the whole test, including those between queries.
     fn add_reconnects(&mut self, summary: &Map<String, Value>) {
-        let of = |key: &str| integer(summary, key).unwrap_or(0);
+        let of = |key: &str| summary_integer(summary, key).unwrap_or(0);
         let ok = of("total_successful_reconnects");
         let failed = of("total_reconnect_attempts").saturating_sub(ok);
         for (c, total) in [
@@ -273,14 +273,14 @@ impl LoadtestImport {
             (Count::ReconnectsFailed, failed),
             (SESSIONS_RECONNECTED, of("sessions_with_reconnects")),
         ] {
-            let more = total.saturating_sub(self.measures.of(c));
+            let more = total.saturating_sub(self.measures.counter(c));
             self.measures.add(c, more);
         }
     }
 }
 
 /// Parses a time in seconds, and returns nanoseconds; `None` if the field is empty.
-fn seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
+fn parse_seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
     let typed = typed.trim();
     if typed.is_empty() {
         return Ok(None);
@@ -294,7 +294,7 @@ fn seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
 }
 
 /// Parses a count; an empty field is 0.
-fn count(key: &str, typed: &str) -> Result<u64, String> {
+fn parse_count(key: &str, typed: &str) -> Result<u64, String> {
     match typed.trim() {
         "" => Ok(0),
         typed => typed
@@ -307,7 +307,7 @@ fn count(key: &str, typed: &str) -> Result<u64, String> {
 
 /// Returns the outcome for the text of a failure: the one whose code it contains, or the closest to another tool's
 /// text.
-fn outcome_of(error: &str) -> Outcome {
+fn outcome_from_text(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;
     }
@@ -360,8 +360,8 @@ mod tests {
             assert_eq!(run.header.started_at.to_string(), "2026-11-22T08:15:00Z");
             let total = &run.summary.total;
             assert_eq!((total.due, total.ok, total.errors), (3, 2, 1));
-            let record = run.measured();
-            assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 1);
+            let record = run.measured_record();
+            assert_eq!(record.outcomes.get(Outcome::DeadlineExceeded), 1);
             let response = record.response.histogram().unwrap();
             assert_eq!(response.len(), 2);
             // Histograms keep three digits.
@@ -376,7 +376,7 @@ mod tests {
                 (Count::ReconnectsFailed, 2),
                 (SESSIONS_RECONNECTED, 1),
             ] {
-                assert_eq!(measures.of(c), n, "{}", c.key());
+                assert_eq!(measures.counter(c), n, "{}", c.key());
             }
             assert_eq!(measures.times(SESSION_CREATE).len(), 2);
             assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 1);

@@ -9,9 +9,9 @@ use plimsoll_model::plan::{GoodputBounds, RequestFields, Target};
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
     CallSection, FieldNameRules, GoodputSpec, LoadSpec, MetadataSpec, OptionalPeriod, PlanRows,
-    Problems, ResolveContext, Spec, UrlSchemes, is_bare_socket, keys_of, target_of,
+    Problems, ResolveContext, Spec, UrlSchemes, is_bare_unix_socket, struct_keys, resolve_target_url,
 };
-use plimsoll_model::template::{self, Render, RenderContext, Template, Variation, VaryingMessages};
+use plimsoll_model::template::{self, MessageRenderer, RenderContext, Template, Variation, VaryingMessages};
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,10 @@ const DEFAULT_RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const DEFAULT_MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(30);
 /// The default text of a query; backends refuse a run without one.
 const DEFAULT_QUERY: &str = "What does the load line show?";
-const MAX_QUERIES: u32 = 1_000_000;
+const MAX_QUERIES_PER_SESSION: u32 = 1_000_000;
 
 /// Header fields that a plan may set on the requests of a session.
-const HEADER_NAMES: FieldNameRules = FieldNameRules {
+const HEADER_NAME_RULES: FieldNameRules = FieldNameRules {
     key: "call.session.headers",
     binary: false,
     check: |name| match name {
@@ -115,9 +115,9 @@ impl CallSection for SessionSection {
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = SessionCall;
 
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         match path {
-            "goodput" => Some(keys_of::<GoodputSpec>()),
+            "goodput" => Some(struct_keys::<GoodputSpec>()),
             path => path.starts_with("headers.").then(MetadataSpec::keys),
         }
     }
@@ -143,15 +143,15 @@ impl CallSection for SessionSection {
             .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
     }
 
-    fn calls_in_a_row(&self) -> Option<u32> {
+    fn calls_per_user(&self) -> Option<u32> {
         Some(self.queries.unwrap_or(1))
     }
 
     /// Returns whether the sockets use TLS, which depends on their own URL.
-    fn is_secured(&self, spec: &Spec) -> bool {
+    fn uses_tls(&self, spec: &Spec) -> bool {
         let socket = self.socket.as_deref();
         socket.is_some_and(|url| match parse_socket_url(url) {
-            Some((_, secured)) => secured || spec.tls.is_some() && is_bare_socket(url),
+            Some((_, secured)) => secured || spec.tls.is_some() && is_bare_unix_socket(url),
             None => false,
         })
     }
@@ -164,9 +164,9 @@ impl CallSection for SessionSection {
     ) -> Option<SessionCall> {
         let before = problems.0.len();
         let target = spec.target.as_deref().unwrap_or_default();
-        let api = target_of(target, spec).ok();
+        let api = resolve_target_url(target, spec).ok();
         let socket = self.socket_target(spec, api.as_ref(), problems);
-        let goodput = problems.goodput("call.session.goodput", self.goodput.as_ref());
+        let goodput = problems.resolve_goodput("call.session.goodput", self.goodput.as_ref());
         let agent = self.agent.clone().unwrap_or_else(|| "agent".to_owned());
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
         if agent.is_empty() || !agent.bytes().all(is_plain) {
@@ -178,10 +178,10 @@ impl CallSection for SessionSection {
             );
         }
         let queries = self.queries.unwrap_or(1);
-        if !(1..=MAX_QUERIES).contains(&queries) {
+        if !(1..=MAX_QUERIES_PER_SESSION).contains(&queries) {
             problems.add(
                 "call.session.queries",
-                format!("{queries} queries in a session: use 1 to {MAX_QUERIES}"),
+                format!("{queries} queries in a session: use 1 to {MAX_QUERIES_PER_SESSION}"),
             );
         }
         if spec.load.clients.is_none() && spec.load.think.is_some() && queries == 1 {
@@ -246,7 +246,7 @@ impl CallSection for SessionSection {
         })
     }
 
-    fn filled_in(self, call: &SessionCall) -> SessionSection {
+    fn with_defaults(self, call: &SessionCall) -> SessionSection {
         SessionSection {
             socket: Some(call.socket.url.clone()),
             agent: Some(call.agent.clone()),
@@ -270,7 +270,7 @@ impl CallSection for SessionSection {
 
 /// Returns the target URL that corresponds to a WebSocket URL, and whether it uses TLS.
 fn parse_socket_url(url: &str) -> Option<(String, bool)> {
-    if is_bare_socket(url) {
+    if is_bare_unix_socket(url) {
         return Some((url.to_owned(), false));
     }
     let secured = url.strip_prefix("wss");
@@ -291,17 +291,17 @@ impl SessionSection {
             return api.cloned();
         };
         let named = parse_socket_url(url).ok_or_else(|| {
-            let url = redaction::masked(url);
+            let url = redaction::mask_urls(url);
             format!(
                 "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS; ws+unix:/PATH or wss+unix:/PATH for a Unix socket"
             )
         });
         let parsed = named.and_then(|(named, secured)| {
-            let (socket, given) = target_of(&named, spec)?;
+            let (socket, given) = resolve_target_url(&named, spec)?;
             Ok((socket, secured || given))
         });
-        let (mut socket, secured) = problems.keep("call.session.socket", parsed)?;
-        socket.url = redaction::with_variables(url);
+        let (mut socket, secured) = problems.ok_or_report("call.session.socket", parsed)?;
+        socket.url = redaction::replace_secrets_with_variables(url);
         Some((socket, secured))
     }
 
@@ -313,10 +313,10 @@ impl SessionSection {
         surroundings: &dyn ResolveContext,
     ) -> (Option<QueryText>, RequestFields) {
         let text = self.query.as_deref().unwrap_or(DEFAULT_QUERY);
-        let rows = problems.rows(spec, surroundings);
-        let given = PlanRows::of(rows.as_ref(), spec);
-        let mut headers = problems.metadata(&HEADER_NAMES, &self.headers, given, surroundings);
-        problems.traceparent(&HEADER_NAMES, spec, &mut headers);
+        let rows = problems.resolve_rows(spec, surroundings);
+        let given = PlanRows::from_spec(rows.as_ref(), spec);
+        let mut headers = problems.resolve_metadata(&HEADER_NAME_RULES, &self.headers, given, surroundings);
+        problems.add_traceparent(&HEADER_NAME_RULES, spec, &mut headers);
         if matches!(given, PlanRows::Unreadable) {
             return (None, RequestFields::default());
         }
@@ -327,19 +327,19 @@ impl SessionSection {
             );
         }
         let variation = problems
-            .variation(spec, rows.as_ref())
-            .in_a_row(self.queries.unwrap_or(1));
-        let headers = headers.in_requests(&variation);
+            .resolve_variation(spec, rows.as_ref())
+            .with_calls_per_client(self.queries.unwrap_or(1));
+        let headers = headers.into_request_fields(&variation);
         let template = Template::parse(text, &mut 0, rows.as_ref());
-        let template = problems.keep("call.session.query", template);
-        let query = template.map(|template| query(text, template, variation));
+        let template = problems.ok_or_report("call.session.query", template);
+        let query = template.map(|template| query_text(text, template, variation));
         (query, headers)
     }
 }
 
 /// Makes the text of each query from the typed text.
-fn query(text: &str, template: Template, variation: Variation) -> QueryText {
-    if let Some(constant) = template.constant() {
+fn query_text(text: &str, template: Template, variation: Variation) -> QueryText {
+    if let Some(constant) = template.constant_text() {
         return QueryText {
             text: text.to_owned(),
             ..QueryText::constant(constant)
@@ -347,7 +347,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     }
     let rendered = RunBody(template);
     let mut body = Vec::new();
-    rendered.render(&variation.moment(0, 0, 0), &mut body);
+    rendered.render(&variation.render_context(0, 0, 0), &mut body);
     QueryText {
         text: text.to_owned(),
         body,
@@ -362,7 +362,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
 #[derive(Debug)]
 struct RunBody(Template);
 
-impl Render for RunBody {
+impl MessageRenderer for RunBody {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let mut text = Vec::new();
         self.0.write(moment, &mut text);
@@ -373,6 +373,6 @@ impl Render for RunBody {
 
     fn max_bytes(&self) -> usize {
         // An escaped character takes at most six bytes.
-        self.0.bounds().1 * 6 + r#"{"query":""}"#.len()
+        self.0.length_bounds().1 * 6 + r#"{"query":""}"#.len()
     }
 }

@@ -13,7 +13,7 @@ impl WorkerControl for SoleWorkerControl {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         self.start
     }
     fn add_connections(&self, _change: i64) {}

@@ -25,9 +25,9 @@ impl CannedPeer {
     }
 
     fn without_settings(options: CannedOptions) -> CannedPeer {
-        let mut server = CannedServer::new(options).connection();
+        let mut server = CannedServer::new(options).new_connection();
         let mut out = Vec::new();
-        server.open(&mut out);
+        server.send_preface(&mut out);
         CannedPeer {
             server,
             out,
@@ -107,7 +107,7 @@ fn client_without_settings_is_rejected() {
             peer.send_for_codes(&bytes),
             goaway_only(ErrorCode::PROTOCOL_ERROR)
         );
-        assert_eq!(peer.server.requests(), 0);
+        assert_eq!(peer.server.request_count(), 0);
     }
 }
 
@@ -157,7 +157,7 @@ fn stream_error_resets_only_its_stream() {
         // Frames in transit are ignored, and other requests are answered.
         assert_eq!(peer.send_for_codes(&data(1, MESSAGE, true)), (None, vec![]));
         peer.send(&request(3)).unwrap();
-        assert_eq!(peer.server.answered(), 1);
+        assert_eq!(peer.server.answer_count(), 1);
     }
 }
 
@@ -189,7 +189,7 @@ fn request_may_end_with_trailers() {
         let mut peer = CannedPeer::new(options);
         peer.send(&[begun.clone(), headers(1, &[("x-sum", "1")], true)].concat())
             .unwrap();
-        assert_eq!(peer.server.answered(), 1);
+        assert_eq!(peer.server.answer_count(), 1);
     }
     let mut peer = CannedPeer::new(lenient());
     peer.send(&begun).unwrap();
@@ -218,8 +218,8 @@ fn lenient_mode_enforces_stream_windows() {
     let overrun = vec![(1, ErrorCode::FLOW_CONTROL_ERROR)];
     assert_eq!(peer.send_for_codes(&bytes), (None, overrun));
     peer.send(&request(3)).unwrap();
-    assert_eq!(peer.server.answered(), 1);
-    // Before it has acknowledged SETTINGS, a client may assume the default window.
+    assert_eq!(peer.server.answer_count(), 1);
+    // Before it has acknowledged SEND_SETTINGS, a client may assume the default window.
     let mut peer = CannedPeer::without_settings(options);
     let mut greeting = http2::PREFACE.to_vec();
     write::settings(&mut greeting, &[]);
@@ -243,5 +243,5 @@ fn headers_only_request_ends_during_another() {
     let answered: Vec<u32> = peer.sent().iter().map(|(head, _)| head.stream()).collect();
     assert_eq!(answered, [3, 3, 3]);
     peer.send(&data(1, MESSAGE, true)).unwrap();
-    assert_eq!(peer.server.answered(), 2);
+    assert_eq!(peer.server.answer_count(), 2);
 }

@@ -1,8 +1,8 @@
 //! Tests with a server that grants large windows but reads nothing: messages are held back, and replies are
 //! told from payload.
 
-use plimsoll_engine::driver::MAX_UNSENT;
-use plimsoll_wire::http2::{MAX_WINDOW, flags, kind, setting};
+use plimsoll_engine::driver::MAX_UNSENT_BYTES;
+use plimsoll_wire::http2::{MAX_WINDOW_BYTES, flags, kind, setting};
 
 use super::*;
 
@@ -11,8 +11,8 @@ const MESSAGE_SIZE: usize = 700_000;
 
 fn open_windows() -> Vec<u8> {
     let mut bytes = Vec::new();
-    write::settings(&mut bytes, &[(setting::INITIAL_WINDOW_SIZE, MAX_WINDOW)]);
-    write::window_update(&mut bytes, 0, MAX_WINDOW - 65_535);
+    write::settings(&mut bytes, &[(setting::INITIAL_WINDOW_SIZE, MAX_WINDOW_BYTES)]);
+    write::window_update(&mut bytes, 0, MAX_WINDOW_BYTES - 65_535);
     bytes
 }
 
@@ -20,7 +20,7 @@ fn open_windows() -> Vec<u8> {
 fn count_data(frames: &[SentFrame]) -> (usize, usize) {
     let data = frames.iter().filter(|(head, _)| head.kind() == kind::DATA);
     data.fold((0, 0), |(bytes, ended), (head, payload)| {
-        let ends = usize::from(head.has(flags::END_STREAM));
+        let ends = usize::from(head.has_flag(flags::END_STREAM));
         (bytes + payload.len(), ended + ends)
     })
 }
@@ -28,13 +28,13 @@ fn count_data(frames: &[SentFrame]) -> (usize, usize) {
 fn assert_output_bounded(mut client: Client, calls: usize, each: usize) {
     let started = client.out.len();
     let (mut bytes, mut ended) = count_data(&client.sent());
-    assert!(started < MAX_UNSENT + 20_000, "{started}");
+    assert!(started < MAX_UNSENT_BYTES + 20_000, "{started}");
     assert_eq!(ended, 0);
     client.receive(&open_windows()).unwrap();
     let mut turns = 0;
     loop {
         assert!(
-            client.out.len() < MAX_UNSENT + 20_000,
+            client.out.len() < MAX_UNSENT_BYTES + 20_000,
             "{}",
             client.out.len()
         );
@@ -49,7 +49,7 @@ fn assert_output_bounded(mut client: Client, calls: usize, each: usize) {
         turns += 1;
     }
     assert_eq!((bytes, ended), (calls * each, calls));
-    assert!(turns >= calls * each / (MAX_UNSENT + 20_000), "{turns}");
+    assert!(turns >= calls * each / (MAX_UNSENT_BYTES + 20_000), "{turns}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn ping_replies_are_not_payload() {
     );
     client.receive(&open_windows()).unwrap();
     let asked = (client.driver.payload_bytes() - carried) as usize;
-    // The output also contains a SETTINGS acknowledgement.
+    // The output also contains a SEND_SETTINGS acknowledgement.
     assert_eq!(client.out.len(), 17 + 9 + asked);
     assert!(asked > 15_000);
 }

@@ -59,7 +59,7 @@ impl Client {
     }
 
     fn of(protocol: &GrpcProtocol) -> Client {
-        let mut driver = protocol.driver();
+        let mut driver = protocol.new_driver();
         let mut out = Vec::new();
         driver.open(Time(0), &mut out);
         Client {
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Creates a client that has received the server's SETTINGS and has `calls` calls in flight.
+    /// Creates a client that has received the server's SEND_SETTINGS and has `calls` calls in flight.
     fn with_calls(request_size: usize, settings: &[(u16, u32)], calls: u32) -> Client {
         let mut client = Client::new(request_size);
         client.greet(settings);
@@ -80,7 +80,7 @@ impl Client {
         client
     }
 
-    /// Receives the server's SETTINGS.
+    /// Receives the server's SEND_SETTINGS.
     fn greet(&mut self, settings: &[(u16, u32)]) {
         let mut greeting = Vec::new();
         write::settings(&mut greeting, settings);
@@ -141,7 +141,7 @@ impl Client {
 /// Encodes a frame, valid or not.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    write::head(&mut out, payload.len(), kind, flags, stream);
+    write::frame_header(&mut out, payload.len(), kind, flags, stream);
     out.extend_from_slice(payload);
     out
 }

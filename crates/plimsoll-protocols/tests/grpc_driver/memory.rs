@@ -43,13 +43,13 @@ fn busy_connection_memory_stays_small() {
         answered_by_caller: true,
         ..CannedOptions::default()
     });
-    let mut server = canned.connection();
+    let mut server = canned.new_connection();
     let (mut out, mut to_client) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
     let (mut events, mut held) = (Vec::with_capacity(64), Vec::with_capacity(64));
-    server.open(&mut to_client);
+    server.send_preface(&mut to_client);
 
     let before = HELD_BYTES.get();
-    let mut driver = protocol.driver();
+    let mut driver = protocol.new_driver();
     driver.open(Time(0), &mut out);
     let mut server_bytes = 0;
     for number in 0..20 {
@@ -61,7 +61,7 @@ fn busy_connection_memory_stays_small() {
         let server_before = HELD_BYTES.get();
         server.receive(&out, &mut to_client, &mut held).unwrap();
         for stream in held.drain(..) {
-            server.complete(stream, &mut to_client);
+            server.answer_held_request(stream, &mut to_client);
         }
         server_bytes += HELD_BYTES.get() - server_before;
         out.clear();
@@ -88,12 +88,12 @@ fn busy_connection_memory_stays_small() {
 #[test]
 fn steady_state_allocates_nothing() {
     let protocol = protocol(128);
-    let mut server = CannedServer::new(CannedOptions::default()).connection();
-    let mut driver = protocol.driver();
+    let mut server = CannedServer::new(CannedOptions::default()).new_connection();
+    let mut driver = protocol.new_driver();
     let (mut out, mut to_client) = (Vec::new(), Vec::new());
     let (mut events, mut held) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
-    server.open(&mut to_client);
+    server.send_preface(&mut to_client);
     let mut client_allocations = 0;
     for round in 0..200u64 {
         let before = ALLOCATIONS.get();

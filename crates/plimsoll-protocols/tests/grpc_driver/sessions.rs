@@ -42,7 +42,7 @@ fn client_preface_announces_our_settings() {
         panic!("no WINDOW_UPDATE second");
     };
     assert_eq!(increment, 0x7fff_ffff - 65_535);
-    client.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
+    client.receive(&frame(kind::SEND_SETTINGS, 0, 0, &[])).unwrap();
     assert!(client.driver.is_ready());
     assert!(client.driver.capacity() > 1_000_000);
     assert_eq!(client.sent()[0].0.flags(), flags::ACK);
@@ -51,10 +51,10 @@ fn client_preface_announces_our_settings() {
 #[test]
 fn calls_succeed_sequentially_and_concurrently() {
     let canned = CannedServer::new(CannedOptions::default());
-    let mut server = canned.connection();
+    let mut server = canned.new_connection();
     let mut client = Client::new(100);
     let mut to_client = Vec::new();
-    server.open(&mut to_client);
+    server.send_preface(&mut to_client);
     converse(&mut client, &mut server, &mut to_client);
     for batch in [1, 1, 1, 100, 1, 500] {
         for _ in 0..batch {
@@ -69,7 +69,7 @@ fn calls_succeed_sequentially_and_concurrently() {
     };
     assert_eq!((done.bytes_sent, done.bytes_received), (105, 14));
     assert_eq!(done.first_byte, Time(2));
-    assert_eq!(server.answered(), u64::from(client.calls));
+    assert_eq!(server.answer_count(), u64::from(client.calls));
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn requests_respect_server_table_size() {
             header_table_size: size,
             ..CannedOptions::default()
         };
-        let mut server = CannedServer::new(options).connection();
+        let mut server = CannedServer::new(options).new_connection();
         let mut client = Client::new(4);
         let mut to_client = Vec::new();
-        server.open(&mut to_client);
+        server.send_preface(&mut to_client);
         converse(&mut client, &mut server, &mut to_client);
         for _ in 0..3 {
             client.start();
@@ -249,7 +249,7 @@ fn varied_session() -> Vec<u8> {
     bytes
 }
 
-/// The length of the SETTINGS that the session begins with. Bytes.
+/// The length of the SEND_SETTINGS that the session begins with. Bytes.
 const GREETING: usize = 15;
 
 fn receive_session(chunks: &[&[u8]]) -> (Vec<Event>, Vec<SentFrame>, bool) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::template::{
-    MetadataField, Render, RenderContext, RowOrder, Template, Variation, VaryingMessages,
+    MetadataField, MessageRenderer, RenderContext, RowOrder, Template, Variation, VaryingMessages,
     VaryingMetadata,
 };
 use plimsoll_protocols::grpc::{MethodKind, StreamPace, StreamPlan};
@@ -19,7 +19,7 @@ struct NumberRenderer {
     filling: usize,
 }
 
-impl Render for NumberRenderer {
+impl MessageRenderer for NumberRenderer {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}@{};", moment.number, moment.message, moment.unix_ns);
         out.extend_from_slice(text.as_bytes());
@@ -58,7 +58,7 @@ fn received(frames: &[SentFrame], stream: u32) -> (Vec<u8>, usize) {
     for (head, payload) in frames {
         if head.kind() == kind::DATA && head.stream() == stream {
             bytes.extend_from_slice(payload);
-            ends += usize::from(head.has(http2::flags::END_STREAM));
+            ends += usize::from(head.has_flag(http2::flags::END_STREAM));
         }
     }
     (bytes, ends)
@@ -146,7 +146,7 @@ fn field_values(decoder: &mut Decoder, frames: &[SentFrame], name: &str) -> Vec<
             continue;
         }
         block.extend_from_slice(payload);
-        if head.has(http2::flags::END_HEADERS) {
+        if head.has_flag(http2::flags::END_HEADERS) {
             let mut visit = |field: plimsoll_wire::hpack::HeaderField<'_>| {
                 if field.name == name.as_bytes() {
                     let value = String::from_utf8(field.value.to_vec()).unwrap();

@@ -115,7 +115,7 @@ impl ConnectedPair {
     fn finish_all(&mut self) {
         for _ in 0..100_000 {
             for stream in std::mem::take(&mut self.held) {
-                self.server.complete(stream, &mut self.to_client);
+                self.server.answer_held_request(stream, &mut self.to_client);
             }
             // The worker does the same once all output is sent.
             if self.client.out.is_empty() && self.client.driver.is_held_back() {
@@ -143,7 +143,7 @@ proptest! {
         deeds in prop::collection::vec(deed(), 1..150),
         goaway in any::<bool>(),
     ) {
-        let server = CannedServer::new(options.clone()).connection();
+        let server = CannedServer::new(options.clone()).new_connection();
         let mut pair = ConnectedPair {
             client: Client::new(request_size),
             server,
@@ -152,7 +152,7 @@ proptest! {
             running: Vec::new(),
             cancelled: 0,
         };
-        pair.server.open(&mut pair.to_client);
+        pair.server.send_preface(&mut pair.to_client);
         let deeds = deeds.into_iter().chain(goaway.then_some(Action::Goaway));
         for deed in deeds {
             match deed {
@@ -173,7 +173,7 @@ proptest! {
                 Action::ToClient(count) => pair.move_to_client(count),
                 Action::Complete(at) if !pair.held.is_empty() => {
                     let stream = pair.held.remove(at % pair.held.len());
-                    pair.server.complete(stream, &mut pair.to_client);
+                    pair.server.answer_held_request(stream, &mut pair.to_client);
                 }
                 Action::Ping => pair.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
                 Action::TableSize(size) if size <= options.header_table_size => {
@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(ended.len() + pair.cancelled, pair.client.calls as usize);
         prop_assert!(pair.client.late_answers() <= pair.cancelled);
         for (_, outcome) in ended {
-            let expected = Outcome::status_response(u32::from(options.status));
+            let expected = Outcome::from_grpc_status(u32::from(options.status));
             prop_assert!(
                 outcome == expected
                     || outcome == Outcome::StreamRefused && options.reset_every.is_some()

@@ -377,7 +377,7 @@ async fn invalid_options_are_named() {
         workers: None,
         stopped: Box::pin(async {}),
     };
-    let error = none.serving(place).err().unwrap();
+    let error = none.start(place).err().unwrap();
     assert!(error.to_string().contains("at least 1"), "{error}");
     let error = plimsoll_protocols::serving::runtime(Some(0)).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");

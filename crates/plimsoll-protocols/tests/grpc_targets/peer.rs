@@ -75,7 +75,7 @@ pub(crate) fn serve_on(
     RunningServer {
         address,
         stop,
-        task: tokio::spawn(options.serving(place).unwrap()),
+        task: tokio::spawn(options.start(place).unwrap()),
     }
 }
 

@@ -49,12 +49,12 @@ impl LogFile {
 
 /// Returns the paths of the first calls.
 fn paths(plan: &Plan, calls: u64) -> Vec<String> {
-    let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+    let call = plan.call.downcast_ref::<HttpCall>().expect("HTTP");
     let varying = call.varying.as_ref().expect("varying");
     let path = varying.path.as_ref().expect("a path");
     let of = |number| {
         let mut text = Vec::new();
-        path.write(&varying.variation.moment(number, 0, 0), &mut text);
+        path.write(&varying.variation.render_context(number, 0, 0), &mut text);
         String::from_utf8(text).expect("UTF-8")
     };
     (0..calls).map(of).collect()
@@ -103,7 +103,7 @@ fn saved_replay_refuses_changed_file() {
     let log = LogFile::new(LOG);
     let load = "filter = [\"method=GET\"]";
     let plan = log.resolve(load, "");
-    let saved = log.spec(load, "").filled_in(&plan).to_toml().unwrap();
+    let saved = log.spec(load, "").with_defaults(&plan).to_toml().unwrap();
     let again = spec::resolve(&spec::read(&saved).unwrap(), &FileContext).expect("the same file");
     assert_eq!(again.load.recording, plan.load.recording);
     fs::write(log.path(), LOG.replace("/e", "/f")).unwrap();
@@ -212,13 +212,13 @@ fn lines_give_methods_bodies_and_fields() {
     let log = LogFile::new(REQUESTS);
     let plan = log.resolve("", "");
     assert_eq!(paths(&plan, 3), ["/a", "/b", "/c"]);
-    let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+    let call = plan.call.downcast_ref::<HttpCall>().expect("HTTP");
     assert_eq!(call.method, "{{row.method}}");
     let parts = call.replayed.as_ref().expect("parts of lines");
     let variation = &call.varying.as_ref().expect("varying").variation;
     let rendered = |template: &plimsoll_model::template::Template, number| {
         let mut text = Vec::new();
-        template.write(&variation.moment(number, 0, 0), &mut text);
+        template.write(&variation.render_context(number, 0, 0), &mut text);
         String::from_utf8(text).expect("UTF-8")
     };
     let method = parts.method.as_ref().expect("methods");
@@ -232,19 +232,19 @@ fn lines_give_methods_bodies_and_fields() {
         ["", "{\"X-A\":\"1\"}"]
     );
     // A saved plan is the same one.
-    let saved = log.spec("", "").filled_in(&plan).to_toml().unwrap();
+    let saved = log.spec("", "").with_defaults(&plan).to_toml().unwrap();
     let again = spec::resolve(&spec::read(&saved).unwrap(), &FileContext).expect("right");
     assert_eq!(
-        again.call.of_type::<HttpCall>().expect("HTTP").method,
+        again.call.downcast_ref::<HttpCall>().expect("HTTP").method,
         call.method
     );
     let one = log.resolve("filter = [\"method=DELETE\"]", "");
     assert_eq!(
-        one.call.of_type::<HttpCall>().expect("HTTP").method,
+        one.call.downcast_ref::<HttpCall>().expect("HTTP").method,
         "DELETE"
     );
     let other = log.resolve("filter = [\"method!=POST\"]", "");
-    let other = other.call.of_type::<HttpCall>().expect("HTTP");
+    let other = other.call.downcast_ref::<HttpCall>().expect("HTTP");
     assert!(
         other
             .replayed

@@ -31,7 +31,7 @@ fn traceparent_is_supported_or_rejected() {
         let (_, varying) = resolved.call.fields();
         let names: Vec<&str> = varying.iter().map(|field| &*field.name).collect();
         assert_eq!(names, ["traceparent"], "{call}");
-        let saved = typed.filled_in(&resolved).to_toml().expect("writable");
+        let saved = typed.with_defaults(&resolved).to_toml().expect("writable");
         let again =
             spec::resolve(&spec::read(&saved).expect("readable"), &FileContext).expect("right");
         assert_eq!(again.call, resolved.call, "{saved}");
@@ -68,8 +68,8 @@ fn traceparent_is_supported_or_rejected() {
 struct QueryRecorder(RefCell<Vec<Vec<(String, String)>>>);
 
 impl ResolveContext for QueryRecorder {
-    fn variable(&self, name: &str) -> Option<String> {
-        FileContext.variable(name)
+    fn env_variable(&self, name: &str) -> Option<String> {
+        FileContext.env_variable(name)
     }
     fn read(&self, path: &Path) -> io::Result<String> {
         FileContext.read(path)
@@ -77,7 +77,7 @@ impl ResolveContext for QueryRecorder {
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         FileContext.read_bytes(path)
     }
-    fn ask(&self, question: &mut dyn Any) {
+    fn answer_question(&self, question: &mut dyn Any) {
         let question = question
             .downcast_ref::<ReflectionQuery>()
             .expect("a question");

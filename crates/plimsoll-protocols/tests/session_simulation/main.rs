@@ -25,7 +25,7 @@ use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, put_frame,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, append_frame,
 };
 
 #[path = "../alone/mod.rs"]
@@ -81,18 +81,18 @@ fn simulate_load(
             0
         },
         refuse_ppm: if stormy { 50_000 } else { 0 },
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     };
     let weather = match fault {
         StackFault::Nothing => weather,
         // The connection's end arrives in the same poll as its establishment.
         StackFault::ApiCloses => NetworkConditions {
             latency_us: 0..=0,
-            ..NetworkConditions::calm(seed)
+            ..NetworkConditions::faultless(seed)
         },
         _ => NetworkConditions {
             send_buffer: 1 << 16,
-            ..NetworkConditions::calm(seed)
+            ..NetworkConditions::faultless(seed)
         },
     };
     let mut stack = Stack {
@@ -163,7 +163,7 @@ fn simulate_load(
         deadline: load.deadline,
         seed,
     };
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), seed);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), seed);
     let mut control = SoleWorkerControl {
         start: Some(Time(1_100_000_000)),
         total: RecordedInterval::default(),
@@ -173,7 +173,7 @@ fn simulate_load(
     worker.run(Time(1_100_000_000), &mut control).unwrap();
     drop(worker);
     let mut record = StageRecord::default();
-    for (_, stage) in control.total.recorded() {
+    for (_, stage) in control.total.recorded_stages() {
         record.merge(stage);
     }
     let mut runs: Vec<Time> = (stack.sessions.values())
@@ -199,7 +199,7 @@ fn seeds() -> Vec<u64> {
 }
 
 fn of(record: &StageRecord, count: Count) -> u64 {
-    record.measures.of(count)
+    record.measures.counter(count)
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn success_implies_all_tokens_despite_faults() {
             context()
         );
         // The stack never loses, repeats or reorders tokens, so none of these may be reported.
-        assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", context());
+        assert_eq!(record.outcomes.get(Outcome::TokensLost), 0, "{}", context());
         assert_eq!(of(record, Count::TokensMissing), 0, "{}", context());
         assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", context());
         assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", context());
@@ -288,10 +288,10 @@ fn queries_fail_with_socket_error() {
             let (record, context) = (&seen.record, format!("{fault:?}, seed {seed}"));
             let outcomes = &record.outcomes;
             assert_eq!(record.due, record.ended() + record.not_started, "{context}");
-            assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{context}");
-            assert!(outcomes.of(outcome) > 0, "{context}: {outcomes:?}");
+            assert_eq!(outcomes.get(Outcome::DeadlineExceeded), 0, "{context}");
+            assert!(outcomes.get(outcome) > 0, "{context}: {outcomes:?}");
             assert_eq!(
-                outcomes.of(outcome) + outcomes.of(Outcome::BrokenOff),
+                outcomes.get(outcome) + outcomes.get(Outcome::BrokenOff),
                 record.due,
                 "{context}: {outcomes:?}"
             );
@@ -306,7 +306,7 @@ fn api_disconnect_is_not_deadline_exceeded() {
         let outcomes = &record.outcomes;
         assert!(record.due > 0 && record.due == record.ended() + record.not_started);
         assert_eq!(
-            outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::BrokenOff),
+            outcomes.get(Outcome::ConnectionClosed) + outcomes.get(Outcome::BrokenOff),
             record.due,
             "seed {seed}: {outcomes:?}"
         );
@@ -320,7 +320,7 @@ fn close_delimited_responses_succeed() {
         let outcomes = &seen.record.outcomes;
         assert!(seen.record.due > 0);
         assert_eq!(
-            outcomes.of(Outcome::Ok),
+            outcomes.get(Outcome::Ok),
             seen.record.due,
             "seed {seed}: {outcomes:?}"
         );
@@ -394,7 +394,7 @@ fn drain_cuts_off_endless_sessions() {
             load.deadline = Some(Duration::from_secs(60));
             stack.pace = never;
         });
-        let late = seen.record.outcomes.of(Outcome::DeadlineExceeded);
+        let late = seen.record.outcomes.get(Outcome::DeadlineExceeded);
         assert_eq!(late, 1, "arrivals, seed {seed}");
         assert_eq!(seen.record.calls_cut_off(), 0, "arrivals, seed {seed}");
     }

@@ -132,7 +132,7 @@ impl Stack {
             if due.is_none_or(|due| due > now) {
                 break;
             }
-            put_frame(&mut out, Opcode::Text, SessionLog::frame(next).as_bytes());
+            append_frame(&mut out, Opcode::Text, SessionLog::frame(next).as_bytes());
             if let Some(ConnectionKind::Socket { last, .. }) = self.connections.get_mut(&peer) {
                 *last = next;
             }
@@ -144,7 +144,7 @@ impl Stack {
                     1 => {}
                     _ => {
                         let payload = 1012u16.to_be_bytes();
-                        put_frame(&mut out, Opcode::Close, &payload);
+                        append_frame(&mut out, Opcode::Close, &payload);
                     }
                 }
                 actions.push(ServerAction::Send(out));
@@ -164,7 +164,7 @@ impl Stack {
 }
 
 impl SimulatedServer for Stack {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.connections
             .insert(peer, ConnectionKind::Unknown(Vec::new()));
         if self.fault == StackFault::ApiCloses {
@@ -172,7 +172,7 @@ impl SimulatedServer for Stack {
         }
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -238,7 +238,7 @@ impl SimulatedServer for Stack {
         )
         .into_bytes();
         if after.is_some() {
-            put_frame(
+            append_frame(
                 &mut out,
                 Opcode::Text,
                 br#"{"type":"resumed","resumed":true}"#,
@@ -249,12 +249,12 @@ impl SimulatedServer for Stack {
             | StackFault::Unframed
             | StackFault::UpgradeRefused
             | StackFault::ApiCloses => {}
-            StackFault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
-            StackFault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
-            StackFault::SocketCloses => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
+            StackFault::Garbage => append_frame(&mut out, Opcode::Text, b"nonsense"),
+            StackFault::Binary => append_frame(&mut out, Opcode::Binary, b"x"),
+            StackFault::SocketCloses => append_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
             StackFault::Flood => {
                 for _ in 0..PINGS {
-                    put_frame(&mut out, Opcode::Ping, b"");
+                    append_frame(&mut out, Opcode::Ping, b"");
                 }
                 self.unread.insert(peer);
                 actions.push(ServerAction::StopReading);
@@ -280,13 +280,13 @@ impl SimulatedServer for Stack {
         actions.push(ServerAction::Timer { after, tag: 0 });
     }
 
-    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
+    fn on_client_read(&mut self, peer: SimulatedPeer, bytes: usize) {
         if self.unread.contains(&peer) {
             self.taken_unread += bytes;
         }
     }
 
-    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         if self.unread.remove(&peer) {
             actions.push(ServerAction::Read);
         }
@@ -297,7 +297,7 @@ impl SimulatedServer for Stack {
         }
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, Simulated
 use plimsoll_model::plan::ArrivalModel;
 use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::{
     BoltCall, BoltCommand, BoltFrame, BoltFrameKind, BoltProtocol, FrameLayout, Status,
 };
@@ -71,14 +71,14 @@ impl FaultyBoltService {
             BoltCommand::Heartbeat => self.form.without_switches(),
             _ => self.form,
         };
-        if frame.form != expected {
-            return Err(format!("a frame of layout {:?}", frame.form));
+        if frame.layout != expected {
+            return Err(format!("a frame of layout {:?}", frame.layout));
         }
         let wants_answer = match (frame.kind, frame.command) {
             (BoltFrameKind::Request { .. }, BoltCommand::Heartbeat) => {
                 if self.answers_heartbeats {
                     let mut out = Vec::new();
-                    BoltFrame::heartbeat_ack(frame.form, frame.id).write(&mut out);
+                    BoltFrame::heartbeat_ack(frame.layout, frame.id).write(&mut out);
                     actions.push(ServerAction::Send(out));
                 }
                 return Ok(());
@@ -128,7 +128,7 @@ impl FaultyBoltService {
 }
 
 impl SimulatedServer for FaultyBoltService {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.connections.insert(peer, BoltConnection::default());
         if let Some(at) = self.goaway_at
             && at > now
@@ -140,7 +140,7 @@ impl SimulatedServer for FaultyBoltService {
         }
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -154,7 +154,7 @@ impl SimulatedServer for FaultyBoltService {
         input.extend_from_slice(bytes);
         let mut at = 0;
         loop {
-            match BoltFrame::parse(&input[at..], MAX_CONTENT) {
+            match BoltFrame::parse(&input[at..], DEFAULT_MAX_CONTENT_BYTES) {
                 Ok(Some((frame, length))) => {
                     if let Err(what) = self.take(peer, &frame, now, actions) {
                         self.broken.push(what);
@@ -175,7 +175,7 @@ impl SimulatedServer for FaultyBoltService {
         }
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         tag: u64,
@@ -210,7 +210,7 @@ impl SimulatedServer for FaultyBoltService {
         actions.push(ServerAction::Send(out));
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -244,7 +244,7 @@ fn simulate(seed: u64) -> (RecordedInterval, Vec<String>) {
     };
     let load = load(seed);
     let protocol = BoltProtocol::new(&BoltCall {
-        form,
+        layout: form,
         class: b"a.B".to_vec(),
         content,
         timeout: load.deadline,

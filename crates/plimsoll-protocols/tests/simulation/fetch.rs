@@ -79,12 +79,12 @@ impl RandomFileServer {
 }
 
 impl SimulatedServer for RandomFileServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
-        let session = self.sessions.as_ref().map(|s| s.session().unwrap());
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+        let session = self.sessions.as_ref().map(|s| s.new_session().unwrap());
         self.connections.insert(peer, (Vec::new(), session));
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -134,7 +134,7 @@ impl SimulatedServer for RandomFileServer {
         self.connections.insert(peer, (request, session));
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -165,7 +165,7 @@ fn fetch<P: Protocol>(
         piece: 1..=pick(52, 500, 40_000) as usize,
         stall_ppm: pick(53, 0, 50_000) as u32,
         stall_ms: 1..=200,
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     };
     let (tls, sessions) = tls.unzip();
     let mut server = RandomFileServer::new(seed, sessions);
@@ -189,7 +189,7 @@ fn protocol() -> Http1Protocol {
 
 /// Checks that every call was answered or reported as truncated, so that none waited in vain.
 fn assert_nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
-    let (ok, cut) = (record.ok(), record.outcomes.of(Outcome::BodyLength));
+    let (ok, cut) = (record.ok(), record.outcomes.get(Outcome::BodyLength));
     assert_eq!(
         (record.due, ok + cut),
         (CALLS, CALLS),
@@ -227,7 +227,7 @@ fn overreading_driver_is_detected() {
     let seeds = 0..100;
     let waited_in_vain = |seed: &u64| {
         let record = fetch(*seed, OverreadingDriver(protocol()), None);
-        record.outcomes.of(Outcome::DeadlineExceeded) > 0
+        record.outcomes.get(Outcome::DeadlineExceeded) > 0
     };
     let found = seeds.filter(waited_in_vain).count();
     assert!(found > 50, "{found} of 100");
@@ -255,12 +255,12 @@ const PROMISED: usize = 2 << 20;
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 impl SimulatedServer for InterruptingServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
-        let session = self.sessions.session().unwrap();
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+        let session = self.sessions.new_session().unwrap();
         self.connections.insert(peer, (Vec::new(), session));
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -289,7 +289,7 @@ impl SimulatedServer for InterruptingServer {
         send(session, actions);
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         _tag: u64,
@@ -317,7 +317,7 @@ impl SimulatedServer for InterruptingServer {
         send(session, actions);
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -370,12 +370,12 @@ fn mid_body_tls_alert_fails_call_immediately() {
                 let weather = NetworkConditions {
                     piece: 1..=draw(seed, 52, 500, 400_000) as usize,
                     latency_us: 10..=draw(seed, 51, 10, 3_000),
-                    ..NetworkConditions::calm(seed)
+                    ..NetworkConditions::faultless(seed)
                 };
                 let mut total = run_under(weather, load, &mut server, protocol(), Some(client));
                 let record = total.stage_mut(0);
                 assert_eq!(
-                    record.outcomes.of(outcome),
+                    record.outcomes.get(outcome),
                     3,
                     "{records:?} {aside:?} seed {seed}: {:?}",
                     record.outcomes.iter().collect::<Vec<_>>()
@@ -438,14 +438,14 @@ impl Protocol for OverreadingDriver<Http1Protocol> {
         self.0.alpn()
     }
 
-    fn driver(&self) -> OverreadingDriver<Http1Driver> {
-        OverreadingDriver(self.0.driver())
+    fn new_driver(&self) -> OverreadingDriver<Http1Driver> {
+        OverreadingDriver(self.0.new_driver())
     }
 }
 
 impl Driver for OverreadingDriver<Http1Driver> {
-    fn still_to_come(&self) -> u64 {
-        match self.0.still_to_come() {
+    fn awaited_bytes(&self) -> u64 {
+        match self.0.awaited_bytes() {
             0 => 0,
             n => n + 4_096,
         }

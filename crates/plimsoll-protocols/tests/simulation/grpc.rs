@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, SimulatedServer};
 use plimsoll_model::record::RecordedInterval;
-use plimsoll_model::template::{Render, RenderContext, RowOrder, Variation, VaryingMessages};
+use plimsoll_model::template::{MessageRenderer, RenderContext, RowOrder, Variation, VaryingMessages};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{
@@ -37,10 +37,10 @@ impl FaultyGrpcServer {
 }
 
 impl SimulatedServer for FaultyGrpcServer {
-    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
-        let mut connection = self.canned.connection();
+    fn on_open(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
+        let mut connection = self.canned.new_connection();
         let mut out = Vec::new();
-        connection.open(&mut out);
+        connection.send_preface(&mut out);
         Self::send(out, actions);
         self.connections.insert(peer, connection);
         if let Some(at) = self.goaway_at
@@ -53,7 +53,7 @@ impl SimulatedServer for FaultyGrpcServer {
         }
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -84,7 +84,7 @@ impl SimulatedServer for FaultyGrpcServer {
         Self::send(out, actions);
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         tag: u64,
@@ -100,7 +100,7 @@ impl SimulatedServer for FaultyGrpcServer {
                 connection.announce_goaway(&mut out);
                 connection.goaway(ErrorCode::NO_ERROR, &mut out);
             }
-            Ok(stream) => connection.complete(stream, &mut out),
+            Ok(stream) => connection.answer_held_request(stream, &mut out),
             Err(_) => {}
         }
         Self::send(out, actions);
@@ -109,7 +109,7 @@ impl SimulatedServer for FaultyGrpcServer {
         }
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -118,7 +118,7 @@ impl SimulatedServer for FaultyGrpcServer {
 #[derive(Debug)]
 struct NumberRenderer;
 
-impl Render for NumberRenderer {
+impl MessageRenderer for NumberRenderer {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}", moment.number, moment.message);
         out.extend_from_slice(text.as_bytes());

@@ -102,7 +102,7 @@ impl FreezeScenario {
         let rate = self.rate as f64;
         let load = LoadPlan {
             arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
-            stages: vec![LoadStage::measured(
+            stages: vec![LoadStage::constant_rate(
                 "steady",
                 Duration::from_secs(self.seconds),
                 rate,
@@ -123,7 +123,7 @@ impl FreezeScenario {
         })
         .unwrap();
         let mut total = run_under(
-            NetworkConditions::calm(1),
+            NetworkConditions::faultless(1),
             load,
             &mut server,
             protocol,
@@ -132,7 +132,7 @@ impl FreezeScenario {
         assert_eq!(server.broken, [""; 0]);
         let record = total.stage_mut(0).clone();
         assert_eq!(record.due, self.calls());
-        assert_eq!(record.outcomes.of(Outcome::Ok), self.calls());
+        assert_eq!(record.outcomes.get(Outcome::Ok), self.calls());
         record
     }
 }

@@ -49,11 +49,11 @@ const EVENT_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\
     12\r\ndata: 1\n\ndata: 2\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
 
 impl SimulatedServer for SerialServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -74,7 +74,7 @@ impl SimulatedServer for SerialServer {
         }
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         tag: u64,
@@ -102,7 +102,7 @@ impl SimulatedServer for SerialServer {
         });
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.heads.remove(&peer);
         self.cut_off += u32::from(self.open_bodies.remove(&peer));
     }
@@ -157,7 +157,7 @@ fn run_load_on(connections: u32, mut server: SerialServer, protocol: Http1Protoc
     };
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (1_000.0 / GAP_MS, 1_000.0 / GAP_MS);
-    let weather = NetworkConditions::calm(1);
+    let weather = NetworkConditions::faultless(1);
     let mut total = run_under(weather, load, &mut server, protocol, None);
     total.stage_mut(0).clone()
 }
@@ -213,14 +213,14 @@ fn first_token_time_starts_at_schedule() {
         let record = run_load_on(connections, server, protocol_for(Some(Some(goodput))));
         assert_eq!((record.due, record.ok()), (CALLS, CALLS));
         let measures = &record.measures;
-        assert_eq!(measures.of(Count::TokensReceived), CALLS);
-        assert_eq!(measures.of(Count::UsageMissing), CALLS);
+        assert_eq!(measures.counter(Count::TokensReceived), CALLS);
+        assert_eq!(measures.counter(Count::UsageMissing), CALLS);
         let mean = mean_ms(measures.times(TimeMeasure::TimeToFirstToken));
         assert!(
             (mean / expected - 1.0).abs() < 0.01,
             "{mean} ms instead of {expected} ms"
         );
-        assert_eq!(measures.of(Count::QueriesGood), 58);
+        assert_eq!(measures.counter(Count::QueriesGood), 58);
         // The server's own time, with one request at a time.
         let first = mean_ms(measures.times(TimeMeasure::FirstToken));
         assert!(
@@ -251,7 +251,7 @@ fn first_token_time_excludes_previous_body() {
     load.stages[0].duration = None;
     let protocol = protocol_for(Some(Some(GoodputBounds::default())));
     let mut total = run_under(
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         load,
         &mut server,
         protocol,
@@ -288,7 +288,7 @@ fn open_body_does_not_delay_next_call() {
         (load.stages[0].rate_from, load.stages[0].rate_to) = (4.0, 4.0);
         let protocol = protocol_for(Some(Some(GoodputBounds::default())));
         let mut total = run_under(
-            NetworkConditions::calm(1),
+            NetworkConditions::faultless(1),
             load,
             &mut server,
             protocol,
@@ -298,7 +298,7 @@ fn open_body_does_not_delay_next_call() {
         assert_eq!((record.due, record.ok()), (20, 20));
         let first = mean_ms(record.measures.times(TimeMeasure::TimeToFirstToken));
         assert!((first / 100.0 - 1.0).abs() < 0.02, "{rest_ms}: {first} ms");
-        assert_eq!(record.measures.of(Count::ConnectionsSetAside), 19);
+        assert_eq!(record.measures.counter(Count::ConnectionsSetAside), 19);
         assert_eq!(record.connections_unused, 0);
         let cut_off = server.cut_off;
         assert!(bodies_cut_off.contains(&cut_off), "{rest_ms}: {cut_off}");
@@ -315,6 +315,6 @@ fn calls_counted_once_despite_faults() {
         };
         let total = run(seed, load, &mut server, protocol(seed % 2 == 0));
         let record = check(seed, total, &[]).unwrap();
-        assert_eq!(record.outcomes.of(Outcome::BadAnswer), 0, "seed {seed}");
+        assert_eq!(record.outcomes.get(Outcome::BadAnswer), 0, "seed {seed}");
     }
 }

@@ -26,7 +26,7 @@ use super::{START, SoleWorkerControl, draw};
 struct NoSurroundings;
 
 impl ResolveContext for NoSurroundings {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, _: &Path) -> std::io::Result<String> {
@@ -35,7 +35,7 @@ impl ResolveContext for NoSurroundings {
     fn read_bytes(&self, _: &Path) -> std::io::Result<Vec<u8>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
-    fn printed(&self, _: &str) -> Result<String, String> {
+    fn run_command(&self, _: &str) -> Result<String, String> {
         Err("no commands here".to_owned())
     }
 }
@@ -101,11 +101,11 @@ impl Shop {
 }
 
 impl SimulatedServer for Shop {
-    fn opened(&mut self, peer: SimulatedPeer, _: Time, _: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _: Time, _: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -145,13 +145,13 @@ impl SimulatedServer for Shop {
         actions.push(ServerAction::Timer { after, tag: 0 });
     }
 
-    fn timer(&mut self, peer: SimulatedPeer, _: u64, _: Time, actions: &mut Vec<ServerAction>) {
+    fn on_timer(&mut self, peer: SimulatedPeer, _: u64, _: Time, actions: &mut Vec<ServerAction>) {
         if let Some(answer) = self.answers.remove(&peer) {
             actions.push(ServerAction::Send(answer));
         }
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _: Time) {
         self.received.remove(&peer);
         self.answers.remove(&peer);
     }
@@ -159,17 +159,17 @@ impl SimulatedServer for Shop {
 
 /// Runs a plan against the shop over a network without faults.
 fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
-    let call: &HttpCall = plan.call.of_type().unwrap();
+    let call: &HttpCall = plan.call.downcast_ref().unwrap();
     let journey = call.journey.as_ref().unwrap();
     let steps = journey.prepare(["h:1", "h:1"], &plan.load).unwrap();
     let scenario = JourneyScenario::new(Arc::new((**journey).clone()), steps, plan.seed);
     let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
     let mut control = SoleWorkerControl {
         start: Some(START),
         total: RecordedInterval::default(),
     };
-    let network = SimulatedNetwork::new(shop, NetworkConditions::calm(seed));
+    let network = SimulatedNetwork::new(shop, NetworkConditions::faultless(seed));
     let mut worker = ScriptWorker::new(share, network, Arc::new(users));
     worker.run(START, &mut control).unwrap();
     drop(worker);
@@ -258,7 +258,7 @@ fn every_step_and_journey_is_accounted_for() {
         // A step that needs a name that no answer has had is not sent.
         let unsent = record
             .outcomes
-            .of(plimsoll_model::Outcome::coded("TAKE_MISSING"));
+            .get(plimsoll_model::Outcome::coded("TAKE_MISSING"));
         assert_eq!(shop.problems, [] as [String; 0], "seed {seed}");
         assert_eq!(record.due, record.ended(), "seed {seed}");
         let due: u64 = record.steps.iter().map(|step| step.due).sum();
@@ -272,7 +272,7 @@ fn every_step_and_journey_is_accounted_for() {
             );
             assert_eq!(step.response.len(), step.ok(), "seed {seed}: {}", step.name);
         }
-        let count = |count| record.measures.of(count);
+        let count = |count| record.measures.counter(count);
         let (users_ok, users_failed) = (count(Count::UsersOk), count(Count::UsersFailed));
         assert_eq!(users_ok + users_failed, users, "seed {seed}");
         let journeys = record.measures.times(TimeMeasure::Journey).len();

@@ -63,7 +63,7 @@ fn weather(seed: u64) -> NetworkConditions {
         refuse_ppm: chance(23, 300_000),
         ignore_ppm: chance(24, 50_000),
         send_buffer: pick(25, 1, 4_000) as usize,
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     }
 }
 
@@ -81,7 +81,7 @@ fn load(seed: u64) -> LoadPlan {
     let rate = pick(29, 20, 400) as f64;
     LoadPlan {
         arrivals,
-        stages: vec![LoadStage::measured("steady", Duration::from_secs(1), rate)],
+        stages: vec![LoadStage::constant_rate("steady", Duration::from_secs(1), rate)],
         connections: pick(30, 1, 4) as u32,
         reuse: if chance(31, 4) {
             ConnectionReuse::Never
@@ -120,7 +120,7 @@ fn run_under<P: Protocol, S: SimulatedServer>(
     protocol: P,
     tls: Option<TlsClient>,
 ) -> RecordedInterval {
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
     let mut control = SoleWorkerControl {
@@ -148,12 +148,12 @@ fn check(seed: u64, mut total: RecordedInterval, broken: &[String]) -> Result<St
             record.not_started
         ));
     }
-    if record.late > record.outcomes.of(Outcome::DeadlineExceeded) {
+    if record.late > record.outcomes.get(Outcome::DeadlineExceeded) {
         return Err(format!(
             "seed {seed}: more late answers than deadlines passed"
         ));
     }
-    if record.outcomes.of(Outcome::ProtocolError) > 0 {
+    if record.outcomes.get(Outcome::ProtocolError) > 0 {
         let said: Vec<_> = total
             .details
             .iter()

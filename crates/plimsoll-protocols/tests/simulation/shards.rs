@@ -26,11 +26,11 @@ struct VaryingServer {
 }
 
 impl SimulatedServer for VaryingServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -49,7 +49,7 @@ impl SimulatedServer for VaryingServer {
         }
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         _peer: SimulatedPeer,
         _tag: u64,
@@ -60,7 +60,7 @@ impl SimulatedServer for VaryingServer {
         actions.push(ServerAction::Send(answer.to_vec()));
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.heads.remove(&peer);
     }
 }
@@ -75,7 +75,7 @@ impl WorkerControl for SecondsControl {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
-    fn start(&self) -> Option<Time> {
+    fn start_time(&self) -> Option<Time> {
         self.start
     }
     fn add_connections(&self, _change: i64) {}
@@ -95,7 +95,7 @@ fn run_share(
     load: &LoadPlan,
     place: Shard,
 ) -> Vec<IntervalRecord> {
-    let share = WorkerShare::at(place, Arc::new(load.clone()), seed);
+    let share = WorkerShare::new(place, Arc::new(load.clone()), seed);
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -143,7 +143,7 @@ fn merge_shards(
     let mut seconds: BTreeMap<u64, IntervalRecord> = BTreeMap::new();
     for index in 0..shards {
         for worker in 0..workers {
-            let place = Shard { index, of: shards }.inner(worker, workers);
+            let place = Shard { index, of: shards }.sub_shard(worker, workers);
             let weather = NetworkConditions {
                 // Every worker has different network conditions, and the same place always has the same.
                 seed: weather.seed + 1_000_003 * u64::from(place.index),
@@ -228,10 +228,10 @@ fn shards_match_one_worker_without_queueing() {
         let rate = [100.0, 200.0, 400.0][seed as usize % 3];
         (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
         load.stages[0].duration = Some(Duration::from_secs(3));
-        let (_, one) = merge_shards(seed, &NetworkConditions::calm(seed), &load, 1, 1);
+        let (_, one) = merge_shards(seed, &NetworkConditions::faultless(seed), &load, 1, 1);
         assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
         for shards in [2, 3, 4, 12] {
-            let (_, several) = merge_shards(seed, &NetworkConditions::calm(seed), &load, shards, 1);
+            let (_, several) = merge_shards(seed, &NetworkConditions::faultless(seed), &load, shards, 1);
             assert_same_record(seed, &one, &several);
         }
     }

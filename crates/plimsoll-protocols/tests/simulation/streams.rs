@@ -13,7 +13,7 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Http2Frame, PREFACE, split_frame, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, Http2Frame, PREFACE, split_frame, write};
 
 use super::{load, run_under};
 
@@ -59,7 +59,7 @@ impl TickServer {
 }
 
 impl SimulatedServer for TickServer {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
@@ -68,7 +68,7 @@ impl SimulatedServer for TickServer {
         }
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -88,7 +88,7 @@ impl SimulatedServer for TickServer {
         let is_part = received.len() < PREFACE.len() && PREFACE.starts_with(&received);
         let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
         while !is_part
-            && let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME).unwrap()
+            && let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME_BYTES).unwrap()
         {
             match Http2Frame::parse(head, payload).unwrap() {
                 Http2Frame::Headers { .. } => self.begin(peer, head.stream(), actions),
@@ -102,7 +102,7 @@ impl SimulatedServer for TickServer {
         self.received.insert(peer, rest);
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         tag: u64,
@@ -139,7 +139,7 @@ impl SimulatedServer for TickServer {
         });
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.received.remove(&peer);
         self.open.retain(|(of, _), _| *of != peer);
     }
@@ -184,7 +184,7 @@ fn run_streams(load: &LoadPlan, expect_body: Option<&str>, server: &mut TickServ
         authority: "h:1",
         closes: false,
     };
-    let (weather, load) = (NetworkConditions::calm(1), load.clone());
+    let (weather, load) = (NetworkConditions::faultless(1), load.clone());
     let mut total = if server.multiplexes {
         let protocol = Http2Protocol::new(&request, HttpScheme::Http);
         run_under(weather, load, server, protocol, None)
@@ -200,8 +200,8 @@ fn counts(record: &StageRecord) -> [u64; 4] {
     [
         record.due,
         record.ok(),
-        record.measures.of(Count::StreamsEndedWithLoad),
-        record.outcomes.of(Outcome::DeadlineExceeded),
+        record.measures.counter(Count::StreamsEndedWithLoad),
+        record.outcomes.get(Outcome::DeadlineExceeded),
     ]
 }
 

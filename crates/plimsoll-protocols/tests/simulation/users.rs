@@ -22,7 +22,7 @@ use plimsoll_protocols::http::{
     Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, ModelAnswers, VaryingBody,
     VaryingHttp,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Http2Frame, PREFACE, split_frame, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, ErrorCode, Http2Frame, PREFACE, split_frame, write};
 use serde_json::Value;
 
 use super::{START, SoleWorkerControl, load, run_all_seeds, weather};
@@ -81,7 +81,7 @@ impl ChatModel {
             true if received.len() < PREFACE.len() && PREFACE.starts_with(&received) => received,
             true => {
                 let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
-                while let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME).unwrap()
+                while let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME_BYTES).unwrap()
                 {
                     let stream = head.stream();
                     match Http2Frame::parse(head, payload).unwrap() {
@@ -175,7 +175,7 @@ impl ChatModel {
 }
 
 impl SimulatedServer for ChatModel {
-    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+    fn on_open(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
@@ -184,7 +184,7 @@ impl SimulatedServer for ChatModel {
         }
     }
 
-    fn receive(
+    fn on_receive(
         &mut self,
         peer: SimulatedPeer,
         bytes: &[u8],
@@ -212,7 +212,7 @@ impl SimulatedServer for ChatModel {
         }
     }
 
-    fn timer(
+    fn on_timer(
         &mut self,
         peer: SimulatedPeer,
         tag: u64,
@@ -224,7 +224,7 @@ impl SimulatedServer for ChatModel {
         }
     }
 
-    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
+    fn on_close(&mut self, peer: SimulatedPeer, _now: Time) {
         self.received.remove(&peer);
         self.bodies.retain(|(of, _), _| *of != peer);
         self.answers.retain(|(of, _), _| *of != peer);
@@ -252,7 +252,7 @@ fn run(
         path: "/v1/chat/completions".into(),
         expect: vec![(200, 200)],
         varying: Some(VaryingHttp {
-            variation: Variation::new(1, 1, 0, RowOrder::default()).in_a_row(TURNS),
+            variation: Variation::new(1, 1, 0, RowOrder::default()).with_calls_per_client(TURNS),
             path: None,
             headers: Vec::new(),
             body: Some(varying(body)),
@@ -301,9 +301,9 @@ where
     P::Driver: AcceptsBodies + Send,
 {
     let course = ConversationScenario::new(call, protocol).unwrap();
-    let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
+    let target = Target::new_tcp("http://127.0.0.1:1", "127.0.0.1", 1);
     let users = UserScripts::new(course, &target, None, &load);
-    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
+    let share = WorkerShare::new(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let mut control = SoleWorkerControl {
         start: Some(START),
         total: RecordedInterval::default(),
@@ -331,14 +331,14 @@ fn assert_first_token_times(multiplexes: bool) {
         ..ChatModel::default()
     };
     let think = Duration::from_millis(300);
-    let mut total = run(NetworkConditions::calm(1), think, all_users(), &mut model);
+    let mut total = run(NetworkConditions::faultless(1), think, all_users(), &mut model);
     assert_eq!(model.broken, [] as [String; 0]);
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
     assert_eq!((record.due, record.ok()), (all, all));
     let measures = &record.measures;
-    assert_eq!(measures.of(Count::UsersOk), u64::from(USERS));
-    assert_eq!(measures.of(Count::TokensReceived), 2 * all);
+    assert_eq!(measures.counter(Count::UsersOk), u64::from(USERS));
+    assert_eq!(measures.counter(Count::TokensReceived), 2 * all);
     let first = measures.times(TimeMeasure::TimeToFirstToken);
     assert_eq!(first.len(), all);
     // The first turns take 100, 200, … 1,000 ms, the others 700 ms each.
@@ -382,25 +382,25 @@ fn unprocessed_turns_are_retried_once() {
                 retry,
                 ..all_users()
             };
-            let mut total = run(NetworkConditions::calm(1), Duration::ZERO, load, &mut model);
+            let mut total = run(NetworkConditions::faultless(1), Duration::ZERO, load, &mut model);
             assert_eq!(model.broken, [] as [String; 0]);
             let record = total.stage_mut(0).clone();
-            let retried = record.measures.of(Count::CallsRetried);
+            let retried = record.measures.counter(Count::CallsRetried);
             assert_eq!(record.due, all);
             if retry {
                 assert_eq!(record.ok(), all, "{record:?}");
                 let expected = if refuses { all } else { u64::from(USERS) };
                 assert_eq!((retried, model.not_taken), (expected, expected));
-                assert_eq!(record.measures.of(Count::UsersOk), u64::from(USERS));
+                assert_eq!(record.measures.counter(Count::UsersOk), u64::from(USERS));
             } else {
                 let code = if refuses {
                     Outcome::StreamRefused
                 } else {
                     Outcome::Goaway
                 };
-                assert_eq!(record.outcomes.of(code), u64::from(USERS), "{record:?}");
+                assert_eq!(record.outcomes.get(code), u64::from(USERS), "{record:?}");
                 assert_eq!(retried, 0);
-                assert_eq!(record.measures.of(Count::UsersFailed), u64::from(USERS));
+                assert_eq!(record.measures.counter(Count::UsersFailed), u64::from(USERS));
             }
         }
     }
@@ -414,15 +414,15 @@ fn turns_refused_twice_fail() {
         ..ChatModel::default()
     };
     let mut total = run(
-        NetworkConditions::calm(1),
+        NetworkConditions::faultless(1),
         Duration::ZERO,
         all_users(),
         &mut model,
     );
     let record = total.stage_mut(0).clone();
     let users = u64::from(USERS);
-    assert_eq!(record.outcomes.of(Outcome::Goaway), users, "{record:?}");
-    assert_eq!(record.measures.of(Count::CallsRetried), users);
+    assert_eq!(record.outcomes.get(Outcome::Goaway), users, "{record:?}");
+    assert_eq!(record.measures.counter(Count::CallsRetried), users);
     assert_eq!(model.not_taken, 2 * users);
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 /// quick, must not block and must not call the bus.
 pub trait Sink: Send + Sync {
     /// Receives a frame as it was posted.
-    fn message(&self, payload: &Bytes);
+    fn on_message(&self, payload: &Bytes);
 
     /// Called when messages may have been lost and delivery works again: the log must be read.
     fn resync(&self);
@@ -48,7 +48,7 @@ pub(super) struct Channels {
 
 impl Channels {
     /// Returns the channels of a bus within this process.
-    pub(super) fn within_process() -> Channels {
+    pub(super) fn new_embedded() -> Channels {
         Channels {
             subscribes_at_once: true,
             ..Channels::default()
@@ -79,7 +79,7 @@ impl Channels {
             id: *next,
         };
         let channel = map.entry(name.into()).or_insert_with(|| {
-            self.note_change(changes, name, true);
+            self.queue_change(changes, name, true);
             Channel {
                 listeners: Vec::with_capacity(1),
                 acknowledged: self.subscribes_at_once,
@@ -96,7 +96,7 @@ impl Channels {
     }
 
     /// Queues a change for the server, if there is a connection.
-    fn note_change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
+    fn queue_change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
             self.changed.notify_one();
@@ -105,7 +105,7 @@ impl Channels {
 
     /// Starts queueing changes for a new connection. Earlier changes need no queueing, because the caller subscribes to
     /// all [`Channels::names`].
-    pub(super) fn connected(&self) {
+    pub(super) fn on_connected(&self) {
         self.lock().changes = Some(SubscriptionChanges::new());
     }
 
@@ -134,13 +134,13 @@ impl Channels {
 
     /// Handles a subscription that the server ended although it has listeners: the channel's slot has moved to another
     /// node, so the channel is subscribed again.
-    pub(super) fn interrupt(&self, name: &str) {
+    pub(super) fn on_subscription_ended(&self, name: &str) {
         let mut state = self.lock();
         let ChannelTable { map, changes, .. } = &mut *state;
         if let Some(channel) = map.get_mut(name) {
             channel.acknowledged = false;
             channel.interrupted = true;
-            self.note_change(changes, name, true);
+            self.queue_change(changes, name, true);
         }
     }
 
@@ -158,7 +158,7 @@ impl Channels {
         self.lock().map.keys().cloned().collect()
     }
 
-    pub(super) fn listeners(&self, name: &str) -> usize {
+    pub(super) fn listener_count(&self, name: &str) -> usize {
         self.lock().map.get(name).map_or(0, |c| c.listeners.len())
     }
 
@@ -177,14 +177,14 @@ impl Channels {
             None => 0,
             Some(channel) => {
                 for (_, sink) in &channel.listeners {
-                    sink.message(payload);
+                    sink.on_message(payload);
                 }
                 channel.listeners.len() as u64
             }
         }
     }
 
-    fn leave(&self, name: &str, id: u64) {
+    fn remove_listener(&self, name: &str, id: u64) {
         let mut state = self.lock();
         let ChannelTable { map, changes, .. } = &mut *state;
         let Some(channel) = map.get_mut(name) else {
@@ -193,7 +193,7 @@ impl Channels {
         channel.listeners.retain(|(listener, _)| *listener != id);
         if channel.listeners.is_empty() {
             map.remove(name);
-            self.note_change(changes, name, false);
+            self.queue_change(changes, name, false);
         }
     }
 }
@@ -208,7 +208,7 @@ pub struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(channels) = self.channels.upgrade() {
-            channels.leave(&self.name, self.id);
+            channels.remove_listener(&self.name, self.id);
         }
     }
 }

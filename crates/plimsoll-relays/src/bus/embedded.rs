@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::channels::Channels;
 use super::{
-    BeginError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE, LogPosition,
-    SessionStatus, Sink, Subscription, channel,
+    BeginError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES, LogPosition,
+    SessionStatus, Sink, Subscription, channel_name,
 };
 
 /// How long the log of a closed session is kept for readers that are behind.
@@ -42,7 +42,7 @@ impl EmbeddedBus {
     pub(super) fn new(ttl: Duration) -> EmbeddedBus {
         EmbeddedBus {
             ttl,
-            channels: Arc::new(Channels::within_process()),
+            channels: Arc::new(Channels::new_embedded()),
             sessions: Mutex::new(SessionTable {
                 map: HashMap::new(),
                 swept_at: Instant::now(),
@@ -90,7 +90,7 @@ impl EmbeddedBus {
         let last = session
             .log
             .last()
-            .and_then(|frame| FrameStamp::of(frame).seq);
+            .and_then(|frame| FrameStamp::parse(frame).seq);
         Ok(LogPosition {
             epoch: session.epoch,
             last: last.unwrap_or(0),
@@ -108,7 +108,7 @@ impl EmbeddedBus {
             }
         }
         self.channels
-            .deliver(&channel(session, ChannelDirection::Down), frame);
+            .deliver(&channel_name(session, ChannelDirection::Down), frame);
     }
 
     pub(super) fn close(&self, session: &str) -> bool {
@@ -135,13 +135,13 @@ impl EmbeddedBus {
         match self.lock().map.get(session) {
             None => Vec::new(),
             Some(session) => {
-                let log = session.log.iter().skip(position).take(HISTORY_PAGE);
+                let log = session.log.iter().skip(position).take(MAX_HISTORY_FRAMES);
                 log.cloned().collect()
             }
         }
     }
 
-    pub(super) fn note_stopped(&self, session: &str, at: LogPosition) {
+    pub(super) fn save_position(&self, session: &str, at: LogPosition) {
         if let Some(session) = self.lock().map.get_mut(session) {
             let goes_back = |old: &LogPosition| old.epoch == at.epoch && old.last > at.last;
             session.last_delivered = session.last_delivered.filter(goes_back).or(Some(at));
@@ -153,7 +153,7 @@ impl EmbeddedBus {
         let Some(session) = sessions.map.get(session) else {
             return SessionStatus::default();
         };
-        let newest = session.log.last().map(|frame| FrameStamp::of(frame));
+        let newest = session.log.last().map(|frame| FrameStamp::parse(frame));
         SessionStatus {
             is_open: session.is_open && session.expires_at > Instant::now(),
             log_lost: false,

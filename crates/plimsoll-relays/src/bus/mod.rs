@@ -20,13 +20,13 @@ pub use channels::{Sink, Subscription};
 pub(crate) use redis::RunOffer;
 pub use redis::{RedisAddress, RedisOptions};
 pub use sessions::{BeginError, BusError, ChannelDirection, FramePosition, LogPosition};
-pub(crate) use sessions::{FrameStamp, RunStatus, SessionStatus, channel, new_epoch};
+pub(crate) use sessions::{FrameStamp, RunStatus, SessionStatus, channel_name, new_epoch};
 
 use embedded::EmbeddedBus;
 use redis::RedisBus;
 
 /// Maximum number of frames returned by one read of a log.
-pub(crate) const HISTORY_PAGE: usize = 256;
+pub(crate) const MAX_HISTORY_FRAMES: usize = 256;
 /// How often the owner of a run renews its lock, which lasts three times as long.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -52,7 +52,7 @@ impl Bus {
     }
 
     /// Returns the Redis bus, the only kind that other processes share.
-    pub(crate) fn shared(&self) -> Option<&RedisBus> {
+    pub(crate) fn as_redis(&self) -> Option<&RedisBus> {
         match self {
             Bus::Embedded(_) => None,
             Bus::Redis(redis) => Some(redis),
@@ -63,28 +63,28 @@ impl Bus {
     ///
     /// # Errors
     /// When that takes longer than `limit`.
-    pub async fn ready(&self, limit: Duration) -> Result<(), BusError> {
+    pub async fn wait_until_ready(&self, limit: Duration) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
-            Bus::Redis(redis) => redis.ready(limit).await,
+            Bus::Redis(redis) => redis.wait_until_ready(limit).await,
         }
     }
 
     /// Returns whether the bus is usable now.
     pub(crate) fn is_up(&self) -> bool {
-        self.shared().is_none_or(RedisBus::is_up)
+        self.as_redis().is_none_or(RedisBus::is_up)
     }
 
     /// Returns a counter that grows whenever posts may have been lost. The owner of a run in
     /// progress then posts all its frames again; readers drop duplicates.
     pub fn generation(&self) -> u64 {
-        self.shared().map_or(0, RedisBus::generation)
+        self.as_redis().map_or(0, RedisBus::generation)
     }
 
     /// Returns a counter that grows whenever the bus was found to have lost its data. An instance
     /// that knows a session then restores it with [`Bus::restore`].
     pub(crate) fn losses(&self) -> u64 {
-        self.shared().map_or(0, RedisBus::losses)
+        self.as_redis().map_or(0, RedisBus::losses)
     }
 
     /// Restores a session on a bus that has lost it; its frame numbers continue after `begun.last`.
@@ -153,7 +153,7 @@ impl Bus {
 
     /// Renews the lock of a run in progress, which expires a minute after the last renewal.
     pub(crate) fn renew(&self, session: &str) {
-        if let Some(redis) = self.shared() {
+        if let Some(redis) = self.as_redis() {
             redis.renew(session);
         }
     }
@@ -182,7 +182,7 @@ impl Bus {
         sink: Arc<dyn Sink>,
     ) -> Result<Subscription, BusError> {
         match self {
-            Bus::Embedded(bus) => Ok(bus.listen(&channel(session, way), sink)),
+            Bus::Embedded(bus) => Ok(bus.listen(&channel_name(session, way), sink)),
             Bus::Redis(redis) => redis.listen(&redis.channel(session, way), sink).await,
         }
     }
@@ -194,7 +194,7 @@ impl Bus {
     pub(crate) async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
         match self {
             Bus::Embedded(bus) => {
-                let name = channel(session, ChannelDirection::Up);
+                let name = channel_name(session, ChannelDirection::Up);
                 Ok(bus.publish(&name, &Bytes::copy_from_slice(payload)))
             }
             Bus::Redis(redis) => {
@@ -205,7 +205,7 @@ impl Bus {
         }
     }
 
-    /// Returns at most [`HISTORY_PAGE`] frames of the session's log, beginning with the frame at index `position`.
+    /// Returns at most [`MAX_HISTORY_FRAMES`] frames of the session's log, beginning with the frame at index `position`.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -225,17 +225,17 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn note_stopped(
+    pub(crate) async fn save_position(
         &self,
         session: &str,
         at: LogPosition,
     ) -> Result<(), BusError> {
         match self {
             Bus::Embedded(bus) => {
-                bus.note_stopped(session, at);
+                bus.save_position(session, at);
                 Ok(())
             }
-            Bus::Redis(redis) => redis.note_stopped(session, at).await,
+            Bus::Redis(redis) => redis.save_position(session, at).await,
         }
     }
 

@@ -43,7 +43,7 @@ pub struct LogPosition {
 impl LogPosition {
     /// Returns the number of the first frame after this position, which identifies a run that
     /// begins here.
-    pub(crate) fn run(&self) -> u64 {
+    pub(crate) fn run_id(&self) -> u64 {
         self.last + 1
     }
 }
@@ -100,7 +100,7 @@ impl ChannelDirection {
 }
 
 /// Returns the channel's name: `session:{id}:down` or `session:{id}:up`.
-pub(crate) fn channel(session: &str, way: ChannelDirection) -> String {
+pub(crate) fn channel_name(session: &str, way: ChannelDirection) -> String {
     format!("session:{session}:{}", way.name())
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct FrameStamp {
 
 impl FrameStamp {
     /// Reads the stamp of a JSON frame; returns an empty one if there is none.
-    pub(crate) fn of(frame: &[u8]) -> FrameStamp {
+    pub(crate) fn parse(frame: &[u8]) -> FrameStamp {
         serde_json::from_slice(frame).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 struct RecordingSink(Mutex<Vec<Bytes>>);
 
 impl Sink for RecordingSink {
-    fn message(&self, payload: &Bytes) {
+    fn on_message(&self, payload: &Bytes) {
         self.0.lock().unwrap().push(payload.clone());
     }
     fn resync(&self) {}
@@ -45,7 +45,7 @@ async fn log_keeps_frames_and_listeners_receive() {
     bus.post("s", &frame(301), FramePosition::Last);
     bus.confirm("s").await.unwrap();
     assert_eq!(heard.0.lock().unwrap().len(), 300);
-    assert_eq!(bus.history("s", 0).await.unwrap().len(), HISTORY_PAGE);
+    assert_eq!(bus.history("s", 0).await.unwrap().len(), MAX_HISTORY_FRAMES);
     let rest = bus.history("s", 256).await.unwrap();
     assert_eq!((rest.len(), rest[0].clone()), (45, frame(257)));
     assert_eq!(bus.session_status("s").await.unwrap().newest.seq, Some(301));
@@ -85,7 +85,7 @@ async fn sessions_expire_after_their_ttl() {
 
 #[test]
 fn stamps_parse_from_any_frame() {
-    let stamp = |frame: &str| FrameStamp::of(frame.as_bytes());
+    let stamp = |frame: &str| FrameStamp::parse(frame.as_bytes());
     let both =
         stamp(r#"{"type":"token","content":"a \"seq\":9","seq":3,"run":1,"epoch":8,"ts":1.5}"#);
     assert_eq!((both.seq, both.epoch), (Some(3), Some(8)));

@@ -27,7 +27,7 @@ pub(super) fn check<'a>(
     gateway: &Gateway,
     request: &'a GatewayRequest,
 ) -> Result<Admission<'a>, GatewayResponse> {
-    let Some(session) = session_of(&request.path) else {
+    let Some(session) = parse_session_id(&request.path) else {
         let text = "not found: connect to /{agent}/ws/{session}";
         return GatewayResponse::refuse(404, "path", text);
     };
@@ -51,11 +51,11 @@ pub(super) fn check<'a>(
         };
         return GatewayResponse::refuse(403, reason, &refusal.to_string());
     }
-    let resume = match request.number("after")? {
+    let resume = match request.query_number("after")? {
         None => None,
         Some(after) => Some(ResumePosition {
             after,
-            epoch: request.number("epoch")?,
+            epoch: request.query_number("epoch")?,
         }),
     };
     Ok(Admission {
@@ -66,7 +66,7 @@ pub(super) fn check<'a>(
 }
 
 /// Returns the session id in a path `/{agent}/ws/{session}`.
-fn session_of(path: &str) -> Option<&str> {
+fn parse_session_id(path: &str) -> Option<&str> {
     let mut parts = path.strip_prefix('/')?.split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(agent), Some("ws"), Some(session), None)

@@ -70,7 +70,7 @@ impl DeliveryPosition {
     /// Passes the frames that follow the client's position to `send`; stops and returns `true` at a gap.
     pub(super) fn replay_log(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
         for frame in frames {
-            let stamp = FrameStamp::of(frame);
+            let stamp = FrameStamp::parse(frame);
             let Some(seq) = stamp.seq else {
                 continue;
             };

@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{
-    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, put_frame,
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, append_frame,
 };
 
 use super::GatewayOptions;
@@ -21,8 +21,8 @@ pub(super) async fn serve(
 ) {
     let deflate = upgrade.deflate;
     let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
-        None => put_frame(out, opcode, payload),
-        Some(deflate) => deflate.put(out, opcode, payload),
+        None => append_frame(out, opcode, payload),
+        Some(deflate) => deflate.append_message(out, opcode, payload),
     };
     let reader = WebSocketReader::new(ReaderRole::Server, options.max_message);
     let mut reader = reader.with_deflate(deflate.is_some());
@@ -47,10 +47,10 @@ pub(super) async fn serve(
             match message {
                 WebSocketMessage::Text(text) => put(&mut out, Opcode::Text, text.as_bytes()),
                 WebSocketMessage::Binary(bytes) => put(&mut out, Opcode::Binary, bytes),
-                WebSocketMessage::Ping(payload) => put_frame(&mut out, Opcode::Pong, payload),
+                WebSocketMessage::Ping(payload) => append_frame(&mut out, Opcode::Pong, payload),
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, .. } => {
-                    put_frame(&mut out, Opcode::Close, &close_payload(code, ""));
+                    append_frame(&mut out, Opcode::Close, &close_payload(code, ""));
                     ended = true;
                 }
             }
@@ -58,7 +58,7 @@ pub(super) async fn serve(
         });
         if let Err(violation) = read {
             let payload = close_payload(violation.code, violation.reason);
-            put_frame(&mut out, Opcode::Close, &payload);
+            append_frame(&mut out, Opcode::Close, &payload);
             ended = true;
         }
     }

@@ -85,14 +85,14 @@ impl Mailbox {
     }
 
     /// Waits for [`Mailbox::mark_stopped`].
-    pub(super) async fn stopped(&self) {
+    pub(super) async fn wait_until_stopped(&self) {
         let mut stopped = self.stopped.subscribe();
         // This mailbox holds the sender, so waiting cannot fail.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
     /// Takes the contents.
-    pub(super) fn take(&self) -> MailboxContents {
+    pub(super) fn take_contents(&self) -> MailboxContents {
         let mut inner = self.lock();
         inner.bytes = 0;
         MailboxContents {
@@ -120,7 +120,7 @@ impl Mailbox {
 }
 
 impl Sink for Mailbox {
-    fn message(&self, payload: &Bytes) {
+    fn on_message(&self, payload: &Bytes) {
         self.change(|inner| {
             let cost = payload.len() + size_of::<Bytes>();
             if inner.lost || inner.bytes + cost > self.max_bytes {
@@ -153,17 +153,17 @@ mod tests {
     fn full_mailbox_reports_loss() {
         let mailbox = Mailbox::new(2 * (4 + size_of::<Bytes>()) + 3);
         for _ in 0..1000 {
-            mailbox.message(&Bytes::from_static(b"1234"));
+            mailbox.on_message(&Bytes::from_static(b"1234"));
         }
-        let mail = mailbox.take();
+        let mail = mailbox.take_contents();
         assert_eq!((mail.frames.len(), mail.behind, mail.lost), (2, true, true));
-        assert_eq!(mailbox.take(), MailboxContents::default());
-        mailbox.message(&Bytes::from_static(b"1234"));
-        assert_eq!(mailbox.take().frames.len(), 1);
+        assert_eq!(mailbox.take_contents(), MailboxContents::default());
+        mailbox.on_message(&Bytes::from_static(b"1234"));
+        assert_eq!(mailbox.take_contents().frames.len(), 1);
         for _ in 0..1000 {
-            mailbox.message(&Bytes::new());
+            mailbox.on_message(&Bytes::new());
         }
-        assert_eq!(mailbox.take().frames.len(), 2, "empty ones cost, too");
+        assert_eq!(mailbox.take_contents().frames.len(), 2, "empty ones cost, too");
     }
 
     /// Queued frames must not keep the bus's read buffer alive.
@@ -172,9 +172,9 @@ mod tests {
         let mailbox = Mailbox::new(1 << 20);
         let read = Bytes::from(vec![b'x'; 16 << 10]);
         for at in 0..100 {
-            mailbox.message(&read.slice(at..at + 4));
+            mailbox.on_message(&read.slice(at..at + 4));
         }
-        let frames = mailbox.take().frames;
+        let frames = mailbox.take_contents().frames;
         let inside = read.as_ptr_range();
         let held = frames.iter().filter(|f| inside.contains(&f.as_ptr()));
         assert_eq!((frames.len(), held.count()), (100, 1));
@@ -187,6 +187,6 @@ mod tests {
         mailbox.close(1012);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(mailbox.poll(&mut cx, WakeCondition::CloseOrder).is_ready());
-        assert_eq!(mailbox.take().close, Some(4001));
+        assert_eq!(mailbox.take_contents().close, Some(4001));
     }
 }

@@ -31,23 +31,23 @@ counters! {
 }
 
 impl Metrics {
-    pub(super) fn refused(&self, reason: &'static str) {
+    pub(super) fn count_refusal(&self, reason: &'static str) {
         self.refusals.inc();
-        self.refused_for(reason).inc();
+        self.refusal_counter(reason).inc();
     }
 
-    pub(super) fn closed(&self, code: u16) {
-        self.closed_with(code).inc();
+    pub(super) fn count_close(&self, code: u16) {
+        self.close_counter(code).inc();
     }
 
     /// Returns the counter of requests refused for a reason.
-    pub fn refused_for(&self, reason: &str) -> Counter {
+    pub fn refusal_counter(&self, reason: &str) -> Counter {
         self.refused
             .get_or_create_owned(&labels([("reason", reason)]))
     }
 
     /// Returns the counter of sessions ended with a close code; 1006 stands for a lost connection.
-    pub fn closed_with(&self, code: u16) -> Counter {
+    pub fn close_counter(&self, code: u16) -> Counter {
         let code = code.to_string();
         self.closed.get_or_create_owned(&labels([("code", &code)]))
     }

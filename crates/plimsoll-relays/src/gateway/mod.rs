@@ -155,7 +155,7 @@ impl Gateway {
         shutdown: impl Future<Output = ()>,
         left: impl Future<Output = Duration>,
     ) -> Result<Metrics, ServeError> {
-        let (tls, proxies) = (bound.tls_for(&[b"http/1.1"]), bound.proxies.clone());
+        let (tls, proxies) = (bound.tls_with_alpn(&[b"http/1.1"]), bound.proxies.clone());
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
         let leaving = async {
@@ -198,7 +198,7 @@ impl Gateway {
     }
 
     fn record_refusal(&self, status: Option<u16>, reason: &'static str, peer: ClientAddress) {
-        self.metrics.refused(reason);
+        self.metrics.count_refusal(reason);
         self.refusals.add(status, reason, peer);
     }
 
@@ -237,7 +237,7 @@ async fn serve_connection(
 ) {
     fault::point("gateway");
     let opening = async {
-        let peer = match proxies.client(&stream, peer).await {
+        let peer = match proxies.read_client(&stream, peer).await {
             Ok(client) => client,
             Err(e) => {
                 tracing::debug!(%peer, "{e}");
@@ -275,7 +275,7 @@ async fn serve_connection(
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health" | "/ready") => gateway.health(),
         ("GET", "/metrics") => {
-            GatewayResponse::metrics(crate::metrics::text(&gateway.metrics_registry))
+            GatewayResponse::metrics(crate::metrics::encode_text(&gateway.metrics_registry))
         }
         _ if gateway.options.echo => match request.upgrade(gateway.options.compression) {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
@@ -332,7 +332,7 @@ impl SocketRegistry {
 
     /// Closes the session's current socket with 4001, because a new one is about to replace it, and
     /// returns it.
-    fn retire(&self, session: &str) -> Option<Arc<Mailbox>> {
+    fn close_current(&self, session: &str) -> Option<Arc<Mailbox>> {
         let old = self.lock().get(session).map(|(_, old)| Arc::clone(old))?;
         old.close(code::SESSION_REPLACED);
         Some(old)

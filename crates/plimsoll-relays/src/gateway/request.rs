@@ -1,15 +1,15 @@
 //! The HTTP/1.1 request that opens a connection, and responses other than 101.
 
 use plimsoll_protocols::serving::{PeerAddress, TrustedProxies};
-use plimsoll_wire::http1::{BodyFraming, FieldSpace, Http1Error, RequestHead, put_response};
-use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
+use plimsoll_wire::http1::{BodyFraming, FieldSpace, Http1Error, RequestHead, append_response_head};
+use plimsoll_wire::websocket::{DeflateParameters, accept_key, is_client_key};
 use tokio::io::AsyncReadExt;
 
 use super::stream::ClientStream;
 use crate::client_address::ClientAddress;
 use crate::metrics::CONTENT_TYPE;
 
-const MAX_HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The subprotocol with which a browser sends its token: `bearer, TOKEN`.
 const BEARER_SUBPROTOCOL: &str = "bearer";
 
@@ -89,7 +89,7 @@ impl GatewayResponse {
         fields.extend(self.extra_fields);
         fields.push(("Connection", "close"));
         let mut out = Vec::new();
-        put_response(&mut out, self.status, &fields);
+        append_response_head(&mut out, self.status, &fields);
         out.extend_from_slice(self.body.as_bytes());
         out
     }
@@ -99,13 +99,13 @@ impl GatewayResponse {
 pub(super) struct WebSocketUpgrade {
     accept: String,
     uses_bearer: bool,
-    pub(super) deflate: Option<Deflate>,
+    pub(super) deflate: Option<DeflateParameters>,
 }
 
 impl WebSocketUpgrade {
     /// Encodes the 101 response.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let extension = self.deflate.as_ref().map(Deflate::answer);
+        let extension = self.deflate.as_ref().map(DeflateParameters::response_value);
         let mut fields = vec![
             ("Upgrade", "websocket"),
             ("Connection", "Upgrade"),
@@ -118,7 +118,7 @@ impl WebSocketUpgrade {
             fields.push(("Sec-WebSocket-Extensions", extension));
         }
         let mut out = Vec::with_capacity(192);
-        put_response(&mut out, 101, &fields);
+        append_response_head(&mut out, 101, &fields);
         out
     }
 }
@@ -143,7 +143,7 @@ impl GatewayRequest {
 
     fn parse(bytes: &[u8]) -> Result<Option<GatewayRequest>, GatewayResponse> {
         let mut space = FieldSpace::new();
-        let head = RequestHead::parse(bytes, MAX_HEAD, &mut space).map_err(|e| match e {
+        let head = RequestHead::parse(bytes, MAX_HEAD_BYTES, &mut space).map_err(|e| match e {
             Http1Error::HeadTooLong(_) => {
                 GatewayResponse::refusal(431, "head_too_large", "the request's head is over 16 KiB")
             }
@@ -179,7 +179,7 @@ impl GatewayRequest {
             .map(str::trim)
     }
 
-    fn count(&self, name: &str) -> usize {
+    fn header_count(&self, name: &str) -> usize {
         self.headers.iter().filter(|(n, _)| n == name).count()
     }
 
@@ -189,7 +189,7 @@ impl GatewayRequest {
         peer: PeerAddress,
         trusted: &TrustedProxies,
     ) -> ClientAddress {
-        ClientAddress::of(peer, self.header_values("x-forwarded-for"), trusted)
+        ClientAddress::resolve(peer, self.header_values("x-forwarded-for"), trusted)
     }
 
     fn has_header_token(&self, name: &str, token: &str) -> bool {
@@ -198,7 +198,7 @@ impl GatewayRequest {
     }
 
     /// Parses a number from the query.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, GatewayResponse> {
+    pub(super) fn query_number(&self, name: &str) -> Result<Option<u64>, GatewayResponse> {
         let value = self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
             (key == name).then_some(value)
@@ -245,11 +245,11 @@ impl GatewayRequest {
             return GatewayResponse::refuse(426, "no_upgrade", "a WebSocket upgrade is required");
         }
         // RFC 9112 §3.2 forbids several Host fields; a proxy may have used another one than this gateway.
-        if self.count("host") != 1 {
+        if self.header_count("host") != 1 {
             return GatewayResponse::refuse(400, "host", "exactly one Host is needed");
         }
         // If there are several Authorization fields, a proxy may have checked another one.
-        if self.count("authorization") > 1 {
+        if self.header_count("authorization") > 1 {
             return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
         }
         let offered = self.header_values("sec-websocket-protocol");
@@ -289,7 +289,7 @@ impl GatewayRequest {
             accept: accept_key(key.as_bytes()),
             uses_bearer: self.has_header_token("sec-websocket-protocol", BEARER_SUBPROTOCOL),
             deflate: if compression {
-                Deflate::agreed(self.header_values("sec-websocket-extensions"))
+                DeflateParameters::from_offers(self.header_values("sec-websocket-extensions"))
             } else {
                 None
             },

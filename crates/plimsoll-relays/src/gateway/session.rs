@@ -22,7 +22,7 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, code, put_frame,
+    DeflateParameters, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, code, append_frame,
 };
 
 use super::admission::{self, Admission, ResumePosition};
@@ -40,7 +40,7 @@ use crate::client_address::ClientAddress;
 
 /// Maximum bytes of reply for each byte received: a message of seven bytes that is not JSON causes an error frame.
 const MAX_ANSWER_RATIO: usize = 16;
-const MIN_READ: usize = 256;
+const MIN_READ_BYTES: usize = 256;
 /// The code that reports a connection lost without a Close (RFC 6455 §7.4.1).
 const ABNORMAL_CLOSURE: u16 = 1006;
 
@@ -69,8 +69,8 @@ pub(super) async fn admit(
         (gateway.bus).listen(session, ChannelDirection::Down, Arc::clone(&mailbox) as _);
     let listening = listening.await.map_err(away)?;
     // The new socket continues where the old one stops.
-    if let Some(old) = gateway.registry.retire(session) {
-        let _: Result<(), _> = timeout(HANDOVER_TIMEOUT, old.stopped()).await;
+    if let Some(old) = gateway.registry.close_current(session) {
+        let _: Result<(), _> = timeout(HANDOVER_TIMEOUT, old.wait_until_stopped()).await;
     }
     let standing = gateway.bus.session_status(session).await.map_err(away)?;
 
@@ -143,7 +143,7 @@ impl AdmittedSession {
         }
         self.answer = Vec::new();
         let code = self.socket.run(&mut stream).await;
-        self.socket.gateway.metrics.closed(code);
+        self.socket.gateway.metrics.count_close(code);
         tracing::debug!(session = %self.socket.session, code, "session closed");
     }
 }
@@ -155,7 +155,7 @@ struct SessionSocket {
     mailbox: Arc<Mailbox>,
     _listening: Subscription,
     reader: WebSocketReader,
-    deflate: Option<Deflate>,
+    deflate: Option<DeflateParameters>,
     delivery: DeliveryPosition,
     /// The part of `delivery` whose frames were written to the socket.
     written_up_to: DeliveryPosition,
@@ -243,15 +243,15 @@ impl SessionSocket {
             "after": after,
             "epoch": self.delivery.epoch,
         });
-        put_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
+        append_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
     }
 
     /// Serves until the session ends; returns the close code.
     async fn run(&mut self, stream: &mut ClientStream) -> u16 {
         // Frames published between the subscription and the status query are both in the mailbox
         // and in the log, but the client has not got them.
-        let early = self.mailbox.take();
-        if let Some(first) = early.frames.front().and_then(|f| FrameStamp::of(f).seq)
+        let early = self.mailbox.take_contents();
+        if let Some(first) = early.frames.front().and_then(|f| FrameStamp::parse(f).seq)
             && let Some(last) = self.delivery.last
             && self.joins_late
             && !self.needs_log
@@ -265,7 +265,7 @@ impl SessionSocket {
         loop {
             let flushed = poll_fn(|cx| Poll::Ready(self.poll_flush(cx, stream))).await;
             if matches!(flushed, Poll::Ready(Err(_))) {
-                return self.end_lost().await;
+                return self.end_without_close().await;
             }
             self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
@@ -282,7 +282,7 @@ impl SessionSocket {
                 }
             }
             match self.next_event(stream, timer.as_mut()).await {
-                SocketEvent::Mail => self.take_mail(),
+                SocketEvent::Mail => self.process_mailbox(),
                 SocketEvent::Read(got) => match self.receive(got).await {
                     Ok(()) => {}
                     Err(DisconnectReason::ByClient(code)) => {
@@ -290,10 +290,10 @@ impl SessionSocket {
                         let before = self.written_up_to;
                         return self.close_gracefully(stream, code, "", Some(before)).await;
                     }
-                    Err(DisconnectReason::Lost) => return self.end_lost().await,
+                    Err(DisconnectReason::Lost) => return self.end_without_close().await,
                 },
                 SocketEvent::Flushed(Ok(())) => {}
-                SocketEvent::Flushed(Err(_)) => return self.end_lost().await,
+                SocketEvent::Flushed(Err(_)) => return self.end_without_close().await,
                 SocketEvent::Timer => {
                     self.on_ping_timer(timer.as_mut());
                     // The position is recorded regularly, so that few frames are sent twice if this gateway is killed.
@@ -303,7 +303,7 @@ impl SessionSocket {
         }
     }
 
-    async fn end_lost(&mut self) -> u16 {
+    async fn end_without_close(&mut self) -> u16 {
         self.stop().await;
         ABNORMAL_CLOSURE
     }
@@ -324,7 +324,7 @@ impl SessionSocket {
         if self.saved_position == Some(at) {
             return;
         }
-        let note = self.gateway.bus.note_stopped(&self.session, at);
+        let note = self.gateway.bus.save_position(&self.session, at);
         // If the bus is down, the position is recorded at the next tick.
         if matches!(timeout(CLOSE_TIMEOUT, note).await, Ok(Ok(()))) {
             self.saved_position = Some(at);
@@ -356,7 +356,7 @@ impl SessionSocket {
                     .options
                     .max_queue
                     .saturating_sub(self.reply_bytes);
-                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_BUFFER_BYTES);
+                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ_BYTES, READ_BUFFER_BYTES);
                 if let Poll::Ready(got) = poll_read(stream, cx, most) {
                     return Poll::Ready(SocketEvent::Read(got));
                 }
@@ -410,8 +410,8 @@ impl SessionSocket {
         flushed.map(Ok)
     }
 
-    fn take_mail(&mut self) {
-        let mail = self.mailbox.take();
+    fn process_mailbox(&mut self) {
+        let mail = self.mailbox.take_contents();
         if let Some(code) = mail.close {
             // Earlier frames are sent first, unless another socket sends them.
             if code != code::SESSION_REPLACED {
@@ -428,10 +428,10 @@ impl SessionSocket {
         if mail.lost {
             self.has_missed_frames = true;
             self.gateway.metrics.slow.inc();
-            let unnumbered = |frame: &Bytes| FrameStamp::of(frame).seq.is_none();
+            let unnumbered = |frame: &Bytes| FrameStamp::parse(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
                 // Frames without numbers are in no log, so the dropped ones are lost.
-                self.closing = Some((code::TRY_AGAIN, "the client reads too slowly"));
+                self.closing = Some((code::TRY_AGAIN_LATER, "the client reads too slowly"));
                 return;
             }
         }
@@ -445,7 +445,7 @@ impl SessionSocket {
             if self.needs_log {
                 return;
             }
-            let stamp = FrameStamp::of(&frame);
+            let stamp = FrameStamp::parse(&frame);
             if !self.has_log && stamp.epoch.is_none() {
                 let gone = self.delivery.on_unlogged_frame(stamp);
                 self.gateway.metrics.gone.inc_by(gone);
@@ -472,8 +472,8 @@ impl SessionSocket {
     fn send_frame(&mut self, frame: &Bytes) {
         self.is_unpositioned = false;
         match self.deflate {
-            None => put_frame(&mut self.out, Opcode::Text, frame),
-            Some(deflate) => deflate.put(&mut self.out, Opcode::Text, frame),
+            None => append_frame(&mut self.out, Opcode::Text, frame),
+            Some(deflate) => deflate.append_message(&mut self.out, Opcode::Text, frame),
         }
         let metrics = &self.gateway.metrics;
         metrics.frames.inc();
@@ -495,7 +495,7 @@ impl SessionSocket {
             self.reader.read(&buffer[..got], |message| {
                 match message {
                     WebSocketMessage::Text(text) => up.push(text.to_owned()),
-                    WebSocketMessage::Ping(payload) => put_frame(out, Opcode::Pong, payload),
+                    WebSocketMessage::Ping(payload) => append_frame(out, Opcode::Pong, payload),
                     WebSocketMessage::Pong(_) => {}
                     WebSocketMessage::Binary(_) => {
                         ended = Some(DisconnectReason::ByClient(1003));
@@ -544,7 +544,7 @@ impl SessionSocket {
         };
         if let Some((code, message)) = problem {
             let frame = serde_json::json!({ "type": "error", "code": code, "message": message });
-            put_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
+            append_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
         }
     }
 
@@ -564,7 +564,7 @@ impl SessionSocket {
             return;
         }
         if self.out.is_empty() && !self.needs_log {
-            put_frame(&mut self.out, Opcode::Ping, b"");
+            append_frame(&mut self.out, Opcode::Ping, b"");
         }
         timer.reset(now + options.ping_interval);
     }
@@ -592,7 +592,7 @@ impl SessionSocket {
             return close_code;
         }
         let mut close = Vec::new();
-        put_frame(
+        append_frame(
             &mut close,
             Opcode::Close,
             &close_payload(close_code, reason),

@@ -25,7 +25,7 @@ thread_local! {
 }
 
 /// Bytes of plaintext that TLS buffers while the socket is full: one record.
-const TLS_BUFFER_LIMIT: usize = 16 * 1024;
+const MAX_TLS_BUFFER_BYTES: usize = 16 * 1024;
 
 pub(super) type ClientStream = Box<dyn ServerStream>;
 
@@ -43,7 +43,7 @@ pub(super) async fn accept_tls(
         return Ok(Box::new(tcp));
     };
     let mut stream = TlsAcceptor::from(Arc::clone(config)).accept(tcp).await?;
-    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_LIMIT));
+    stream.get_mut().1.set_buffer_limit(Some(MAX_TLS_BUFFER_BYTES));
     Ok(Box::new(stream))
 }
 

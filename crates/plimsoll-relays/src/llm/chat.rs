@@ -5,22 +5,22 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_event, unreadable, words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_event, invalid_body_message, count_words,
 };
-use super::openai::problem;
+use super::openai::error_body;
 
 pub(super) static CHAT: ServedApi = ServedApi {
     path: "/v1/chat/completions",
     read: read_chat,
     begin: |info| Box::new(ChoiceWriter::new(info, &CHAT_FORMAT)),
-    problem,
+    error_body,
 };
 
 pub(super) static COMPLETIONS: ServedApi = ServedApi {
     path: "/v1/completions",
     read: read_completion,
     begin: |info| Box::new(ChoiceWriter::new(info, &COMPLETION_FORMAT)),
-    problem,
+    error_body,
 };
 
 /// The parameters of a request; other keys are ignored.
@@ -51,7 +51,7 @@ fn read_chat(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
         let contents = messages
             .clone()
             .filter_map(|message| message.content.as_ref());
-        let tokens = contents.map(words).sum();
+        let tokens = contents.map(count_words).sum();
         let has_any = messages.clone().next().is_some();
         has_any
             .then_some(tokens)
@@ -61,7 +61,7 @@ fn read_chat(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
 
 fn read_completion(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
     read(body, |request| {
-        let prompt = request.prompt.as_ref().map(words);
+        let prompt = request.prompt.as_ref().map(count_words);
         prompt.ok_or("prompt: missing")
     })
 }
@@ -70,7 +70,7 @@ fn read(
     body: &[u8],
     count: fn(&CompletionRequest) -> Result<usize, &'static str>,
 ) -> Result<ModelRequest, String> {
-    let request: CompletionRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let request: CompletionRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let options = request.stream_options.as_ref();
     Ok(ModelRequest {
         prompt_tokens: count(&request)?,
@@ -162,9 +162,9 @@ impl ChoiceWriter {
 }
 
 impl AnswerWriter for ChoiceWriter {
-    fn open(&mut self, _out: &mut String) {}
+    fn write_start(&mut self, _out: &mut String) {}
 
-    fn token(&mut self, token: &str, out: &mut String) {
+    fn write_token(&mut self, token: &str, out: &mut String) {
         if !self.format.has_roles {
             return self.put_chunk(json!(token), None, out);
         }
@@ -176,7 +176,7 @@ impl AnswerWriter for ChoiceWriter {
         self.put_chunk(json!({ "content": token }), None, out);
     }
 
-    fn close(&mut self, out: &mut String) {
+    fn write_end(&mut self, out: &mut String) {
         let nothing = if self.format.has_roles {
             json!({})
         } else {
@@ -192,7 +192,7 @@ impl AnswerWriter for ChoiceWriter {
         out.push_str("data: [DONE]\n\n");
     }
 
-    fn whole(&self, text: &str) -> Value {
+    fn full_response(&self, text: &str) -> Value {
         let said = if self.format.has_roles {
             json!({ "role": "assistant", "content": text })
         } else {

@@ -22,13 +22,13 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::run::{RunGuard, jittered};
+use super::run::{RunGuard, add_jitter};
 use super::{Llm, RefusalReason, read_body};
 
 /// Maximum number of tokens that a request may ask for.
 const MAX_TOKENS: u64 = 1_000_000;
 /// Maximum number of chunks of a stream that are queued for a slow client.
-const MAX_QUEUED_PIECES: usize = 64;
+const MAX_QUEUED_CHUNKS: usize = 64;
 
 /// An API that the model is served over.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct ServedApi {
     /// Begins an answer.
     pub(super) begin: fn(AnswerInfo) -> Box<dyn AnswerWriter>,
     /// Builds the body of a response that reports an error.
-    pub(super) problem: fn(&str, StatusCode) -> Value,
+    pub(super) error_body: fn(&str, StatusCode) -> Value,
 }
 
 /// The parts of a request that affect the answer.
@@ -80,16 +80,16 @@ pub(super) struct AnswerInfo {
 /// Writes one answer in the format of an API.
 pub(super) trait AnswerWriter: Send {
     /// Appends the events that precede the first token.
-    fn open(&mut self, out: &mut String);
+    fn write_start(&mut self, out: &mut String);
 
     /// Appends the events of a token.
-    fn token(&mut self, token: &str, out: &mut String);
+    fn write_token(&mut self, token: &str, out: &mut String);
 
     /// Appends the events that end the answer.
-    fn close(&mut self, out: &mut String);
+    fn write_end(&mut self, out: &mut String);
 
     /// Returns the response with the whole text, for a request without streaming.
-    fn whole(&self, text: &str) -> Value;
+    fn full_response(&self, text: &str) -> Value;
 }
 
 /// Answers a request over `api`.
@@ -103,9 +103,9 @@ pub(super) async fn complete(
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let request = match (api.read)(&headers, &body).and_then(within_limits) {
+    let request = match (api.read)(&headers, &body).and_then(check_limits) {
         Ok(request) => request,
-        Err(message) => return failure(api, StatusCode::BAD_REQUEST, "body", &message),
+        Err(message) => return error_response(api, StatusCode::BAD_REQUEST, "body", &message),
     };
     let whole = llm.text.len();
     let limit = request.limit.1.map_or(whole, |limit| limit as usize);
@@ -127,7 +127,7 @@ pub(super) async fn complete(
     });
     llm.metrics.runs.inc();
     if request.streams {
-        let (sender, receiver) = mpsc::channel(MAX_QUEUED_PIECES);
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
         tokio::spawn(async move { stream(&llm, &mut *answer, tokens, sender).await });
         let kind = [
             (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
@@ -135,20 +135,20 @@ pub(super) async fn complete(
         ];
         return (kind, Body::new(EventBody(receiver))).into_response();
     }
-    let (mut text, mut pace) = (String::new(), TokenPacer::of(&llm, tokens));
+    let (mut text, mut pace) = (String::new(), TokenPacer::new(&llm, tokens));
     while let Some(token) = pace.next().await {
         text.push_str(&token);
     }
     if pace.is_over() {
-        Json(answer.whole(&text)).into_response()
+        Json(answer.full_response(&text)).into_response()
     } else {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        failure(api, status, "stopping", "the service is stopping")
+        error_response(api, status, "stopping", "the service is stopping")
     }
 }
 
 /// Refuses a request for no tokens, or for too many.
-fn within_limits(request: ModelRequest) -> Result<ModelRequest, String> {
+fn check_limits(request: ModelRequest) -> Result<ModelRequest, String> {
     let (key, limit) = request.limit;
     if limit.is_some_and(|limit| !(1..=MAX_TOKENS).contains(&limit)) {
         return Err(format!("{key}: out of range, use 1 to {MAX_TOKENS}"));
@@ -166,20 +166,20 @@ async fn stream(
     tokens: usize,
     sender: mpsc::Sender<Bytes>,
 ) -> Result<(), SendError<Bytes>> {
-    let mut pace = TokenPacer::of(llm, tokens);
+    let mut pace = TokenPacer::new(llm, tokens);
     let mut out = String::new();
-    answer.open(&mut out);
+    answer.write_start(&mut out);
     if !out.is_empty() {
         sender.send(std::mem::take(&mut out).into()).await?;
     }
     while let Some(token) = pace.next().await {
-        answer.token(&token, &mut out);
+        answer.write_token(&token, &mut out);
         sender.send(std::mem::take(&mut out).into()).await?;
     }
     if !pace.is_over() {
         return Ok(());
     }
-    answer.close(&mut out);
+    answer.write_end(&mut out);
     sender.send(out.into()).await
 }
 
@@ -195,14 +195,14 @@ pub(super) fn put_named_event(out: &mut String, event: &Value) {
 }
 
 /// Counts the words of a content or prompt: a text, or nested lists of messages and parts.
-pub(super) fn words(value: &Value) -> usize {
+pub(super) fn count_words(value: &Value) -> usize {
     match value {
         Value::String(text) => text.split_whitespace().count(),
-        Value::Array(parts) => parts.iter().map(words).sum(),
+        Value::Array(parts) => parts.iter().map(count_words).sum(),
         Value::Object(part) => ["text", "content"]
             .iter()
             .filter_map(|key| part.get(*key))
-            .map(words)
+            .map(count_words)
             .sum(),
         // A prompt may be a list of token numbers.
         Value::Number(_) => 1,
@@ -211,13 +211,13 @@ pub(super) fn words(value: &Value) -> usize {
 }
 
 /// Returns the error message for a body that is not a valid request.
-pub(super) fn unreadable(e: &serde_json::Error) -> String {
+pub(super) fn invalid_body_message(e: &serde_json::Error) -> String {
     format!("the body is not a request: {e}")
 }
 
-fn failure(api: &ServedApi, status: StatusCode, reason: &'static str, message: &str) -> Response {
-    let problem = Json((api.problem)(message, status));
-    (status, RefusalReason::of(reason), problem).into_response()
+fn error_response(api: &ServedApi, status: StatusCode, reason: &'static str, message: &str) -> Response {
+    let problem = Json((api.error_body)(message, status));
+    (status, RefusalReason::extension(reason), problem).into_response()
 }
 
 /// Yields the tokens of one answer, each when it is due.
@@ -232,7 +232,7 @@ struct TokenPacer {
 }
 
 impl TokenPacer {
-    fn of(llm: &Arc<Llm>, tokens: usize) -> TokenPacer {
+    fn new(llm: &Arc<Llm>, tokens: usize) -> TokenPacer {
         TokenPacer {
             running: RunGuard::new(llm),
             halt: llm.halt.subscribe(),
@@ -262,7 +262,7 @@ impl TokenPacer {
         }
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let due = begun + llm.options.token_delay * (self.next as u32 + 1);
-        let due = jittered(due, llm.options.jitter);
+        let due = add_jitter(due, llm.options.jitter);
         tokio::select! {
             biased;
             _ = self.halt.wait_for(|halt| *halt) => return None,
@@ -312,7 +312,7 @@ mod tests {
             ("null", 0),
         ] {
             let value: Value = serde_json::from_str(json).unwrap();
-            assert_eq!(words(&value), count, "{json}");
+            assert_eq!(count_words(&value), count, "{json}");
         }
     }
 }

@@ -30,7 +30,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection that was accepted just before shutdown may take to send its request.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest head of a request in bytes.
-const MAX_HEAD: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Everything needed to serve a connection.
 #[derive(Clone)]
@@ -47,11 +47,11 @@ impl ApiConnection {
         http.http1()
             .timer(TokioTimer::new())
             .header_read_timeout(IDLE_TIMEOUT)
-            .max_buf_size(MAX_HEAD);
+            .max_buf_size(MAX_HEAD_BYTES);
         http.http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(IDLE_TIMEOUT)
-            .max_header_list_size(MAX_HEAD as u32)
+            .max_header_list_size(MAX_HEAD_BYTES as u32)
             // Many cancelled requests are a legitimate load here, not an attack.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
@@ -69,7 +69,7 @@ impl ConnectionHandler for ApiConnection {
         ApiConnection { client, ..self }
     }
 
-    fn refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
+    fn on_refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
         if let Some(reason) = why.reason() {
             self.llm.refusals.add(None, reason, peer);
         }
@@ -92,14 +92,14 @@ impl ConnectionHandler for ApiConnection {
             );
             let forwarded = request.headers().get_all("x-forwarded-for").iter();
             let forwarded = forwarded.filter_map(|value| value.to_str().ok());
-            let asker = ClientAddress::of(client, forwarded, &llm.options.trusted_proxies);
+            let asker = ClientAddress::resolve(client, forwarded, &llm.options.trusted_proxies);
             let version = request.version();
             let (answering, llm) = (router.call(request), Arc::clone(&llm));
             let leaving = Arc::clone(&noticing);
             async move {
                 let mut answer = answering.await?;
                 let status = answer.status().as_u16();
-                llm.metrics.answered(kind, status, began.elapsed());
+                llm.metrics.observe_response(kind, status, began.elapsed());
                 let reason = match (answer.extensions().get(), status) {
                     (Some(RefusalReason(reason)), _) => Some(*reason),
                     (None, 404) => Some("path"),

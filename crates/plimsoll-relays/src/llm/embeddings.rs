@@ -4,17 +4,17 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, unreadable, words};
-use super::openai::problem;
+use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, invalid_body_message, count_words};
+use super::openai::error_body;
 
 /// Length of a vector.
-const DIMENSIONS: usize = 16;
+const VECTOR_DIMENSIONS: usize = 16;
 
 pub(super) static EMBEDDINGS: ServedApi = ServedApi {
     path: "/v1/embeddings",
     read,
     begin: |info| Box::new(EmbeddingWriter(info)),
-    problem,
+    error_body,
 };
 
 /// The parameters of a request; other keys are ignored.
@@ -25,7 +25,7 @@ struct EmbeddingRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: EmbeddingRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let request: EmbeddingRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let inputs = match &request.input {
         Value::String(_) => 1,
         // A list of numbers is one text, given as its token ids.
@@ -34,7 +34,7 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
         _ => return Err("input: use a text, or a list of them".to_owned()),
     };
     Ok(ModelRequest {
-        prompt_tokens: words(&request.input),
+        prompt_tokens: count_words(&request.input),
         limit: ("max_tokens", None),
         streams: false,
         with_usage: true,
@@ -47,14 +47,14 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
 struct EmbeddingWriter(AnswerInfo);
 
 impl AnswerWriter for EmbeddingWriter {
-    fn open(&mut self, _out: &mut String) {}
+    fn write_start(&mut self, _out: &mut String) {}
 
-    fn token(&mut self, _token: &str, _out: &mut String) {}
+    fn write_token(&mut self, _token: &str, _out: &mut String) {}
 
-    fn close(&mut self, _out: &mut String) {}
+    fn write_end(&mut self, _out: &mut String) {}
 
-    fn whole(&self, _text: &str) -> Value {
-        let vector = vec![0.25; DIMENSIONS];
+    fn full_response(&self, _text: &str) -> Value {
+        let vector = vec![0.25; VECTOR_DIMENSIONS];
         let data = (0..self.0.inputs)
             .map(|index| json!({ "object": "embedding", "index": index, "embedding": vector }));
         json!({

@@ -64,8 +64,8 @@ impl RunOutcome {
 /// Frames of the run that begins at this position.
 impl LogPosition {
     /// Returns the frame of the run's token number `index`, counted from 0.
-    pub(super) fn token(&self, text: &AnswerText, index: usize) -> Bytes {
-        let seq = self.run() + index as u64;
+    pub(super) fn token_frame(&self, text: &AnswerText, index: usize) -> Bytes {
+        let seq = self.run_id() + index as u64;
         // A run that another instance began may be longer than this instance's answer.
         let content = &text.0[index % text.len()];
         let mut frame = Vec::with_capacity(112 + content.len());
@@ -73,7 +73,7 @@ impl LogPosition {
         let _ = write!(
             frame,
             r#"{{"type":"token","content":{content},"seq":{seq},"run":{},"epoch":{},"ts":{:.6}}}"#,
-            self.run(),
+            self.run_id(),
             self.epoch,
             now()
         );
@@ -81,11 +81,11 @@ impl LogPosition {
     }
 
     /// Returns the frame that ends a run of `tokens` tokens.
-    pub(super) fn done(&self, tokens: usize, finish: RunOutcome) -> Bytes {
-        let seq = self.run() + tokens as u64;
+    pub(super) fn done_frame(&self, tokens: usize, finish: RunOutcome) -> Bytes {
+        let seq = self.run_id() + tokens as u64;
         Bytes::from(format!(
             r#"{{"type":"done","content":"","seq":{seq},"run":{},"epoch":{},"ts":{:.6},"tokens":{tokens},"finish":"{}"}}"#,
-            self.run(),
+            self.run_id(),
             self.epoch,
             now(),
             finish.name()
@@ -120,14 +120,14 @@ mod tests {
         let text = AnswerText::new("a\"b \\ \u{1f6a2}", Some(5));
         let begun = LogPosition { epoch: 7, last: 19 };
         for index in 0..5 {
-            let frame: Value = serde_json::from_slice(&begun.token(&text, index)).unwrap();
+            let frame: Value = serde_json::from_slice(&begun.token_frame(&text, index)).unwrap();
             assert_eq!(frame["seq"], 20 + index as u64);
             assert_eq!(
                 (frame["run"].as_u64(), frame["epoch"].as_u64()),
                 (Some(20), Some(7))
             );
         }
-        let done: Value = serde_json::from_slice(&begun.done(5, RunOutcome::Stop)).unwrap();
+        let done: Value = serde_json::from_slice(&begun.done_frame(5, RunOutcome::Stop)).unwrap();
         assert_eq!(
             (done["seq"].as_u64(), done["tokens"].as_u64()),
             (Some(25), Some(5))

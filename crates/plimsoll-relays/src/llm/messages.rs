@@ -5,14 +5,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, unreadable, words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, invalid_body_message, count_words,
 };
 
 pub(super) static MESSAGES: ServedApi = ServedApi {
     path: "/v1/messages",
     read,
     begin: |info| Box::new(MessageWriter(info)),
-    problem,
+    error_body,
 };
 
 /// The parameters of a request; other keys are ignored.
@@ -29,16 +29,16 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
     if !headers.contains_key("anthropic-version") {
         return Err("anthropic-version: the header field is missing".to_owned());
     }
-    let request: MessageRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let request: MessageRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     if request.messages.is_empty() {
         return Err("messages: an empty list".to_owned());
     }
     if request.max_tokens.is_none() {
         return Err("max_tokens: missing".to_owned());
     }
-    let prompt: usize = request.messages.iter().map(words).sum();
+    let prompt: usize = request.messages.iter().map(count_words).sum();
     Ok(ModelRequest {
-        prompt_tokens: prompt + request.system.as_ref().map_or(0, words),
+        prompt_tokens: prompt + request.system.as_ref().map_or(0, count_words),
         limit: ("max_tokens", request.max_tokens),
         streams: request.stream == Some(true),
         with_usage: true,
@@ -47,7 +47,7 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
     })
 }
 
-fn problem(message: &str, status: StatusCode) -> Value {
+fn error_body(message: &str, status: StatusCode) -> Value {
     let kind = if status.is_client_error() {
         "invalid_request_error"
     } else {
@@ -91,7 +91,7 @@ impl MessageWriter {
 }
 
 impl AnswerWriter for MessageWriter {
-    fn open(&mut self, out: &mut String) {
+    fn write_start(&mut self, out: &mut String) {
         let begun = json!({ "type": "message_start", "message": self.message(None) });
         put_named_event(out, &begun);
         let block = json!({
@@ -101,13 +101,13 @@ impl AnswerWriter for MessageWriter {
         put_named_event(out, &json!({ "type": "ping" }));
     }
 
-    fn token(&mut self, token: &str, out: &mut String) {
+    fn write_token(&mut self, token: &str, out: &mut String) {
         let delta = json!({ "type": "text_delta", "text": token });
         let event = json!({ "type": "content_block_delta", "index": 0, "delta": delta });
         put_named_event(out, &event);
     }
 
-    fn close(&mut self, out: &mut String) {
+    fn write_end(&mut self, out: &mut String) {
         put_named_event(out, &json!({ "type": "content_block_stop", "index": 0 }));
         let end = json!({
             "type": "message_delta",
@@ -118,7 +118,7 @@ impl AnswerWriter for MessageWriter {
         put_named_event(out, &json!({ "type": "message_stop" }));
     }
 
-    fn whole(&self, text: &str) -> Value {
+    fn full_response(&self, text: &str) -> Value {
         self.message(Some(text))
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn endpoint_label(path: &str) -> &'static str {
 }
 
 impl LlmStats {
-    pub(super) fn answered(&self, kind: &str, status: u16, took: Duration) {
+    pub(super) fn observe_response(&self, kind: &str, status: u16, took: Duration) {
         let status = status.to_string();
         let by_status = labels([("kind", kind), ("status", &status)]);
         self.requests.get_or_create_owned(&by_status).inc();

@@ -36,7 +36,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
-use crate::metrics::{CONTENT_TYPE, Registry, text};
+use crate::metrics::{CONTENT_TYPE, Registry, encode_text};
 use crate::refusals::RefusalLog;
 use crate::token::TokenKeys;
 use completion::{ServedApi, complete};
@@ -56,7 +56,7 @@ static APIS: [&ServedApi; 7] = [
 ];
 
 /// Largest body of a request in bytes.
-const MAX_BODY: usize = 2 << 20;
+const MAX_BODY_BYTES: usize = 2 << 20;
 /// How long handing runs over to other instances may take after the drain time.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -166,7 +166,7 @@ impl Llm {
                 .route("/session/{id}/run", post(start_run))
                 .route("/session/{id}/close", post(close))
         } else {
-            axum::Router::new().route("/session/create", post(no_sessions))
+            axum::Router::new().route("/session/create", post(sessions_disabled_response))
         };
         let with_apis = APIS.into_iter().fold(sessions, |router, api| {
             let answer = |State(llm), headers: HeaderMap, body| complete(llm, api, headers, body);
@@ -211,7 +211,7 @@ impl Llm {
 async fn create(State(llm): State<Arc<Llm>>) -> Response {
     let session = uuid::Uuid::new_v4().to_string();
     if let Err(e) = llm.bus.create(&session, new_epoch()).await {
-        return unavailable(&e);
+        return bus_error_response(&e);
     }
     match llm.keys.sign(&session) {
         Ok(token) => {
@@ -231,14 +231,14 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     }
 }
 
-async fn no_sessions() -> Response {
+async fn sessions_disabled_response() -> Response {
     let text = "no sessions: nothing could receive their tokens; serve llm has them with --with-gateway or --redis";
     error_response(StatusCode::NOT_FOUND, "path", text)
 }
 
 /// Reads the body of a request, within the limits of time and size.
 async fn read_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
-    match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
+    match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(e)) => {
             let text = format!("the body: {e}");
@@ -284,7 +284,7 @@ async fn start_run(
     }
     match run::begin(&llm, session).await {
         Ok(begun) => Json(json!({
-            "run": begun.run(),
+            "run": begun.run_id(),
             "tokens": llm.text.len(),
             "epoch": begun.epoch,
         }))
@@ -295,7 +295,7 @@ async fn start_run(
         Err(e @ BeginError::Busy) => {
             error_response(StatusCode::CONFLICT, "run_in_progress", &e.to_string())
         }
-        Err(BeginError::Bus(e)) => unavailable(&e),
+        Err(BeginError::Bus(e)) => bus_error_response(&e),
     }
 }
 
@@ -306,14 +306,14 @@ async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Resp
     match llm.bus.close(&session).await {
         Ok(true) => Json(json!({ "closed": true })).into_response(),
         Ok(false) => error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session"),
-        Err(e) => unavailable(&e),
+        Err(e) => bus_error_response(&e),
     }
 }
 
 async fn show_metrics(State(llm): State<Arc<Llm>>) -> Response {
     (
         [(header::CONTENT_TYPE, CONTENT_TYPE)],
-        text(&llm.metrics_registry),
+        encode_text(&llm.metrics_registry),
     )
         .into_response()
 }
@@ -336,17 +336,17 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
 struct RefusalReason(&'static str);
 
 impl RefusalReason {
-    fn of(reason: &'static str) -> axum::Extension<RefusalReason> {
+    fn extension(reason: &'static str) -> axum::Extension<RefusalReason> {
         axum::Extension(RefusalReason(reason))
     }
 }
 
 fn error_response(status: StatusCode, reason: &'static str, message: &str) -> Response {
-    let reason = RefusalReason::of(reason);
+    let reason = RefusalReason::extension(reason);
     (status, reason, Json(json!({ "error": message }))).into_response()
 }
 
-fn unavailable(e: &BusError) -> Response {
+fn bus_error_response(e: &BusError) -> Response {
     tracing::warn!("{e}");
     let retry = [(header::RETRY_AFTER, "1")];
     (

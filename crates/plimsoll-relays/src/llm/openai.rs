@@ -16,7 +16,7 @@ pub(super) async fn models() -> Response {
 }
 
 /// Builds the body of a response that reports an error.
-pub(super) fn problem(message: &str, status: StatusCode) -> Value {
+pub(super) fn error_body(message: &str, status: StatusCode) -> Value {
     let kind = if status.is_client_error() {
         "invalid_request_error"
     } else {

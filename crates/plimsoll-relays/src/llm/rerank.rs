@@ -4,15 +4,15 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, unreadable, words};
-use super::openai::problem;
+use super::completion::{AnswerInfo, AnswerWriter, ModelRequest, ServedApi, invalid_body_message, count_words};
+use super::openai::error_body;
 
 /// The API, still without a path.
 const RANKING: ServedApi = ServedApi {
     path: "",
     read,
     begin: |info| Box::new(RankWriter(info)),
-    problem,
+    error_body,
 };
 
 pub(super) static RERANK: ServedApi = ServedApi {
@@ -35,13 +35,13 @@ struct RankRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: RankRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let request: RankRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     if request.documents.is_empty() {
         return Err("documents: an empty list".to_owned());
     }
-    let documents: usize = request.documents.iter().map(words).sum();
+    let documents: usize = request.documents.iter().map(count_words).sum();
     Ok(ModelRequest {
-        prompt_tokens: words(&request.query) + documents,
+        prompt_tokens: count_words(&request.query) + documents,
         limit: ("max_tokens", None),
         streams: false,
         with_usage: true,
@@ -54,13 +54,13 @@ fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
 struct RankWriter(AnswerInfo);
 
 impl AnswerWriter for RankWriter {
-    fn open(&mut self, _out: &mut String) {}
+    fn write_start(&mut self, _out: &mut String) {}
 
-    fn token(&mut self, _token: &str, _out: &mut String) {}
+    fn write_token(&mut self, _token: &str, _out: &mut String) {}
 
-    fn close(&mut self, _out: &mut String) {}
+    fn write_end(&mut self, _out: &mut String) {}
 
-    fn whole(&self, _text: &str) -> Value {
+    fn full_response(&self, _text: &str) -> Value {
         let results = (0..self.0.inputs)
             .map(|index| json!({ "index": index, "relevance_score": 1.0 / (index + 1) as f64 }));
         json!({

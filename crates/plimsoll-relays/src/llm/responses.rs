@@ -5,15 +5,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::completion::{
-    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, unreadable, words,
+    AnswerInfo, AnswerWriter, ModelRequest, ServedApi, put_named_event, invalid_body_message, count_words,
 };
-use super::openai::problem;
+use super::openai::error_body;
 
 pub(super) static RESPONSES: ServedApi = ServedApi {
     path: "/v1/responses",
     read,
     begin: |info| Box::new(ResponseWriter::new(info)),
-    problem,
+    error_body,
 };
 
 /// The parameters of a request; other keys are ignored.
@@ -27,14 +27,14 @@ struct ResponseRequest {
 }
 
 fn read(_: &HeaderMap, body: &[u8]) -> Result<ModelRequest, String> {
-    let request: ResponseRequest = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
+    let request: ResponseRequest = serde_json::from_slice(body).map_err(|e| invalid_body_message(&e))?;
     let input = match &request.input {
         Some(input @ Value::String(_)) => input,
         Some(input @ Value::Array(items)) if !items.is_empty() => input,
         _ => return Err("input: missing, or an empty list".to_owned()),
     };
     Ok(ModelRequest {
-        prompt_tokens: words(input) + request.instructions.as_ref().map_or(0, words),
+        prompt_tokens: count_words(input) + request.instructions.as_ref().map_or(0, count_words),
         limit: ("max_output_tokens", request.max_output_tokens),
         streams: request.stream == Some(true),
         with_usage: true,
@@ -157,14 +157,14 @@ impl ResponseWriter {
 }
 
 impl AnswerWriter for ResponseWriter {
-    fn open(&mut self, out: &mut String) {
+    fn write_start(&mut self, out: &mut String) {
         for kind in ["response.created", "response.in_progress"] {
             let event = json!({ "type": kind, "response": self.response(None) });
             self.put(event, out);
         }
     }
 
-    fn token(&mut self, token: &str, out: &mut String) {
+    fn write_token(&mut self, token: &str, out: &mut String) {
         if self.text.is_empty() {
             self.put_item("output_item.added", self.message(None), out);
             self.put_part("content_part.added", "part", text_part(""), out);
@@ -173,7 +173,7 @@ impl AnswerWriter for ResponseWriter {
         self.put_part("output_text.delta", "delta", json!(token), out);
     }
 
-    fn close(&mut self, out: &mut String) {
+    fn write_end(&mut self, out: &mut String) {
         let text = std::mem::take(&mut self.text);
         self.put_part("output_text.done", "text", json!(text), out);
         self.put_part("content_part.done", "part", text_part(&text), out);
@@ -183,7 +183,7 @@ impl AnswerWriter for ResponseWriter {
         self.put(event, out);
     }
 
-    fn whole(&self, text: &str) -> Value {
+    fn full_response(&self, text: &str) -> Value {
         self.response(Some(text))
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Llm;
 use super::frames::RunOutcome;
 use crate::bus::{
-    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE,
+    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES,
     LogPosition, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
 };
 
@@ -31,7 +31,7 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition
     llm.metrics.runs.inc();
     let (running, tokens) = (RunGuard::new(llm), llm.text.len());
     let posted = PostedFrames::new(llm, session, begun, Vec::new());
-    tokio::spawn(stream(running, posted, tokens, cancel));
+    tokio::spawn(post_tokens(running, posted, tokens, cancel));
     Ok(begun)
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition
 /// no other instances or the bus is down.
 pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
     let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
-    let shared = llm.bus.shared()?;
+    let shared = llm.bus.as_redis()?;
     let listening = match shared
         .subscribe_to_offers(Arc::new(OfferSink(sender)))
         .await
@@ -72,8 +72,8 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
 async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = CancelSubscription::listen(&llm.bus, &offer.session).await?;
-    match llm.bus.shared() {
-        Some(shared) if shared.take(&offer).await? => {}
+    match llm.bus.as_redis() {
+        Some(shared) if shared.take_offer(&offer).await? => {}
         _ => return Ok(()),
     }
     tracing::info!(
@@ -81,15 +81,15 @@ async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
         "continuing a run of another instance"
     );
     let (begun, tokens) = (offer.begun, offer.tokens);
-    let frames = frames_of_run(&llm.bus, &offer.session, begun).await;
+    let frames = read_run_frames(&llm.bus, &offer.session, begun).await;
     let posted = PostedFrames::new(&llm, offer.session, begun, frames);
-    stream(running, posted, tokens, cancel).await;
+    post_tokens(running, posted, tokens, cancel).await;
     Ok(())
 }
 
 /// Returns the frames of a run that are in the log. This instance already owns the run, so no other instance adds
 /// frames to it.
-async fn frames_of_run(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Bytes> {
+async fn read_run_frames(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Bytes> {
     let give_up = Instant::now() + FINISH_TIMEOUT;
     let mut frames = Vec::new();
     let mut position = begun.last;
@@ -103,16 +103,16 @@ async fn frames_of_run(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Byte
             Err(_) => return frames,
         };
         for frame in &page {
-            let stamp = FrameStamp::of(frame);
-            let next = begun.run() + frames.len() as u64;
+            let stamp = FrameStamp::parse(frame);
+            let next = begun.run_id() + frames.len() as u64;
             if stamp.seq == Some(next) && stamp.epoch == Some(begun.epoch) {
                 frames.push(frame.clone());
             }
         }
-        if page.len() < HISTORY_PAGE {
+        if page.len() < MAX_HISTORY_FRAMES {
             return frames;
         }
-        position += HISTORY_PAGE as u64;
+        position += MAX_HISTORY_FRAMES as u64;
     }
 }
 
@@ -120,7 +120,7 @@ async fn frames_of_run(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Byte
 struct OfferSink(mpsc::Sender<RunOffer>);
 
 impl Sink for OfferSink {
-    fn message(&self, payload: &Bytes) {
+    fn on_message(&self, payload: &Bytes) {
         if let Ok(offer) = serde_json::from_slice(payload) {
             let _ = self.0.try_send(offer);
         }
@@ -149,7 +149,7 @@ impl Drop for RunGuard {
     }
 }
 
-async fn stream(
+async fn post_tokens(
     running: RunGuard,
     mut posted: PostedFrames,
     tokens: usize,
@@ -165,7 +165,7 @@ async fn stream(
     while sent < tokens {
         // Each due time is computed from the beginning of the run, so that delays do not accumulate.
         let due = begun + llm.options.token_delay * ((sent - first) as u32 + 1);
-        let due = jittered(due, llm.options.jitter);
+        let due = add_jitter(due, llm.options.jitter);
         tokio::select! {
             biased;
             _ = cancel.is_cancelled.wait_for(|asked| *asked) => finish = RunOutcome::Cancelled,
@@ -175,7 +175,7 @@ async fn stream(
         if finish != RunOutcome::Stop {
             break;
         }
-        posted.add(run.token(&llm.text, sent), false);
+        posted.add(run.token_frame(&llm.text, sent), false);
         // A failed restore is retried with the next token.
         posted.restore_if_lost().await;
         sent += 1;
@@ -189,7 +189,7 @@ async fn stream(
         llm.metrics.handed_over.inc();
         return;
     }
-    posted.add(run.done(sent, finish), true);
+    posted.add(run.done_frame(sent, finish), true);
     let whole = posted.finish().await;
     if !whole || finish == RunOutcome::Error {
         llm.metrics.unfinished.inc();
@@ -203,7 +203,7 @@ async fn stream(
 }
 
 /// Shifts a time by a uniform random amount of at most `jitter` in either direction.
-pub(super) fn jittered(due: Instant, jitter: Duration) -> Instant {
+pub(super) fn add_jitter(due: Instant, jitter: Duration) -> Instant {
     due.checked_sub(jitter).unwrap_or(due) + jitter.mul_f64(2.0 * fastrand::f64())
 }
 
@@ -239,7 +239,7 @@ impl PostedFrames {
         if !logged || self.repost_if_lost() {
             return false;
         }
-        match self.bus.shared() {
+        match self.bus.as_redis() {
             Some(shared) => {
                 (shared.offer(&self.session, self.begun, tokens).await).unwrap_or(false)
             }
@@ -340,7 +340,7 @@ impl CancelSubscription {
 struct CancelSink(watch::Sender<bool>);
 
 impl Sink for CancelSink {
-    fn message(&self, payload: &Bytes) {
+    fn on_message(&self, payload: &Bytes) {
         #[derive(Deserialize)]
         struct UpMessage<'a> {
             #[serde(rename = "type", borrow)]

@@ -61,7 +61,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// When the log cannot be opened.
-    pub(super) fn of(config: &SidecarConfig) -> Result<OpenedLog, SidecarError> {
+    pub(super) fn open(config: &SidecarConfig) -> Result<OpenedLog, SidecarError> {
         let Some(path) = &config.access_log else {
             return Ok((None, None));
         };
@@ -70,7 +70,7 @@ impl AccessLog {
         } else {
             let opened = File::options().create(true).append(true).open(path);
             let place = || format!("access_log {}", path.display());
-            Box::new(opened.map_err(|e| SidecarError::at(place(), e))?)
+            Box::new(opened.map_err(|e| SidecarError::new(place(), e))?)
         };
         let (log, lines) = sync_channel(MAX_QUEUED_LINES);
         let path = path.to_owned();

@@ -29,7 +29,7 @@ pub(super) fn start(
     stop: Arc<AtomicBool>,
     on_failure: &OnFailure,
 ) -> Result<SocketAddr, SidecarError> {
-    let failed = |e| SidecarError::at(format!("admin: listening on {address}"), e);
+    let failed = |e| SidecarError::new(format!("admin: listening on {address}"), e);
     let bound = pages::bind(address).map_err(failed)?;
     let listening = bound.address().tcp().unwrap_or(address);
     let runtime = runtime(Some(1)).map_err(|e| failed(io::Error::other(e)))?;
@@ -39,20 +39,20 @@ pub(super) fn start(
             let stopping = stop.load(Ordering::Relaxed);
             // Runs on a blocking thread, because probing upstreams blocks.
             let made =
-                spawn_blocking(move || answer(request.uri().path(), &metrics, &names, stopping));
+                spawn_blocking(move || handle_request(request.uri().path(), &metrics, &names, stopping));
             async {
                 // The panic has already been reported.
                 made.await
-                    .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, ""))
+                    .unwrap_or_else(|_| text_response(StatusCode::INTERNAL_SERVER_ERROR, ""))
             }
         };
         let served = runtime.block_on(pages::serve(bound, page, std::future::pending()));
-        served.map(drop).map_err(|e| SidecarError::at("admin", e))
+        served.map(drop).map_err(|e| SidecarError::new("admin", e))
     })?;
     Ok(listening)
 }
 
-fn answer(
+fn handle_request(
     path: &str,
     metrics: &SidecarMetrics,
     names: &NameResolver,
@@ -60,19 +60,19 @@ fn answer(
 ) -> Response<String> {
     match path {
         "/metrics" => response(StatusCode::OK, CONTENT_TYPE, metrics.text()),
-        "/ready" if stopping => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        "/ready" if stopping => text_response(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/ready" => match find_unreachable_route(metrics, names) {
-            None => plain(StatusCode::OK, "ready\n"),
+            None => text_response(StatusCode::OK, "ready\n"),
             Some((route, why)) => {
                 let text = format!("route {route}: {why}\n");
-                plain(StatusCode::SERVICE_UNAVAILABLE, &text)
+                text_response(StatusCode::SERVICE_UNAVAILABLE, &text)
             }
         },
-        _ => plain(StatusCode::NOT_FOUND, "use /metrics or /ready\n"),
+        _ => text_response(StatusCode::NOT_FOUND, "use /metrics or /ready\n"),
     }
 }
 
-fn plain(status: StatusCode, text: &str) -> Response<String> {
+fn text_response(status: StatusCode, text: &str) -> Response<String> {
     response(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
@@ -91,7 +91,7 @@ fn find_unreachable_route(
     names: &NameResolver,
 ) -> Option<(String, String)> {
     names.routes().into_iter().find_map(|route| {
-        let places = route.places();
+        let places = route.addresses();
         let is_open = |address: &Address| {
             let counters = metrics.upstream(route.route(), &address.to_string());
             counters.open.get() > 0
@@ -100,10 +100,10 @@ fn find_unreachable_route(
         if addresses.clone().any(is_open) {
             return None;
         }
-        let mut lack = route.lack();
+        let mut lack = route.missing_resource();
         let is_alive = addresses.any(|address| {
             let connected = connect(address);
-            lack = lack.or_else(|| connected.as_ref().err().and_then(LocalResourceError::of));
+            lack = lack.or_else(|| connected.as_ref().err().and_then(LocalResourceError::from_io_error));
             connected.is_ok()
         });
         let why = match lack {
@@ -120,6 +120,6 @@ fn connect(address: &Address) -> io::Result<TcpStream> {
             let connected = TcpStream::connect_timeout(address, PROBE_TIMEOUT);
             connected.map_err(|e| LocalResourceError::refine_connect_error(e, *address))
         }
-        Address::Unix(_) => address.begin(None),
+        Address::Unix(_) => address.start_connect(None),
     }
 }

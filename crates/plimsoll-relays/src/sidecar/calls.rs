@@ -50,10 +50,10 @@ mod tests {
         let c = calls.insert(call(9, 3));
         assert_ne!(c, b);
         assert!(calls.remove(b).is_none());
-        let due = calls.take_if(|call| call.deadline <= Time(1));
+        let due = calls.remove_if(|call| call.deadline <= Time(1));
         assert_eq!((due.len(), due[0].id, calls.len()), (1, 7, 1));
         assert!(calls.remove(a).is_none());
-        let due = calls.take_if(|_| true);
+        let due = calls.remove_if(|_| true);
         assert_eq!((due.len(), calls.len()), (1, 0));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_model::units::{ByteSize, Period};
-use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
+use plimsoll_protocols::registry::{RelayCodec, RELAYED_PROTOCOLS};
 use plimsoll_protocols::relayed::{CodecOptions, RelayProtocol, Watchdog};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -21,8 +21,8 @@ pub use tls::{TlsFiles, TlsVersionSpec, UpstreamTls};
 
 const MAX_WORKERS: usize = 64;
 /// Default of `max_frame`, in bytes.
-const MAX_FRAME: u64 = 16 << 20;
-const MAX_FRAME_LIMIT: u64 = 1 << 30;
+const DEFAULT_MAX_FRAME_BYTES: u64 = 16 << 20;
+const MAX_FRAME_LIMIT_BYTES: u64 = 1 << 30;
 const MIN_LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The contents of the file; see docs/sidecar.md.
@@ -55,7 +55,7 @@ pub struct RouteConfig {
     pub name: String,
     /// The protocol, which decides how connections are relayed.
     #[serde(deserialize_with = "protocol")]
-    pub protocol: &'static RelayProtocol<Codec>,
+    pub protocol: &'static RelayProtocol<RelayCodec>,
     /// `IP:PORT`, or `unix:/PATH`.
     #[serde(deserialize_with = "listen")]
     pub listen: Address,
@@ -83,7 +83,7 @@ pub struct RouteConfig {
     /// Calls in flight on each connection. When all connections are full, a further call is
     /// answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
-    /// gRPC: calls in flight on one client's connection, advertised in SETTINGS. Streams above it
+    /// gRPC: calls in flight on one client's connection, advertised in SEND_SETTINGS. Streams above it
     /// are refused, and more resets than that within a second end the connection. Default 1000.
     pub max_streams: Option<u32>,
     /// gRPC: how long a call may consist of header fields alone while no answer has begun. Default
@@ -114,7 +114,7 @@ pub struct FaultConfig {
 
 impl FaultConfig {
     /// Returns the first key whose value is out of range, and the correction.
-    fn problem(&self) -> Option<(&'static str, &'static str)> {
+    fn find_invalid_key(&self) -> Option<(&'static str, &'static str)> {
         let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         let range = "out of range: a share is from 0 to 1, such as 0.01 for one call in a hundred";
         if !is_share(self.delay_share) {
@@ -143,7 +143,7 @@ fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Erro
 
 fn protocol<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<&'static RelayProtocol<Codec>, D::Error> {
+) -> Result<&'static RelayProtocol<RelayCodec>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let known = RELAYED_PROTOCOLS
         .iter()
@@ -175,7 +175,7 @@ impl SidecarConfig {
     /// Returns an error with line and column for the first mistake.
     pub fn read(text: &str) -> Result<SidecarConfig, SidecarError> {
         let mistake =
-            |e: toml::de::Error| SidecarError::at("sidecar file", e.to_string().trim_end());
+            |e: toml::de::Error| SidecarError::new("sidecar file", e.to_string().trim_end());
         let config: SidecarConfig = toml::from_str(text).map_err(mistake)?;
         config.check()?;
         Ok(config)
@@ -245,7 +245,7 @@ impl SidecarConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), SidecarError> {
-        let mistake = |(key, problem): (String, String)| SidecarError::at(key, problem);
+        let mistake = |(key, problem): (String, String)| SidecarError::new(key, problem);
         self.check_globals().map_err(mistake)?;
         for (i, route) in self.route.iter().enumerate() {
             let checked = self.check_against_others(i).and_then(|()| route.check());
@@ -301,7 +301,7 @@ impl RouteConfig {
 
     /// Returns the largest frame in bytes.
     fn max_frame(&self) -> usize {
-        let given = self.max_frame.map_or(MAX_FRAME, |size| size.0);
+        let given = self.max_frame.map_or(DEFAULT_MAX_FRAME_BYTES, |size| size.0);
         usize::try_from(given).unwrap_or(usize::MAX)
     }
 

@@ -91,7 +91,7 @@ counted! {
 
 impl Counters {
     /// Counts calls that the sidecar answers itself.
-    pub(super) fn refused(&self, why: RejectReason, calls: u64) {
+    pub(super) fn count_rejections(&self, why: RejectReason, calls: u64) {
         let counter = match why {
             RejectReason::NoUpstream => &self.no_upstream,
             RejectReason::LocalResource(_) => &self.lack,
@@ -103,11 +103,11 @@ impl Counters {
             | RejectReason::FrameTooLarge
             | RejectReason::MalformedResponse => return,
         };
-        count(counter, calls);
+        add_to(counter, calls);
     }
 }
 
-pub(super) fn count(counter: &Counter, n: u64) {
+pub(super) fn add_to(counter: &Counter, n: u64) {
     counter.inc_by(n);
 }
 
@@ -153,7 +153,7 @@ impl SidecarMetrics {
     }
 
     pub(super) fn text(&self) -> String {
-        metrics::text(&self.registry)
+        metrics::encode_text(&self.registry)
     }
 
     pub(super) fn route(&self, route: &str) -> Counters {
@@ -167,19 +167,19 @@ impl SidecarMetrics {
 
     pub(super) fn upstream(&self, route: &str, upstream: &str) -> UpstreamCounters {
         let labels = labels([("route", route), ("upstream", upstream)]);
-        self.member_of_route(route, labels, |labels| self.upstreams.of(labels))
+        self.route_metric(route, labels, |labels| self.upstreams.of(labels))
     }
 
     pub(super) fn status(&self, route: &str, status: &str) -> Counter {
         let labels = labels([("route", route), ("status", status)]);
-        self.member_of_route(route, labels, |labels| {
+        self.route_metric(route, labels, |labels| {
             self.statuses.get_or_create_owned(labels)
         })
     }
 
     /// Returns a metric that is removed with its route. A worker may still have calls of a removed route, or may not
     /// know of the removal yet; its counts then are discarded.
-    fn member_of_route<T: Default>(
+    fn route_metric<T: Default>(
         &self,
         route: &str,
         labels: Labels,
@@ -240,12 +240,12 @@ impl StatusCounters {
             Some((_, counter)) => {
                 counter.inc();
             }
-            None => self.first(status, metrics, route, name),
+            None => self.add_status(status, metrics, route, name),
         }
     }
 
     #[cold]
-    fn first(
+    fn add_status(
         &mut self,
         status: u32,
         metrics: &SidecarMetrics,

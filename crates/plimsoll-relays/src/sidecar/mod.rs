@@ -33,7 +33,7 @@ use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
 pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, TlsVersionSpec, UpstreamTls};
-use metrics::{SidecarMetrics, count};
+use metrics::{SidecarMetrics, add_to};
 use names::NameResolver;
 pub use names::Upstream;
 use setup::{ActiveRoute, WorkerSetup};
@@ -49,7 +49,7 @@ pub struct SidecarError {
 }
 
 impl SidecarError {
-    fn at(place: impl Into<String>, problem: impl ToString) -> SidecarError {
+    fn new(place: impl Into<String>, problem: impl ToString) -> SidecarError {
         SidecarError {
             place: place.into(),
             problem: problem.to_string(),
@@ -66,7 +66,7 @@ fn start_thread(
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, SidecarError> {
     let started = thread::Builder::new().name(name.to_owned()).spawn(body);
-    started.map_err(|e| SidecarError::at(format!("starting the thread `{name}`"), e))
+    started.map_err(|e| SidecarError::new(format!("starting the thread `{name}`"), e))
 }
 
 /// Callback that receives the error of a thread that had to stop.
@@ -87,7 +87,7 @@ fn start_serving(
         Ok(Ok(())) => {}
         Ok(Err(error)) => failed(error),
         // The panic has already been reported.
-        Err(_) => failed(SidecarError::at(
+        Err(_) => failed(SidecarError::new(
             format!("the thread `{name}`"),
             "has ended",
         )),
@@ -129,7 +129,7 @@ impl Sidecar {
         let failed: OnFailure = Arc::new(failed);
         let metrics = Arc::new(SidecarMetrics::new());
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
-        let (access_log, writer) = AccessLog::of(config)?;
+        let (access_log, writer) = AccessLog::open(config)?;
         let watchdog = Arc::new(Watchdog::default());
         let (setups, routes) =
             setup::prepare(config, &[], &metrics, &watchdog, access_log.as_ref())?;
@@ -144,7 +144,7 @@ impl Sidecar {
         let ready: Vec<Worker> = ready.collect::<Result<_, _>>()?;
         let names = Arc::new(NameResolver::default());
         let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
-        names.keep(upstreams.collect(), config.lookup(), &stop)?;
+        names.set_routes(upstreams.collect(), config.lookup(), &stop)?;
         let admin = match config.admin {
             Some(address) => Some(admin::start(
                 address,
@@ -195,10 +195,10 @@ impl Sidecar {
         ] {
             if !is_same {
                 let problem = "can't change while the sidecar runs: restart it";
-                return Err(SidecarError::at(key, problem));
+                return Err(SidecarError::new(key, problem));
             }
         }
-        let (access_log, writer) = AccessLog::of(config)?;
+        let (access_log, writer) = AccessLog::open(config)?;
         let prepared = setup::prepare(
             config,
             &now.routes,
@@ -209,7 +209,7 @@ impl Sidecar {
         .and_then(|(setups, routes)| {
             let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
             self.names
-                .keep(upstreams.collect(), config.lookup(), &self.stop)?;
+                .set_routes(upstreams.collect(), config.lookup(), &self.stop)?;
             Ok((setups, routes))
         });
         let (setups, routes) = match prepared {
@@ -252,7 +252,7 @@ impl Sidecar {
         report: impl FnOnce(String) + Send + 'static,
     ) -> Result<(), SidecarError> {
         let watching = Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), report);
-        watching.map_err(|e| SidecarError::at("starting the thread `watchdog`", e))
+        watching.map_err(|e| SidecarError::new("starting the thread `watchdog`", e))
     }
 
     /// Returns each route's name and the address that it listens on, with the actual port.

@@ -15,7 +15,7 @@ use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
 
-use super::{SidecarError, count, start_thread};
+use super::{SidecarError, add_to, start_thread};
 use crate::metrics::Counter;
 
 /// How often the thread checks whether it must end.
@@ -171,7 +171,7 @@ impl RouteUpstreams {
     }
 
     /// Returns the addresses that the route's connections may use.
-    pub(super) fn places(&self) -> Vec<ResolvedUpstream> {
+    pub(super) fn addresses(&self) -> Vec<ResolvedUpstream> {
         let known = self.lock_lookups();
         let upstreams = self.upstreams.iter().zip(known.iter());
         upstreams
@@ -186,7 +186,7 @@ impl RouteUpstreams {
     }
 
     /// Returns the local resource whose exhaustion prevented the lookup of an upstream without addresses.
-    pub(super) fn lack(&self) -> Option<LocalResourceError> {
+    pub(super) fn missing_resource(&self) -> Option<LocalResourceError> {
         let known = self.lock_lookups();
         let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
         unknown.find_map(|known| known.missing_resource)
@@ -203,14 +203,14 @@ impl RouteUpstreams {
             let found = match upstream {
                 Upstream::Address(address) => vec![Address::Tcp(*address)],
                 Upstream::Socket(socket) => vec![Address::Unix(socket.clone())],
-                Upstream::Name { host, port } => match addresses(host, *port) {
+                Upstream::Name { host, port } => match resolve_sorted(host, *port) {
                     Ok(found) => found.into_iter().map(Address::Tcp).collect(),
                     Err(problem) => {
-                        count(&self.failures, 1);
+                        add_to(&self.failures, 1);
                         let name = &self.route;
                         tracing::warn!("route {name}: upstream {upstream}: {problem}");
                         self.lock_lookups()[place].missing_resource =
-                            LocalResourceError::of(&problem);
+                            LocalResourceError::from_io_error(&problem);
                         continue;
                     }
                 },
@@ -250,7 +250,7 @@ impl NameResolver {
     ///
     /// # Errors
     /// When the system cannot start another thread.
-    pub(super) fn keep(
+    pub(super) fn set_routes(
         self: &Arc<NameResolver>,
         routes: Vec<Arc<RouteUpstreams>>,
         every: Duration,
@@ -287,7 +287,7 @@ impl NameResolver {
 
 /// Resolves a name. The addresses are sorted, so that a different order of the same addresses does not count as a
 /// change.
-fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+fn resolve_sorted(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut found = look_up((host, port))?;
     // IPv4 addresses come first: a service whose name has both kinds more often listens there.
     found.sort_by_key(|address| match address.ip() {
@@ -339,13 +339,13 @@ mod tests {
         let before = names.version();
         names.look_up();
         assert!(names.version() > before);
-        let places = names.places();
+        let places = names.addresses();
         let named = |host: &str| places.iter().filter(|p| &*p.host == host).count();
         assert!(named("localhost") >= 1 && named("127.0.0.1") == 1);
         assert_eq!(named("no..name"), 0);
         let after = names.version();
         names.look_up();
-        assert_eq!((names.version(), names.places()), (after, places));
+        assert_eq!((names.version(), names.addresses()), (after, places));
         assert_eq!(failures.get(), 2);
     }
 }

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use plimsoll_engine::Address;
-use plimsoll_protocols::registry::Codec;
+use plimsoll_protocols::registry::RelayCodec;
 use plimsoll_protocols::relayed::{RelayMode, Watchdog};
 use plimsoll_protocols::serving::unix::{self, SocketFile};
 use plimsoll_protocols::serving::{ListenOptions, TrustedProxies};
@@ -37,7 +37,7 @@ pub(super) struct RouteSetup {
     /// The worker already has this route, changed or not.
     pub(super) is_known: bool,
     /// `None` for HTTP/2 and for byte streams.
-    pub(super) codec: Option<Codec>,
+    pub(super) codec: Option<RelayCodec>,
     /// `None` if the worker keeps its current listener.
     pub(super) listener: Option<WorkerListener>,
     pub(super) proxies: TrustedProxies,
@@ -65,7 +65,7 @@ pub(super) struct ActiveRoute {
     pub(super) address: Address,
     pub(super) upstreams: Arc<RouteUpstreams>,
     pub(super) counters: Counters,
-    codec: Option<Codec>,
+    codec: Option<RelayCodec>,
 }
 
 impl ActiveRoute {
@@ -126,7 +126,7 @@ pub(super) fn prepare(
                 is_known: known.is_some(),
                 codec: codec
                     .as_ref()
-                    .map(|codec| codec.of_worker(&route.codec_options(watchdog))),
+                    .map(|codec| codec.for_worker(&route.codec_options(watchdog))),
                 listener: None,
                 proxies: TrustedProxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
                 listen_tls: listen_tls
@@ -180,18 +180,18 @@ fn listen_error(route: &ActiveRoute, e: &io::Error) -> SidecarError {
     let (name, address) = (&route.route.name, &route.address);
     let problem = match address {
         Address::Tcp(_) => e.to_string(),
-        Address::Unix(socket) => unix::explain(socket, e),
+        Address::Unix(socket) => unix::explain_listen_error(socket, e),
     };
-    SidecarError::at(format!("route {name}: listening on {address}"), problem)
+    SidecarError::new(format!("route {name}: listening on {address}"), problem)
 }
 
 /// Opens the route's codec; returns `None` if the protocol has no frames.
-fn open_codec(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
+fn open_codec(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<RelayCodec>, SidecarError> {
     let RelayMode::Frames { open, .. } = route.protocol.mode else {
         return Ok(None);
     };
     let opened = open(&route.codec_options(watchdog)).map(Some);
-    opened.map_err(|e| SidecarError::at(format!("route {}", route.name), e))
+    opened.map_err(|e| SidecarError::new(format!("route {}", route.name), e))
 }
 
 /// Opens a listening socket and returns its address; `first` is the first worker's socket, if this is not the first
@@ -206,7 +206,7 @@ fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(WorkerList
                 backlog: LISTEN_BACKLOG,
                 ..ListenOptions::default()
             };
-            listen.open()?
+            listen.open_socket()?
         }
     };
     let listener = WorkerListener {

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use plimsoll_engine::tls::files::{self, FileError, NamedFile};
 use plimsoll_engine::tls::trust::{
-    CertificateObservations, ClientCheck, ServerCheck, TrustAnchors,
+    CertificateObservations, ClientVerifier, ServerVerifier, TrustAnchors,
 };
 use plimsoll_engine::tls::validity;
 use plimsoll_engine::tls::{self, TlsSetupError};
@@ -100,7 +100,7 @@ impl TlsIdentity {
         Ok(TlsIdentity {
             route: route.to_owned(),
             loaded: (settings.load(alpn))
-                .map_err(|e| SidecarError::at(format!("route {route}"), e))?,
+                .map_err(|e| SidecarError::new(format!("route {route}"), e))?,
             settings,
             alpn,
             stamp,
@@ -135,7 +135,7 @@ impl TlsIdentity {
     pub(super) fn report_expiry(&mut self) {
         if !self.expiry_reported
             && let Some(last) = self.loaded.not_after
-            && last < validity::now()
+            && last < validity::unix_now()
             && let Some(cert) = self.settings.cert()
         {
             self.expiry_reported = true;
@@ -149,9 +149,9 @@ impl TlsIdentity {
     }
 
     /// Describes a TLS error, with further details if they are known.
-    pub(super) fn failure(&self, error: &rustls::Error) -> String {
-        let text = validity::failure(error);
-        match self.loaded.observations.why(error) {
+    pub(super) fn describe_error(&self, error: &rustls::Error) -> String {
+        let text = validity::describe_tls_error(error);
+        match self.loaded.observations.explanation_for(error) {
             Some(why) => format!("{text}: {why}"),
             None => text,
         }
@@ -196,21 +196,21 @@ fn load_certificate_chain(
     provider: &CryptoProvider,
 ) -> Result<(Arc<SingleCertAndKey>, Option<u64>), FileError> {
     let cert = NamedFile("certificate", cert);
-    let identity = files::identity(cert, NamedFile("key", key), provider)?;
+    let identity = files::read_identity(cert, NamedFile("key", key), provider)?;
     let chain = identity.cert.iter();
     let not_after = chain.filter_map(|c| validity::not_after(c)).min();
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
 fn server_config(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
-    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let provider = Arc::new(plimsoll_engine::tls::crypto_provider(&[], &[]));
     let learned = Arc::<CertificateObservations>::default();
     let ca = NamedFile("CA", &files.ca);
-    let check = ClientCheck::new(TrustAnchors::read(ca)?, &provider, Arc::clone(&learned))
-        .map_err(|e| ca.bad(e))?;
+    let check = ClientVerifier::new(TrustAnchors::read(ca)?, &provider, Arc::clone(&learned))
+        .map_err(|e| ca.error(e))?;
     let (shown, not_after) = load_certificate_chain(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&tls::versions(&versions(files.versions.as_deref())))?
+        .with_protocol_versions(&tls::library_versions(&versions(files.versions.as_deref())))?
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -225,17 +225,17 @@ fn server_config(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupE
 }
 
 fn client_config(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
-    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let provider = Arc::new(plimsoll_engine::tls::crypto_provider(&[], &[]));
     let shown = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => Some(load_certificate_chain(cert, key, &provider)?),
         _ => None,
     };
     let learned = Arc::<CertificateObservations>::default();
     let upstream = NamedFile("trust in", Path::new("the upstream"));
-    let trust = (tls.trust()).map_err(|(_, problem)| upstream.bad(problem))?;
-    let check = ServerCheck::new(tls::trust(&trust)?, &provider, Arc::clone(&learned));
+    let trust = (tls.trust()).map_err(|(_, problem)| upstream.error(problem))?;
+    let check = ServerVerifier::new(tls::read_trust(&trust)?, &provider, Arc::clone(&learned));
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&tls::versions(&versions(tls.versions.as_deref())))?
+        .with_protocol_versions(&tls::library_versions(&versions(tls.versions.as_deref())))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check));
     let not_after = shown.as_ref().and_then(|(_, not_after)| *not_after);

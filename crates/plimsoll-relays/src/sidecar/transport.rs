@@ -7,7 +7,7 @@ use plimsoll_engine::tls::validity;
 use rustls::HandshakeKind;
 
 /// Capacity in bytes above which a buffer is freed when it becomes empty.
-const MAX_KEPT_CAPACITY: usize = 16 << 10;
+const MAX_RETAINED_CAPACITY_BYTES: usize = 16 << 10;
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,12 +88,12 @@ impl Transport {
                 break;
             }
             let was_handshaking = session.is_handshaking();
-            let state = session.process_new_packets().map_err(invalid)?;
+            let state = session.process_new_packets().map_err(tls_io_error)?;
             if was_handshaking && session.handshake_kind() == Some(HandshakeKind::Resumed) {
                 // The library accepts a resumed peer by the certificates of the original session,
                 // so their expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
-                validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(invalid)?;
+                validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(tls_io_error)?;
             }
             let plain = state.plaintext_bytes_to_read();
             if plain > 0 {
@@ -111,7 +111,7 @@ impl Transport {
     /// Removes `taken` bytes from the front of the input.
     pub(super) fn consume(&mut self, taken: usize) {
         self.input.drain(..taken);
-        if self.input.is_empty() && self.input.capacity() > MAX_KEPT_CAPACITY {
+        if self.input.is_empty() && self.input.capacity() > MAX_RETAINED_CAPACITY_BYTES {
             self.input = Vec::new();
         }
     }
@@ -167,7 +167,7 @@ impl Transport {
     }
 }
 
-fn invalid(error: rustls::Error) -> io::Error {
+fn tls_io_error(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
@@ -178,7 +178,7 @@ pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 
 fn clear(out: &mut Vec<u8>, written: &mut usize) {
     *written = 0;
-    if out.capacity() > MAX_KEPT_CAPACITY {
+    if out.capacity() > MAX_RETAINED_CAPACITY_BYTES {
         *out = Vec::new();
     } else {
         out.clear();

@@ -45,7 +45,7 @@ use super::http2::Exchange;
 use super::metrics::{Counters, SidecarMetrics};
 use super::setup::WorkerSetup;
 use super::transport::Transport;
-use super::{SidecarError, count};
+use super::{SidecarError, add_to};
 use abuse::{AbuseLedger, ClientNetwork, Isolation};
 use faults::DelayQueue;
 use http2::Http2State;
@@ -120,7 +120,7 @@ struct RelayConnection {
     is_held: bool,
     /// When the next request began to wait, or [`Time::NEVER`].
     held_since: Time,
-    /// Upper bound of the unsent bytes that reply to the upstream's own messages (heartbeats, PING, SETTINGS). Unsent
+    /// Upper bound of the unsent bytes that reply to the upstream's own messages (heartbeats, PING, SEND_SETTINGS). Unsent
     /// requests don't stop the upstream from being read, because it may read them only once its answers are read.
     reply_bytes: usize,
     /// Bytes still to be dropped of a frame that exceeds the limit.
@@ -210,7 +210,7 @@ impl RelayConnection {
     }
 
     /// Drops up to `there` bytes of the frame that is being skipped; returns how many.
-    fn skip(&mut self, there: usize) -> usize {
+    fn skip_bytes(&mut self, there: usize) -> usize {
         let skipped = self.skip.min(there);
         self.skip -= skipped;
         skipped
@@ -268,7 +268,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(setup: WorkerSetup, shared: WorkerContext) -> Result<Worker, SidecarError> {
-        let failed = |e| SidecarError::at("making an epoll instance", e);
+        let failed = |e| SidecarError::new("making an epoll instance", e);
         let mut worker = Worker {
             poller: Poller::new().map_err(failed)?,
             shared,
@@ -312,7 +312,7 @@ impl Worker {
     /// When the system fails to wait for sockets.
     pub(super) fn run(mut self) -> Result<(), SidecarError> {
         defect::restart_on_panic(&mut self, Worker::run_loop, Worker::restart_after_panic)
-            .map_err(|e| SidecarError::at("waiting for sockets", e))
+            .map_err(|e| SidecarError::new("waiting for sockets", e))
     }
 
     /// Restarts after a panic: drops all connections and calls, whose state cannot be trusted.
@@ -322,7 +322,7 @@ impl Worker {
             let counters = self.counters(connection.route);
             match connection.endpoint {
                 Some(endpoint) => {
-                    count(&counters.upstream_lost, 1);
+                    add_to(&counters.upstream_lost, 1);
                     if connection.is_established {
                         state.endpoints[endpoint].counters.open.dec();
                     }
@@ -379,7 +379,7 @@ impl Worker {
             let until = if now < awake_until {
                 now
             } else {
-                next_tick.min(self.delayed.first())
+                next_tick.min(self.delayed.next_due())
             };
             let longest = Some(until.duration_since(now));
             self.poller.wait(longest, &mut events)?;
@@ -422,8 +422,8 @@ impl Worker {
                     continue;
                 };
                 match identity.reload() {
-                    Some(true) => count(&counters.reloads, 1),
-                    Some(false) => count(&counters.reload_failures, 1),
+                    Some(true) => add_to(&counters.reloads, 1),
+                    Some(false) => add_to(&counters.reload_failures, 1),
                     None => {}
                 }
                 identity.report_expiry();
@@ -441,7 +441,7 @@ impl Worker {
             if connection.awaits_proxy_header() && now >= connection.began + HEADER_LIMIT {
                 self.reject_connection(
                     connection.route,
-                    ConnectionPeer::of(connection),
+                    ConnectionPeer::from_connection(connection),
                     &ProxyHeaderError::Late,
                     now,
                 );
@@ -459,9 +459,9 @@ impl Worker {
                     (false, false) => "no HTTP/2",
                 };
                 if connection.transport.is_handshaking() && !connection.is_connecting {
-                    count(&self.counters(connection.route).handshakes_failed, 1);
+                    add_to(&self.counters(connection.route).handshakes_failed, 1);
                 }
-                if let Some(connection) = self.live(token) {
+                if let Some(connection) = self.connection_mut(token) {
                     connection.problem = Some(format!("{late} within {CONNECT_TIMEOUT:?}"));
                 }
                 self.close(token, now);

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use plimsoll_wire::websocket::{Opcode, ReaderRole, WebSocketMessage, WebSocketReader, put_masked};
+use plimsoll_wire::websocket::{Opcode, ReaderRole, WebSocketMessage, WebSocketReader, append_masked_frame};
 
 /// Upper bound for every wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -117,7 +117,7 @@ impl SocketClient {
 
     pub(crate) async fn send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut out = Vec::new();
-        put_masked(&mut out, opcode, [9, 8, 7, 6], payload);
+        append_masked_frame(&mut out, opcode, [9, 8, 7, 6], payload);
         // The gateway may have closed already; what it sent must still be read.
         let _ = self.stream.write_all(&out).await;
     }

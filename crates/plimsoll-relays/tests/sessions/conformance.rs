@@ -12,9 +12,9 @@ use std::time::Duration;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketFrameHeader,
-    WebSocketMessage, WebSocketReader, accept_key, client_key, close_payload, put_frame,
-    put_masked,
+    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketFrameHeader,
+    WebSocketMessage, WebSocketReader, accept_key, client_key, close_payload, append_frame,
+    append_masked_frame,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -325,9 +325,9 @@ fn bytes_of(case: &Case, masks: bool) -> Vec<u8> {
     for (first, right, payload) in &case.sent {
         let begin = out.len();
         if masks == *right {
-            put_masked(&mut out, Opcode::Text, MASK, payload);
+            append_masked_frame(&mut out, Opcode::Text, MASK, payload);
         } else {
-            put_frame(&mut out, Opcode::Text, payload);
+            append_frame(&mut out, Opcode::Text, payload);
         }
         out[begin] = *first;
     }
@@ -469,7 +469,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {to}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Extensions: {}\r\n\r\n",
-        Deflate::CLIENT_OFFER
+        DeflateParameters::CLIENT_OFFER
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
@@ -490,8 +490,8 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     );
     let mut reader = reader.with_deflate(deflate.is_some());
     let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
-        None => put_masked(out, opcode, MASK, payload),
-        Some(deflate) => deflate.put_masked(out, opcode, MASK, payload),
+        None => append_masked_frame(out, opcode, MASK, payload),
+        Some(deflate) => deflate.append_masked_message(out, opcode, MASK, payload),
     };
     let (mut out, mut last, mut ended) = (Vec::new(), Vec::new(), false);
     loop {
@@ -506,11 +506,11 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
                     put(&mut out, Opcode::Binary, bytes);
                 }
                 WebSocketMessage::Ping(payload) => {
-                    put_masked(&mut out, Opcode::Pong, MASK, payload)
+                    append_masked_frame(&mut out, Opcode::Pong, MASK, payload)
                 }
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, .. } => {
-                    put_masked(&mut out, Opcode::Close, MASK, &close_payload(code, ""));
+                    append_masked_frame(&mut out, Opcode::Close, MASK, &close_payload(code, ""));
                     ended = true;
                 }
             }
@@ -518,7 +518,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
         });
         if let Err(violation) = read {
             let payload = close_payload(violation.code, violation.reason);
-            put_masked(&mut out, Opcode::Close, MASK, &payload);
+            append_masked_frame(&mut out, Opcode::Close, MASK, &payload);
             ended = true;
         }
         // A server whose case is complete may be gone.

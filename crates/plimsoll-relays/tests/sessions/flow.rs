@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_wire::websocket::{Opcode, put_masked};
+use plimsoll_wire::websocket::{Opcode, append_masked_frame};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -162,7 +162,7 @@ async fn non_reading_client_is_closed() {
     wait_until_no_clients(&stack).await;
     drop(client);
     let metrics = stack.gateway.stop().await;
-    assert_eq!(metrics.closed_with(4408).get(), 1);
+    assert_eq!(metrics.close_counter(4408).get(), 1);
     assert!(metrics.slow.get() > 0);
 }
 
@@ -213,7 +213,7 @@ async fn shutdown_closes_clients_with_1012() {
         client.stream.shutdown().await.unwrap();
     }
     let metrics = stopped.await.unwrap();
-    assert_eq!(metrics.closed_with(1012).get(), 20);
+    assert_eq!(metrics.close_counter(1012).get(), 20);
 }
 
 #[tokio::test]
@@ -300,11 +300,11 @@ async fn non_reading_pinger_is_closed() {
         .ok()
         .unwrap();
     let mut ping = Vec::new();
-    put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
+    append_masked_frame(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
     flood(&mut client, &ping).await;
     wait_until_no_clients(&stack).await;
     let metrics = stack.gateway.stop().await;
-    assert_eq!(metrics.closed_with(1008).get(), 1);
+    assert_eq!(metrics.close_counter(1008).get(), 1);
     assert_eq!(metrics.sessions.get(), 1, "no other one was closed");
     assert_eq!(metrics.unread.get(), 1);
 }
@@ -323,7 +323,7 @@ async fn reading_pauses_while_pongs_pile_up() {
         .ok()
         .unwrap();
     let mut ping = Vec::new();
-    put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
+    append_masked_frame(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
     let sent = flood(&mut client, &ping).await;
     // The pongs for the complete pings, of two bytes each.
     let owed = sent / ping.len() * 2;

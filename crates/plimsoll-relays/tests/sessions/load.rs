@@ -18,7 +18,7 @@ use plimsoll_model::spec::parse_target;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
+use plimsoll_wire::websocket::{Opcode, accept_key, append_frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -148,7 +148,7 @@ impl SessionLoad {
 }
 
 pub(crate) fn of(record: &StageRecord, count: Count) -> u64 {
-    record.measures.of(count)
+    record.measures.counter(count)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +185,7 @@ async fn sessions_arrive_at_a_rate() {
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
     assert_eq!((record.due, record.ok()), (80, 80));
     assert_eq!(of(&record, Count::keyed("sessions_ok")), 40);
-    assert_eq!(record.measures.of(Count::TokensReceived), 80 * 18);
+    assert_eq!(record.measures.counter(Count::TokensReceived), 80 * 18);
     assert!(record.bytes_sent > 80 * 60, "{}", record.bytes_sent);
 }
 
@@ -214,7 +214,7 @@ async fn socket_404_is_not_retried() {
     // The API has no such path, so it answers 404.
     let record = loading.carry_out(stack.api, stack.api).await;
     assert_eq!((record.due, record.ok()), (6, 0));
-    let refused = record.outcomes.of(Outcome::SocketRefused);
+    let refused = record.outcomes.get(Outcome::SocketRefused);
     assert_eq!(refused, 3, "{:?}", record.outcomes);
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
@@ -256,7 +256,7 @@ async fn gateway_shutdown_loses_no_tokens() {
     assert!(of(&record, Count::Reconnects) >= 30);
     assert_eq!(of(&record, Count::keyed("sessions_reconnected")), 30);
     assert_eq!(of(&record, Count::HistoryGone), 0);
-    assert_eq!(metrics.closed_with(1012).get(), 30);
+    assert_eq!(metrics.close_counter(1012).get(), 30);
 }
 
 /// The first event after the begin of a run.
@@ -365,7 +365,7 @@ async fn answer_connection(
             while runs.recv().await.is_ok() {
                 let mut out = Vec::new();
                 for frame in frames {
-                    put_frame(&mut out, Opcode::Text, frame.as_bytes());
+                    append_frame(&mut out, Opcode::Text, frame.as_bytes());
                 }
                 if stream.write_all(&out).await.is_err() {
                     return;
@@ -459,7 +459,7 @@ async fn lost_tokens_fail_query() {
         loading.deadline = Duration::from_millis(300);
         let record = loading.carry_out(server, server).await;
         assert_eq!(
-            record.outcomes.of(*outcome),
+            record.outcomes.get(*outcome),
             1,
             "{frames:?}: {:?}",
             record.outcomes
@@ -497,7 +497,7 @@ async fn expect_tokens_applies_without_announced_count() {
             loading.expect_tokens = expected;
             let record = loading.carry_out(server, server).await;
             let case = format!("{run} {expected:?} {first:?}: {:?}", record.outcomes);
-            assert_eq!(record.outcomes.of(outcome), 2, "{case}");
+            assert_eq!(record.outcomes.get(outcome), 2, "{case}");
             assert_eq!(of(&record, Count::TokensReceived), 4, "{case}");
             assert_eq!(of(&record, Count::TokensMissing), 2 * missing, "{case}");
             let failed = of(&record, Count::keyed("sessions_failed"));
@@ -539,13 +539,13 @@ async fn failed_session_start_fails_all_queries() {
     let record = SessionLoad::closed(3, 4)
         .carry_out(refusing, stack.gateway.address)
         .await;
-    assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 3);
-    assert_eq!(record.outcomes.of(Outcome::BrokenOff), 9);
+    assert_eq!(record.outcomes.get(Outcome::ConnectRefused), 3);
+    assert_eq!(record.outcomes.get(Outcome::BrokenOff), 9);
     let mut loading = SessionLoad::closed(3, 4);
     loading.reconnect_pause = Duration::from_millis(1);
     let record = loading.carry_out(stack.api, refusing).await;
     assert_eq!(
-        record.outcomes.of(Outcome::ConnectRefused),
+        record.outcomes.get(Outcome::ConnectRefused),
         3,
         "{:?}",
         record.outcomes
@@ -557,11 +557,11 @@ async fn failed_session_start_fails_all_queries() {
         .carry_out(stack.api, foreign.address)
         .await;
     assert_eq!(
-        record.outcomes.of(Outcome::SocketDenied),
+        record.outcomes.get(Outcome::SocketDenied),
         3,
         "{:?}",
         record.outcomes
     );
-    let refused = foreign.stop().await.refused_for("token_not_genuine");
+    let refused = foreign.stop().await.refusal_counter("token_not_genuine");
     assert_eq!(refused.get(), 3);
 }

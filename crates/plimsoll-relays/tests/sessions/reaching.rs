@@ -30,14 +30,14 @@ fn bus(address: &RedisAddress) -> Bus {
 
 async fn ready_bus(address: &RedisAddress) -> Bus {
     let bus = bus(address);
-    bus.ready(READY_LIMIT).await.unwrap();
+    bus.wait_until_ready(READY_LIMIT).await.unwrap();
     bus
 }
 
 /// Returns the error reply that makes an address unusable; fails if the bus keeps retrying instead.
 async fn error_reply(address: &RedisAddress) -> String {
     let bus = bus(address);
-    match bus.ready(FAILOVER_TIMEOUT).await {
+    match bus.wait_until_ready(FAILOVER_TIMEOUT).await {
         Err(e @ BusError::ErrorReply { .. }) => e.to_string(),
         other => panic!("the bus kept retrying: {other:?}"),
     }
@@ -175,7 +175,7 @@ async fn redis_auth_error_is_immediate() {
     assert!(reason.contains("cluster support disabled"), "{reason}");
     // A missing server is no permanent error: it may still start.
     let absent = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
-    let error = absent.ready(Duration::from_millis(200)).await.unwrap_err();
+    let error = absent.wait_until_ready(Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, BusError::Unreachable { .. }), "{error}");
 }
 

@@ -128,7 +128,7 @@ async fn sessions_run_over_sharded_channels() {
             ..RedisOptions::default()
         };
         let bus = Bus::redis(address, options);
-        bus.ready(READY_LIMIT).await.unwrap();
+        bus.wait_until_ready(READY_LIMIT).await.unwrap();
         bus
     };
     let stack = Stack::on(sharded().await, quick(), GatewayOptions::default());
@@ -141,7 +141,7 @@ async fn sessions_run_over_sharded_channels() {
     server.kill();
     server.restart();
     for bus in [&stack.bus, &sharded().await] {
-        bus.ready(READY_LIMIT).await.unwrap();
+        bus.wait_until_ready(READY_LIMIT).await.unwrap();
     }
     let record = SessionLoad::closed(5, 1)
         .carry_out(stack.api, gateway.address)
@@ -152,7 +152,7 @@ async fn sessions_run_over_sharded_channels() {
 pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
     let address = format!("redis://{address}").parse().unwrap();
     let bus = Bus::redis(address, RedisOptions::default());
-    bus.ready(READY_LIMIT).await.unwrap();
+    bus.wait_until_ready(READY_LIMIT).await.unwrap();
     bus
 }
 
@@ -209,7 +209,7 @@ async fn dead_backend_run_is_taken_over() {
     let (dead, alive) = (server.bus().await, server.bus().await);
     struct Nothing;
     impl plimsoll_relays::bus::Sink for Nothing {
-        fn message(&self, _: &bytes::Bytes) {}
+        fn on_message(&self, _: &bytes::Bytes) {}
         fn resync(&self) {}
     }
     let nothing = || std::sync::Arc::new(Nothing);
@@ -335,7 +335,7 @@ async fn empty_redis_gets_known_sessions_back() {
         assert!(Instant::now() < limit, "the loss is not noticed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    stack.bus.ready(READY_LIMIT).await.unwrap();
+    stack.bus.wait_until_ready(READY_LIMIT).await.unwrap();
     assert_eq!(run(&closed).await, 404);
 
     server.kill();

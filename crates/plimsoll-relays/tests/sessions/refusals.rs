@@ -173,7 +173,7 @@ async fn protocol_violations_get_close_code() {
     let (session, token) = stack.session().await;
     let masked = |opcode, payload: &[u8]| {
         let mut out = Vec::new();
-        plimsoll_wire::websocket::put_masked(&mut out, opcode, [1, 2, 3, 4], payload);
+        plimsoll_wire::websocket::append_masked_frame(&mut out, opcode, [1, 2, 3, 4], payload);
         out
     };
     let mut reserved = masked(Opcode::Text, b"{}");

@@ -161,7 +161,7 @@ async fn disconnects_lose_and_duplicate_nothing() {
     stack.gateway.until("frames_total", 300).await;
     let metrics = stack.gateway.stop().await;
     assert_eq!(waiting.await.unwrap(), 1012);
-    let closed = metrics.closed_with(1012).get();
+    let closed = metrics.close_counter(1012).get();
     let mut cuts = closed;
     while let Some(reader) = readers.join_next().await {
         cuts += reader.unwrap();

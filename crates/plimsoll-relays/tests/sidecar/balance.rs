@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status};
 
 use super::http2_peer::{Http2Event, Http2Peer};
@@ -35,7 +35,7 @@ fn bolt_service() -> BoltService {
                     bytes.extend_from_slice(&buffer[..read]);
                     let (mut at, mut answers) = (0, Vec::new());
                     while let Some((frame, length)) =
-                        BoltFrame::parse(&bytes[at..], MAX_CONTENT).unwrap()
+                        BoltFrame::parse(&bytes[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap()
                     {
                         let status = Status::Success.number();
                         BoltFrame {

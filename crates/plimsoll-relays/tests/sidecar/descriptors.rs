@@ -43,7 +43,7 @@ pub(crate) async fn wait_for_bus_error(redis: &str, lack: &str) {
     let mut said = String::new();
     for _ in 0..60 {
         said = bus
-            .ready(Duration::from_secs(1))
+            .wait_until_ready(Duration::from_secs(1))
             .await
             .unwrap_err()
             .to_string();

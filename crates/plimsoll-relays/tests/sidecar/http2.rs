@@ -292,7 +292,7 @@ fn stream_limit_queues_and_goaway_moves_calls() {
     next.send_frames(|out| {
         write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b"");
         // The answer comes once the previous frame was processed.
-        write::head(out, 8, kind::PING, 0, 0);
+        write::frame_header(out, 8, kind::PING, 0, 0);
         out.extend_from_slice(b"goneaway");
     });
     assert_eq!(next.next(), Http2Event::PingAck);

@@ -181,7 +181,7 @@ impl Http2Peer {
                     None
                 }
                 Http2Frame::Ping { data } => {
-                    write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
+                    write::frame_header(&mut answer, 8, kind::PING, flags::ACK, 0);
                     answer.extend_from_slice(&data);
                     Some(Http2Event::Ping)
                 }

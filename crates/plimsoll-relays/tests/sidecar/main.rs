@@ -30,7 +30,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::target::BoltOptions;
 use plimsoll_protocols::bolt::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status};
 use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, default_flags};
@@ -57,7 +57,7 @@ fn start_server<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr 
             workers: None,
             stopped: Box::pin(std::future::pending()),
         };
-        let serving = async { options().serving(place)?.await };
+        let serving = async { options().start(place)?.await };
         runtime(Some(1)).unwrap().block_on(serving).unwrap();
     });
     address
@@ -98,8 +98,8 @@ impl BoltClient {
     /// Returns layout, kind, id and content of the next frame.
     fn next_frame(&mut self) -> (FrameLayout, BoltFrameKind, u32, Vec<u8>) {
         loop {
-            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
-                let seen = (frame.form, frame.kind, frame.id, frame.content.to_vec());
+            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, DEFAULT_MAX_CONTENT_BYTES).unwrap() {
+                let seen = (frame.layout, frame.kind, frame.id, frame.content.to_vec());
                 self.bytes.drain(..length);
                 return seen;
             }
@@ -113,7 +113,7 @@ impl BoltClient {
 
 fn request(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
     BoltFrame {
-        form,
+        layout: form,
         command: BoltCommand::RpcRequest,
         class: b"java.lang.String",
         content,
@@ -141,7 +141,7 @@ fn clients_share_connections_through_mtls_sidecars() {
                 // Every client uses the same ids and sends all requests at once.
                 for (i, text) in texts.iter().enumerate() {
                     client.send(BoltFrame {
-                        form,
+                        layout: form,
                         ..request(form, i as u32, text)
                     });
                 }
@@ -243,7 +243,7 @@ fn upstream_failures_answered_and_counted() {
     let mut got = [0u8; 40];
     held.read_exact(&mut got).unwrap();
     let mut wire = Vec::new();
-    let late = BoltFrame::parse(&got, MAX_CONTENT).unwrap().unwrap().0.id;
+    let late = BoltFrame::parse(&got, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap().0.id;
     for id in [late, 12345] {
         BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success).write(&mut wire);
     }
@@ -436,7 +436,7 @@ fn admin_address_serves_metrics() {
     let mut wire = [0; 120];
     held.stream.read_exact(&mut wire).unwrap();
     for (number, status) in [(0, Status::Success), (1, Status::Timeout)] {
-        let (frame, _) = BoltFrame::parse(&wire[number * 40..], MAX_CONTENT)
+        let (frame, _) = BoltFrame::parse(&wire[number * 40..], DEFAULT_MAX_CONTENT_BYTES)
             .unwrap()
             .unwrap();
         let mut wire = Vec::new();

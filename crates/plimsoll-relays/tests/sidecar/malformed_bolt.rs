@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_protocols::bolt::hessian::{self, HessianValue};
 use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status, header};
 use plimsoll_relays::sidecar::Sidecar;
@@ -58,7 +58,7 @@ fn serve_connection(mut stream: TcpStream, answer: fn(BoltFrame<'_>, &mut Vec<u8
         bytes.extend_from_slice(&buffer[..read]);
         let mut at = 0;
         let mut holds = false;
-        while let Some((frame, length)) = BoltFrame::parse(&bytes[at..], MAX_CONTENT).unwrap() {
+        while let Some((frame, length)) = BoltFrame::parse(&bytes[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap() {
             at += length;
             if answer(frame, &mut answers).is_none() {
                 return;

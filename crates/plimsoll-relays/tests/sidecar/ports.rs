@@ -20,7 +20,7 @@ const PORT_RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// Connects from another address of this machine, which has separate ports.
 fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     let stream = Address::Tcp(to)
-        .begin(Some(source.parse().unwrap()))
+        .start_connect(Some(source.parse().unwrap()))
         .unwrap();
     stream.set_nonblocking(false).unwrap();
     stream

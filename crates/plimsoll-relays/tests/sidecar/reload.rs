@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::frame::DEFAULT_MAX_CONTENT_BYTES;
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 use plimsoll_wire::http2::ErrorCode;
 
@@ -52,7 +52,7 @@ fn held(listener: &TcpListener) -> (BoltClient, u32) {
 fn next_request_id(held: &mut BoltClient) -> u32 {
     let mut wire = [0; 40];
     std::io::Read::read_exact(&mut held.stream, &mut wire).unwrap();
-    BoltFrame::parse(&wire, MAX_CONTENT).unwrap().unwrap().0.id
+    BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES).unwrap().unwrap().0.id
 }
 
 fn send_answer(held: &mut BoltClient, id: u32) {

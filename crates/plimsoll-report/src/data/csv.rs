@@ -19,7 +19,7 @@ impl CsvSink {
 }
 
 impl RowSink for CsvSink {
-    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
+    fn write_row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
         let shown = cells.into_iter().map(|cell| match cell {
             CellValue::Int(value) => value.map_or_else(String::new, |v| v.to_string()),
             CellValue::Float(value) => value.map_or_else(String::new, |v| v.to_string()),
@@ -31,6 +31,6 @@ impl RowSink for CsvSink {
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.0.flush()?;
-        output::settle(self.0.get_ref().get_ref())
+        output::sync(self.0.get_ref().get_ref())
     }
 }

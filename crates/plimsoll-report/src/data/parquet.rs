@@ -93,18 +93,18 @@ impl ParquetSink {
             };
             field.build().map(Arc::new)
         });
-        let fields = fields.collect::<Result<Vec<_>, _>>().map_err(other)?;
+        let fields = fields.collect::<Result<Vec<_>, _>>().map_err(to_io_error)?;
         let schema = Type::group_type_builder(name)
             .with_fields(fields)
             .build()
-            .map_err(other)?;
+            .map_err(to_io_error)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(format!("plimsoll {}", env!("CARGO_PKG_VERSION")))
             .build();
         let file = File::create(path)?;
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
-            .map_err(other)?;
+            .map_err(to_io_error)?;
         Ok(ParquetSink {
             writer,
             columns: columns.iter().map(ColumnBuffer::new).collect(),
@@ -150,24 +150,24 @@ impl ParquetSink {
 }
 
 impl RowSink for ParquetSink {
-    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
+    fn write_row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             column.add(cell);
         }
         self.rows += 1;
         if self.rows == ROWS_PER_GROUP {
-            self.write_group().map_err(other)?;
+            self.write_group().map_err(to_io_error)?;
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
-        self.write_group().map_err(other)?;
-        let file = self.writer.into_inner().map_err(other)?;
-        output::settle(&file)
+        self.write_group().map_err(to_io_error)?;
+        let file = self.writer.into_inner().map_err(to_io_error)?;
+        output::sync(&file)
     }
 }
 
-fn other(error: ParquetError) -> io::Error {
+fn to_io_error(error: ParquetError) -> io::Error {
     io::Error::other(error)
 }

@@ -32,7 +32,7 @@ fn series(series: &HistorySeries<'_>) -> Value {
 }
 
 fn change(change: &HistoryChange<'_>, runs: usize) -> Value {
-    let [share, low, high] = match change.shares() {
+    let [share, low, high] = match change.relative_change() {
         Some(shares) => shares.map(Some),
         None => [None; 3],
     };
@@ -53,6 +53,6 @@ fn change(change: &HistoryChange<'_>, runs: usize) -> Value {
         "change_share_high": high,
         "is_better": change.is_better(),
         "p_value": change.p_value,
-        "also_changed": change.also_changed(),
+        "also_changed": change.other_changes(),
     })
 }

@@ -73,7 +73,7 @@ pub struct FolderItem {
 
 impl FolderItem {
     /// Creates the entry of a run.
-    pub fn of_run(id: String, run: &Run) -> FolderItem {
+    pub fn from_run(id: String, run: &Run) -> FolderItem {
         let (h, total) = (&run.header, &run.summary.total);
         FolderItem {
             what: call_and_target(h.call.as_deref(), h.target.as_deref()),
@@ -89,13 +89,13 @@ impl FolderItem {
             p99_us: total.response.and_then(|r| r.p99_us),
             cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
             server_cpu_us: total.server.and_then(|s| s.cpu_us_per_call),
-            ..FolderItem::of_record(id, FolderItemKind::Run, &h.name, h.started_at)
+            ..FolderItem::without_figures(id, FolderItemKind::Run, &h.name, h.started_at)
         }
         .with_errors(total.ok, total.errors)
     }
 
     /// Creates the entry of a run without reading its intervals. The run must have ended, and have no objectives.
-    pub fn of_overview(id: String, run: &RunOverview) -> FolderItem {
+    pub fn from_overview(id: String, run: &RunOverview) -> FolderItem {
         let total = &run.total;
         FolderItem {
             what: call_and_target(run.call.as_deref(), run.target.as_deref()),
@@ -111,22 +111,22 @@ impl FolderItem {
             p99_us: total.response.and_then(|r| r.p99_us),
             cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
             server_cpu_us: total.server.and_then(|s| s.cpu_us_per_call),
-            ..FolderItem::of_record(id, FolderItemKind::Run, &run.name, run.started_at)
+            ..FolderItem::without_figures(id, FolderItemKind::Run, &run.name, run.started_at)
         }
         .with_errors(total.ok, total.errors)
     }
 
     /// Creates the entry of a run of several lanes.
-    pub fn of_lanes(id: String, record: &LanesRecord) -> FolderItem {
+    pub fn from_lanes(id: String, record: &LanesRecord) -> FolderItem {
         let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
         FolderItem {
             what: lanes.join(", "),
-            ..FolderItem::of_record(id, FolderItemKind::Lanes, &record.name, record.started_at)
+            ..FolderItem::without_figures(id, FolderItemKind::Lanes, &record.name, record.started_at)
         }
     }
 
     /// Creates the entry of a search, with the load line as rate.
-    pub fn of_search(id: String, record: &SearchRecord) -> FolderItem {
+    pub fn from_search(id: String, record: &SearchRecord) -> FolderItem {
         let line = record.finding.as_ref().and_then(|f| f.line_per_s);
         let verdict = match (&record.finding, line) {
             (Some(f), Some(line)) if f.confirmed => {
@@ -146,12 +146,12 @@ impl FolderItem {
             stands: record.finding.as_ref().is_some_and(|f| f.confirmed),
             verdict,
             rate_per_s: line,
-            ..FolderItem::of_record(id, FolderItemKind::Search, &record.name, record.started_at)
+            ..FolderItem::without_figures(id, FolderItemKind::Search, &record.name, record.started_at)
         }
     }
 
     /// Creates the entry of a ladder or sweep.
-    pub fn of_ladder(id: String, record: &LadderRecord) -> FolderItem {
+    pub fn from_ladder(id: String, record: &LadderRecord) -> FolderItem {
         let (kind, each) = match record.limits {
             Some(_) => (FolderItemKind::Sweep, "link"),
             None => (FolderItemKind::Ladder, "rung"),
@@ -164,12 +164,12 @@ impl FolderItem {
         FolderItem {
             what: plural(record.rungs.len() as u64, each),
             verdict,
-            ..FolderItem::of_record(id, kind, &record.name, record.started_at)
+            ..FolderItem::without_figures(id, kind, &record.name, record.started_at)
         }
     }
 
     /// Creates the entry of a measurement without figures.
-    fn of_record(id: String, kind: FolderItemKind, name: &str, began: Timestamp) -> FolderItem {
+    fn without_figures(id: String, kind: FolderItemKind, name: &str, began: Timestamp) -> FolderItem {
         FolderItem {
             id,
             kind,
@@ -217,7 +217,7 @@ fn verdict_label(conclusion: RunVerdict) -> (&'static str, String) {
 }
 
 fn verdict(run: &Run) -> (&'static str, String) {
-    match RunVerdict::of(&objective::judge_run(run)) {
+    match RunVerdict::from_results(&objective::judge_run(run)) {
         Some(conclusion) => verdict_label(conclusion),
         None => state_verdict(run.state, run.summary.total.ok + run.summary.total.errors),
     }

@@ -61,7 +61,7 @@ impl BarChart {
             .iter()
             .map(|row| row.text_alternative.as_str())
             .collect();
-        let zero = px(x.at(0.0));
+        let zero = px(x.position(0.0));
         frame.svg(
             &format!("{} {}", self.lead, words.join("; ")),
             &html! {
@@ -71,7 +71,7 @@ impl BarChart {
                     text class="strong" x=(frame.left) y=(px(top + 15.0)) { (row.name) }
                     @for part in &row.segments { (part.draw(&x, top + 22.0)) }
                     @if let Some(ends) = row.interval {
-                        @let [low, high] = ends.map(|end| px(x.at(end)));
+                        @let [low, high] = ends.map(|end| px(x.position(end)));
                         @let (middle, upper) = (px(top + 27.5), px(top + 23.5));
                         path class="whisker" d={ "M" (low) " " (middle) "H" (high) "M" (low) " " (upper) "v8M" (high) " " (upper) "v8" } {}
                     }
@@ -97,7 +97,7 @@ impl BarChart {
 
 impl BarSegment {
     fn draw(&self, x: &AxisScale, y: f64) -> Markup {
-        let (from, to) = (x.at(self.from.min(self.to)), x.at(self.from.max(self.to)));
+        let (from, to) = (x.position(self.from.min(self.to)), x.position(self.from.max(self.to)));
         html! {
             rect class={ "fill c" (self.colour % 6) } opacity=(if self.is_pale { "0.28" } else { "0.85" })
                 x=(px(from)) y=(px(y)) rx="2" width=(px((to - from).max(1.0))) height="11" { title { (self.title) } }

@@ -100,7 +100,7 @@ impl AxisScale {
         }
     }
 
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(super) fn position(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
@@ -112,7 +112,7 @@ impl AxisScale {
     /// Returns about `most` round values within the scale, formatted by `show`.
     pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<AxisMark> {
         let ticks = self.ticks(most).into_iter();
-        ticks.map(|value| (self.at(value), show(value))).collect()
+        ticks.map(|value| (self.position(value), show(value))).collect()
     }
 
     /// Returns about `most` round values within the scale.
@@ -194,7 +194,7 @@ pub(super) fn x_axis(frame: &PlotArea, ticks: &[AxisMark], title: &str) -> Marku
 }
 
 /// Formats a value on an axis without rounding it visibly: 1.25 must not become 1.2.
-pub(super) fn round(value: f64) -> String {
+pub(super) fn format_tick(value: f64) -> String {
     ((value * 1000.0).round() / 1000.0).to_string()
 }
 
@@ -205,7 +205,7 @@ pub(super) fn short_time(us: f64) -> String {
         a if a < 999_500.0 => (us / 1e3, "ms"),
         _ => (us / 1e6, "s"),
     };
-    format!("{} {unit}", round(value))
+    format!("{} {unit}", format_tick(value))
 }
 
 /// Returns an SVG path through points.
@@ -272,7 +272,7 @@ mod tests {
         for step in [1.0, 2.0, 2.5, 5.0] {
             for exponent in -2..7 {
                 let value = 3.0 * step * 10_f64.powi(exponent);
-                let read: f64 = round(value).parse().expect("a number");
+                let read: f64 = format_tick(value).parse().expect("a number");
                 assert!(
                     (read / value - 1.0).abs() < 1e-9,
                     "{value} is labelled {read}"
@@ -284,7 +284,7 @@ mod tests {
             AxisScale::linear(5.0, 5.0, 0.0, 1.0),
             AxisScale::log(0.0, 0.0, 0.0, 1.0),
         ] {
-            assert!(scale.at(5.0).is_finite() && scale.ticks(5).len() < 30);
+            assert!(scale.position(5.0).is_finite() && scale.ticks(5).len() < 30);
         }
     }
 }

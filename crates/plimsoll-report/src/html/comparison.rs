@@ -6,7 +6,7 @@ use plimsoll_model::run::RunState;
 
 use super::RunView;
 use super::bars::{self, BarChart, BarSegment};
-use super::chart::{LegendKey, legend, round};
+use super::chart::{LegendKey, legend, format_tick};
 use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, page, section as part};
 use super::spectrum::{self, SpectrumCalls};
 use super::tables;
@@ -20,7 +20,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
         (verdict(c))
         (differences(c))
         (spectrum::section(&[merged_calls("A", a), merged_calls("B", b)]))
-        (part("The figures", &c.method(), &html! { div.scroll { (table(c)) } }))
+        (part("The figures", &c.describe_method(), &html! { div.scroll { (table(c)) } }))
         (plans(c))
         (runs(a, b))
         @for (name, side) in [("A", a), ("B", b)] {
@@ -34,7 +34,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
 fn merged_calls(name: &str, side: &[RunView]) -> SpectrumCalls {
     let mut record = StageRecord::default();
     for view in side {
-        record.merge(&view.run.measured());
+        record.merge(&view.run.measured_record());
     }
     SpectrumCalls {
         name: name.to_owned(),
@@ -44,7 +44,7 @@ fn merged_calls(name: &str, side: &[RunView]) -> SpectrumCalls {
 
 fn verdict(c: &Comparison) -> Markup {
     let names = |word: &str| -> Vec<&str> {
-        let is = |row: &&ComparisonRow| row.word() == word;
+        let is = |row: &&ComparisonRow| row.change_word() == word;
         c.rows.iter().filter(is).map(|row| row.metric).collect()
     };
     let (better, worse) = (names("better"), names("worse"));
@@ -73,11 +73,11 @@ fn verdict(c: &Comparison) -> Markup {
             .contains(&row.metric)
         })
         .map(|row| {
-            let mut card = FigureCard::new(row.metric, row.unit.show(row.b));
+            let mut card = FigureCard::new(row.metric, row.unit.format(row.b));
             let percent = row
                 .percent()
                 .map_or_else(String::new, |p| format!(" ({p} %)"));
-            card.note = Some(format!("A: {}{percent}", row.unit.show(row.a)));
+            card.note = Some(format!("A: {}{percent}", row.unit.format(row.a)));
             card
         })
         .collect();
@@ -88,9 +88,9 @@ fn verdict(c: &Comparison) -> Markup {
         }
     }
     if !c.has_enough_runs() {
-        sentences.push(c.method());
+        sentences.push(c.describe_method());
     }
-    let sides = format!("A: {} · B: {}", c.a.words(), c.b.words());
+    let sides = format!("A: {} · B: {}", c.a.describe(), c.b.describe());
     let heading = if c.a.name == c.b.name {
         c.a.name.clone()
     } else {
@@ -142,15 +142,15 @@ fn differences(c: &Comparison) -> Markup {
 fn bar(row: &ComparisonRow) -> bars::BarRow {
     let of_a = |value: f64| value / row.a * 100.0;
     let percent = row.percent().unwrap_or_default();
-    let words = format!("{}: {percent} %, {}", row.metric, row.word());
-    let (a, b) = (row.unit.show(row.a), row.unit.show(row.b));
+    let words = format!("{}: {percent} %, {}", row.metric, row.change_word());
+    let (a, b) = (row.unit.format(row.a), row.unit.format(row.b));
     bars::BarRow {
         name: format!("{}: {a} → {b}", row.metric),
         segments: vec![BarSegment {
             from: 0.0,
             to: of_a(row.shift()),
             colour: colour(row),
-            is_pale: row.better().is_none(),
+            is_pale: row.is_better().is_none(),
             title: words.clone(),
         }],
         text_alternative: words,
@@ -159,7 +159,7 @@ fn bar(row: &ComparisonRow) -> bars::BarRow {
 }
 
 fn colour(row: &ComparisonRow) -> usize {
-    match row.better() {
+    match row.is_better() {
         Some(true) => 2,
         Some(false) => 4,
         None => 5,
@@ -167,7 +167,7 @@ fn colour(row: &ComparisonRow) -> usize {
 }
 
 fn signed_percent(percent: f64) -> String {
-    let text = format!("{} %", round(percent.abs()));
+    let text = format!("{} %", format_tick(percent.abs()));
     match percent {
         p if p < 0.0 => format!("−{text}"),
         p if p > 0.0 => format!("+{text}"),
@@ -176,8 +176,8 @@ fn signed_percent(percent: f64) -> String {
 }
 
 fn table(c: &Comparison) -> Markup {
-    let caption = format!("A: {}; B: {}", c.a.words(), c.b.words());
-    let class = |n: usize| match c.rows[n].better() {
+    let caption = format!("A: {}; B: {}", c.a.describe(), c.b.describe());
+    let class = |n: usize| match c.rows[n].is_better() {
         Some(true) => Some("text met"),
         Some(false) => Some("text missed"),
         None => None,
@@ -188,7 +188,7 @@ fn table(c: &Comparison) -> Markup {
 fn plans(c: &Comparison) -> Markup {
     let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "(not set)".to_owned());
     let rows = c.plan_differences.iter().map(|d| {
-        let matters = if d.matters() {
+        let matters = if d.affects_measurement() {
             "changes what is measured"
         } else {
             ""
@@ -205,7 +205,7 @@ fn runs(a: &[RunView], b: &[RunView]) -> Markup {
     let rows = sides.clone().map(|(name, RunView { run, .. })| {
         let names = vec![name.to_owned(), run.dir.display().to_string()];
         let state = vec![run.state.name().to_owned()];
-        [names, totals::in_short(run).into(), state].concat()
+        [names, totals::summary_row(run).into(), state].concat()
     });
     let table = TextTable::new(head, &[1, 7], rows);
     let is_whole: Vec<bool> = sides

@@ -5,15 +5,15 @@ use plimsoll_model::objective;
 use plimsoll_model::plan::Objective;
 use plimsoll_model::search::{SearchRecord, Trial, TrialVerdict};
 use plimsoll_model::spec;
-use plimsoll_model::statistics::rank::median_of;
+use plimsoll_model::statistics::rank::median_of_unsorted;
 
 use super::chart::{AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, section as part};
 use crate::quantity::{exact_rate, rate, time};
-use crate::search::by_rate;
+use crate::search::trials_by_rate;
 
 pub(super) fn section(record: &SearchRecord) -> Markup {
-    let points: Vec<(&Trial, f64)> = by_rate(record)
+    let points: Vec<(&Trial, f64)> = trials_by_rate(record)
         .into_iter()
         .filter_map(|t| Some((t, latency(t)?)))
         .collect();
@@ -32,11 +32,11 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
         &super::tables::trials_table(record),
         |frame| draw(frame, record, &points),
     );
-    part("Latency against rate", &lead(record), &picture)
+    part("Latency against rate", &explain_marks(record), &picture)
 }
 
 /// Explains the chart's marks.
-fn lead(record: &SearchRecord) -> String {
+fn explain_marks(record: &SearchRecord) -> String {
     let named = record.trials.iter().any(|t| t.limited_us.is_some());
     let what = match objective(record).filter(|_| named) {
         Some(objective) => format!("what \"{}\" limits", objective.text),
@@ -86,15 +86,15 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
         &html! {
             (y_axis(frame, &y, 7, short_time))
             @if let Some(limit) = limit {
-                @let at = px(y.at(limit));
+                @let at = px(y.position(limit));
                 path class="line dash stroke c4" d={ "M" (frame.left) " " (at) "H" (frame.x_end()) } {}
                 text x=(frame.left + 6.0) y=(at - 6.0) { "objective " (time(limit)) }
             }
-            @if let Some(f) = finding { (line(frame, &x, f)) }
-            path class="line stroke c5" opacity="0.55" d=(path(medians(points).into_iter().map(|(r, us)| (x.at(r), y.at(us))))) {}
-            @for (trial, us) in points { (mark(trial, x.at(trial.rate_per_s), y.at(*us))) }
+            @if let Some(f) = finding { (draw_load_line(frame, &x, f)) }
+            path class="line stroke c5" opacity="0.55" d=(path(medians(points).into_iter().map(|(r, us)| (x.position(r), y.position(us))))) {}
+            @for (trial, us) in points { (draw_mark(trial, x.position(trial.rate_per_s), y.position(*us))) }
             @if let Some(knee) = finding.and_then(|f| f.knee) {
-                @let (kx, ky) = (px(x.at(knee.rate_per_s)), px(y.at(knee.p99_us)));
+                @let (kx, ky) = (px(x.position(knee.rate_per_s)), px(y.position(knee.p99_us)));
                 circle class="stroke c3" cx=(kx) cy=(ky) r="9" fill="none" stroke-width="2" {}
                 text class="strong" x=(kx - 14.0) y=(ky - 6.0) text-anchor="end" { "knee" }
             }
@@ -104,17 +104,17 @@ fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Ma
 }
 
 /// Draws the load line with its bounds.
-fn line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::SearchResult) -> Markup {
+fn draw_load_line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::SearchResult) -> Markup {
     let Some(at) = finding.line_per_s else {
         return html! {};
     };
-    let here = px(x.at(at));
+    let here = px(x.position(at));
     // The label is placed on the side that has more space.
     let left = here > f64::midpoint(frame.left, frame.x_end());
     html! {
         @if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
-            rect class="fill c0 band" x=(px(x.at(low))) y=(frame.top)
-                width=(px((x.at(high) - x.at(low)).max(2.0))) height=(px(frame.y_end() - frame.top)) {}
+            rect class="fill c0 band" x=(px(x.position(low))) y=(frame.top)
+                width=(px((x.position(high) - x.position(low)).max(2.0))) height=(px(frame.y_end() - frame.top)) {}
         }
         path class="line stroke c0" d={ "M" (here) " " (frame.top) "V" (px(frame.y_end())) } {}
         text class="strong" x=(if left { here - 9.0 } else { here + 9.0 }) y=(frame.top + 14.0)
@@ -122,7 +122,7 @@ fn line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::Searc
     }
 }
 
-fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
+fn draw_mark(trial: &Trial, x: f64, y: f64) -> Markup {
     let (x, y) = (px(x), px(y));
     let title = format!(
         "{}: {}",
@@ -151,6 +151,6 @@ fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
         }
     }
     all.into_iter()
-        .filter_map(|(r, values)| Some((r, median_of(values)?)))
+        .filter_map(|(r, values)| Some((r, median_of_unsorted(values)?)))
         .collect()
 }

@@ -15,37 +15,37 @@ use super::RunView;
 use super::page::section;
 use super::tables;
 use crate::profile::{
-    DIFFERENCES_NOTE, LadderProfiles, PAGE_FUNCTIONS, SHARES_NOTE, facts, functions, heading,
-    measured_us, rung_facts, samples,
+    DIFFERENCES_NOTE, LadderProfiles, MAX_PAGE_FUNCTIONS, SHARES_NOTE, sampling_facts, functions, heading,
+    measured_us, rung_facts, format_samples,
 };
 use crate::table::TextTable;
 
 /// Width for which names are shortened, in the graph's units (CSS pixels). On narrower screens the graph scrolls.
-const WIDTH: usize = 1000;
+const GRAPH_WIDTH_PX: usize = 1000;
 
 /// Height of a frame, in the same units.
-const FRAME_HEIGHT: usize = 17;
+const FRAME_HEIGHT_PX: usize = 17;
 
 /// Frames narrower than this percentage of the graph's width are left out.
 const MIN_WIDTH_PERCENT: f64 = 0.1;
 
 /// The colour of frames without a difference: nearly white.
-const UNCHANGED: &str = "fill=\"rgb(250,250,250)\"";
+const UNCHANGED_FILL: &str = "fill=\"rgb(250,250,250)\"";
 
 /// Returns the sections with the runs' profiles.
 pub(super) fn sections(views: &[RunView]) -> Markup {
-    html! { @for view in views { (of_run(view)) } }
+    html! { @for view in views { (run_section(view)) } }
 }
 
-fn of_run(view: &RunView) -> Markup {
+fn run_section(view: &RunView) -> Markup {
     let profile = match RunProfile::read(&view.run.dir) {
         Ok(Some(profile)) => profile,
         Ok(None) => return html! {},
-        Err(problem) => return unreadable(&problem.to_string()),
+        Err(problem) => return unreadable_section(&problem.to_string()),
     };
     html! {
         @for (end, stacks) in &profile.stacks {
-            @let told = profile.record.ends.get(end).map(|record| facts(&profile.record, record, measured_us(&view.run, *end)));
+            @let told = profile.record.ends.get(end).map(|record| sampling_facts(&profile.record, record, measured_us(&view.run, *end)));
             @let title = view.with_run_name(&heading(*end));
             (section(&title, "Width is CPU time, and above each function is what it called. A tooltip has the whole name.", &html! {
                 (graph(stacks))
@@ -57,11 +57,11 @@ fn of_run(view: &RunView) -> Markup {
 }
 
 /// Returns the section with a ladder's profiles; empty if its processes were not sampled.
-pub(super) fn of_ladder(record: &LadderRecord, dir: &Path) -> Markup {
+pub(super) fn ladder_sections(record: &LadderRecord, dir: &Path) -> Markup {
     let profiles = match LadderProfiles::read(record, dir) {
         Ok(Some(profiles)) => profiles,
         Ok(None) => return html! {},
-        Err(problem) => return unreadable(&problem.to_string()),
+        Err(problem) => return unreadable_section(&problem.to_string()),
     };
     let first = record.rungs.first().map_or("", |rung| &rung.name);
     html! {
@@ -73,15 +73,15 @@ pub(super) fn of_ladder(record: &LadderRecord, dir: &Path) -> Markup {
                 format!("Width is the share of samples of “{}”: the CPU time of a call is not known. Red functions have a larger share themselves than in “{first}”, blue ones a smaller one.", compared.name)
             };
             (section(&title, &lead, &html! {
-                (drawn(&compared.folded(), compared.unit(), "differential flame graph"))
-                (functions_table(&compared.table(first, PAGE_FUNCTIONS)))
+                (flame_graph(&compared.folded(), compared.unit(), "differential flame graph"))
+                (functions_table(&compared.table(first, MAX_PAGE_FUNCTIONS)))
             }))
         }
         (section("CPU time of each rung", "The profiles that the differences are made of.", &html! {
             @for (rung, profile) in profiles.rungs(record) {
                 @for (end, stacks) in &profile.stacks {
                     details {
-                        summary { (rung.name) ", " (end.words()) ": " (samples(stacks)) }
+                        summary { (rung.name) ", " (end.words()) ": " (format_samples(stacks)) }
                         (graph(stacks))
                         (table(stacks))
                     }
@@ -98,7 +98,7 @@ pub(super) fn of_ladder(record: &LadderRecord, dir: &Path) -> Markup {
     }
 }
 
-fn unreadable(problem: &str) -> Markup {
+fn unreadable_section(problem: &str) -> Markup {
     section(
         "CPU time",
         "",
@@ -111,11 +111,11 @@ fn graph(stacks: &FoldedStacks) -> Markup {
         .iter()
         .map(|(stack, samples)| format!("{stack} {samples}"))
         .collect();
-    drawn(&lines, "samples", "flame graph")
+    flame_graph(&lines, "samples", "flame graph")
 }
 
 fn table(stacks: &FoldedStacks) -> Markup {
-    functions_table(&functions(stacks, PAGE_FUNCTIONS))
+    functions_table(&functions(stacks, MAX_PAGE_FUNCTIONS))
 }
 
 /// Returns a table whose first column has names of any length.
@@ -125,20 +125,20 @@ fn functions_table(table: &TextTable) -> Markup {
 
 /// Returns the flame graph of folded stacks. Each line has one count; in a comparison it has two, and the first is that
 /// of the other profile.
-fn drawn(folded: &[String], unit: &str, label: &str) -> Markup {
+fn flame_graph(folded: &[String], unit: &str, label: &str) -> Markup {
     let mut options = Options::default();
     options.count_name = unit.to_owned();
     options.deterministic = true;
     options.no_javascript = true;
-    options.image_width = Some(WIDTH);
-    options.frame_height = FRAME_HEIGHT;
+    options.image_width = Some(GRAPH_WIDTH_PX);
+    options.frame_height = FRAME_HEIGHT_PX;
     options.min_width = MIN_WIDTH_PERCENT;
     options.colors = Palette::Basic(BasicPalette::Orange);
     let mut document = Vec::new();
     let lines = folded.iter().map(String::as_str);
     let is_drawn = flamegraph::from_lines(&mut options, lines, &mut document).is_ok();
     // Frames that are equal in both profiles are drawn in a colour of the page.
-    let document = String::from_utf8_lossy(&document).replace(UNCHANGED, "class=\"same\"");
+    let document = String::from_utf8_lossy(&document).replace(UNCHANGED_FILL, "class=\"same\"");
     match frames(&document).filter(|_| is_drawn) {
         None => html! { p { "There are no samples to draw." } },
         Some((frames, top, height)) => html! {
@@ -162,7 +162,7 @@ fn frames(document: &str) -> Option<(&str, usize, usize)> {
     });
     let rows: Vec<usize> = rows.collect();
     let (top, bottom) = (*rows.iter().min()?, *rows.iter().max()?);
-    Some((frames, top, bottom - top + FRAME_HEIGHT))
+    Some((frames, top, bottom - top + FRAME_HEIGHT_PX))
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains(&format!("height=\"{}\"", 4 * FRAME_HEIGHT)),
+            page.contains(&format!("height=\"{}\"", 4 * FRAME_HEIGHT_PX)),
             "{page}"
         );
         assert!(
@@ -215,7 +215,7 @@ mod tests {
             "t;main;hot 0 300".to_owned(),
             "t;main;same 100 100".to_owned(),
         ];
-        let page = drawn(&lines, "ns a call", "x").into_string();
+        let page = flame_graph(&lines, "ns a call", "x").into_string();
         let hot = page.split("<title>hot (300 ns a call").nth(1).unwrap();
         let fill = hot.split("fill=\"rgb(").nth(1).unwrap();
         let parts: Vec<u8> = fill

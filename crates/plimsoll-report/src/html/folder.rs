@@ -9,7 +9,7 @@ use super::chart::{
 };
 use super::page::{figure, page, section as part};
 use crate::facts;
-use crate::history::{FolderItem, FolderItemKind, HistoryMetric, HistorySeries, history, method};
+use crate::history::{FolderItem, FolderItemKind, HistoryMetric, HistorySeries, history, describe_method};
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, time};
 
 /// Minimum number of measurements in a series for which the page states that nothing changed.
@@ -51,7 +51,7 @@ pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, St
             }
             @if comparable > 1 { p.choice { button type="submit" { "Compare A with B" } } }
         }
-        @if series.iter().any(|s| !s.changes.is_empty()) { (part("How changes are found", &method(), &html! {})) }
+        @if series.iter().any(|s| !s.changes.is_empty()) { (part("How changes are found", &describe_method(), &html! {})) }
         @if !unreadable.is_empty() {
             (part("Unreadable directories", "", &html! { ul.sentences { @for (dir, why) in unreadable { li { (dir) ": " (why) } } } }))
         }
@@ -67,7 +67,7 @@ fn plan_section(items: &[&FolderItem], series: &[&HistorySeries<'_>]) -> Markup 
     let content = html! {
         @for one in series.iter().filter(|s| s.items.len() > 1) {
             @if series.len() > 1 { h3 { (plural(one.items.len() as u64, "run")) " " (one.conditions()) } }
-            @if known_figures(one).count() > 0 { (picture(one)) }
+            @if known_figures(one).count() > 0 { (series_chart(one)) }
             @if !one.changes.is_empty() { div.scroll { (changes(one)) } }
             @else if one.items.len() >= MIN_JUDGED_RUNS { p.lead { "No figure changed in these " (plural(one.items.len() as u64, one.kind.name())) "." } }
         }
@@ -81,7 +81,7 @@ fn plan_section(items: &[&FolderItem], series: &[&HistorySeries<'_>]) -> Markup 
 }
 
 /// Returns the numbers of the changes in the chart. Changes that begin with the same measurement share a number.
-fn numbered(series: &HistorySeries<'_>) -> Vec<(usize, usize)> {
+fn number_changes(series: &HistorySeries<'_>) -> Vec<(usize, usize)> {
     let mut positions: Vec<usize> = series.changes.iter().map(|c| c.position).collect();
     positions.dedup();
     (1..).zip(positions).collect()
@@ -89,7 +89,7 @@ fn numbered(series: &HistorySeries<'_>) -> Vec<(usize, usize)> {
 
 /// Returns the table of changes, the oldest first.
 fn changes(series: &HistorySeries<'_>) -> Markup {
-    let numbers = numbered(series);
+    let numbers = number_changes(series);
     let number = |position: usize| {
         let found = numbers.iter().find(|(_, at)| *at == position);
         found.map_or(0, |(number, _)| *number)
@@ -108,7 +108,7 @@ fn changes(series: &HistorySeries<'_>) -> Markup {
                 td.text { (change.metric.name()) }
                 td class=(if change.is_better() { "met" } else { "missed" }) { (change.size()) }
                 td { (change.before_text()) } td { (change.after_text()) }
-                td { a href=(change.first.address()) { (facts::when(change.first.began)) } }
+                td { a href=(change.first.address()) { (facts::format_time(change.first.began)) } }
                 td { (change.p_text()) }
                 @if has_remarks { td.text { (change.remarks().join("; ")) } }
             } } }
@@ -127,7 +127,7 @@ fn table(items: &[&FolderItem]) -> Markup {
                 th scope="col" { "errors" } th scope="col" { "client CPU a call" } th.text scope="col" { "directory" }
             } }
             tbody { @for item in items { tr {
-                th scope="row" { a href=(item.address()) { (facts::when(item.began)) } }
+                th scope="row" { a href=(item.address()) { (facts::format_time(item.began)) } }
                 @if runs { @for side in ["a", "b"] {
                     td { input type="radio" name=(side) value=(item.id) aria-label={ (side.to_uppercase()) ": " (item.id) }; }
                 } }
@@ -154,12 +154,12 @@ fn known_figures(series: &HistorySeries<'_>) -> impl Iterator<Item = f64> {
     items.flat_map(|item| {
         drawn_metrics(series)
             .iter()
-            .filter_map(|metric| metric.of(item))
+            .filter_map(|metric| metric.value(item))
     })
 }
 
 /// Draws figures over time: median and tail, or the load line.
-fn picture(series: &HistorySeries<'_>) -> Markup {
+fn series_chart(series: &HistorySeries<'_>) -> Markup {
     let is_search = series.kind == FolderItemKind::Search;
     let names = if is_search {
         &["load line"][..]
@@ -174,7 +174,7 @@ fn picture(series: &HistorySeries<'_>) -> Markup {
         entries.push(("change, numbered as below".to_owned(), 5, LegendKey::Dash));
     }
     let show = |item: &FolderItem, metric: HistoryMetric| {
-        metric.of(item).map_or_else(String::new, |value| {
+        metric.value(item).map_or_else(String::new, |value| {
             if is_search {
                 exact_rate(value)
             } else {
@@ -184,7 +184,7 @@ fn picture(series: &HistorySeries<'_>) -> Markup {
     };
     let figures = html! {
         table { tbody { @for item in &series.items {
-            tr { th scope="row" { (facts::when(item.began)) } @for metric in drawn_metrics(series) { td { (show(item, *metric)) } } }
+            tr { th scope="row" { (facts::format_time(item.began)) } @for metric in drawn_metrics(series) { td { (show(item, *metric)) } } }
         } } }
     };
     figure([240.0, 230.0], &legend(&entries), &figures, |frame| {
@@ -212,7 +212,7 @@ fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
         .step_by(every)
         .map(|(i, item)| {
             (
-                x.at(i as f64),
+                x.position(i as f64),
                 item.began.strftime("%m-%d %H:%M").to_string(),
             )
         })
@@ -246,12 +246,12 @@ fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
             (x_axis(frame, &dates, "runs, in their order"))
             (change_marks(frame, series, &x))
             @for (colour, metric) in drawn_metrics(series).iter().enumerate() {
-                path class={ "line stroke c" (colour) } d=(path(items.iter().enumerate().filter_map(|(i, item)| Some((x.at(i as f64), y.at(metric.of(item)?)))))) {}
+                path class={ "line stroke c" (colour) } d=(path(items.iter().enumerate().filter_map(|(i, item)| Some((x.position(i as f64), y.position(metric.value(item)?)))))) {}
                 @for (i, item) in items.iter().enumerate() {
-                    @if let Some(value) = metric.of(item) {
+                    @if let Some(value) = metric.value(item) {
                         a href=(item.address()) {
-                            circle class={ "fill c" (colour) } cx=(px(x.at(i as f64))) cy=(px(y.at(value))) r=(radius) {
-                                title { (facts::when(item.began)) ": " (metric.name()) " " (show(value)) }
+                            circle class={ "fill c" (colour) } cx=(px(x.position(i as f64))) cy=(px(y.position(value))) r=(radius) {
+                                title { (facts::format_time(item.began)) ": " (metric.name()) " " (show(value)) }
                             }
                         }
                     }
@@ -265,8 +265,8 @@ fn draw(frame: &PlotArea, series: &HistorySeries<'_>) -> Markup {
 fn change_marks(frame: &PlotArea, series: &HistorySeries<'_>, x: &AxisScale) -> Markup {
     let mut last = [f64::NEG_INFINITY; 2];
     let mut marks = Vec::new();
-    for (number, position) in numbered(series) {
-        let at = x.at(position as f64 - 0.5);
+    for (number, position) in number_changes(series) {
+        let at = x.position(position as f64 - 0.5);
         let row = usize::from(at - last[0] < MIN_NUMBER_DISTANCE && at - last[1] > at - last[0]);
         last[row] = at;
         let here = series.changes.iter().filter(|c| c.position == position);

@@ -6,7 +6,7 @@ use plimsoll_model::statistics::quantile::quantile;
 
 use super::RunView;
 use super::chart::{
-    AxisScale, LegendKey, PlotArea, legend, path, px, round, short_time, x_axis, y_axis,
+    AxisScale, LegendKey, PlotArea, legend, path, px, format_tick, short_time, x_axis, y_axis,
 };
 use super::page::{figure, section as part};
 use super::tables;
@@ -84,8 +84,8 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
                 .iter()
                 .filter(|c| c.to_s - c.from_s > 0.3)
                 .flat_map(|c| {
-                    let height = r.at(c.per_second(of(c)));
-                    [(x.at(c.from_s), height), (x.at(c.to_s), height)]
+                    let height = r.position(c.per_second(of(c)));
+                    [(x.position(c.from_s), height), (x.position(c.to_s), height)]
                 }),
         )
     };
@@ -99,7 +99,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
         &label,
         &html! {
             @if warmup_s > 0.0 {
-                @let wide = px(x.at(warmup_s) - frame.left);
+                @let wide = px(x.position(warmup_s) - frame.left);
                 rect class="fill c5 band" x=(frame.left) y=(frame.top) width=(wide) height=(px(frame.y_end() - frame.top)) {}
                 @if wide > 60.0 { text x=(px(frame.left + wide / 2.0)) y=(px(heat_end + 10.0)) text-anchor="middle" { "warm-up" } }
             }
@@ -109,8 +109,8 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
             @if most_errors > 0 {
                 @for column in columns.iter().filter(|c| c.errors > 0) {
                     @let height = (column.errors as f64 / most_errors as f64 * RATES_HEIGHT * 0.6).max(3.0);
-                    rect class="fill c4" opacity="0.75" x=(px(x.at(column.from_s))) y=(px(frame.y_end() - height))
-                        width=(px((x.at(column.to_s) - x.at(column.from_s)).max(1.5))) height=(px(height)) {
+                    rect class="fill c4" opacity="0.75" x=(px(x.position(column.from_s))) y=(px(frame.y_end() - height))
+                        width=(px((x.position(column.to_s) - x.position(column.from_s)).max(1.5))) height=(px(height)) {
                         title { (count(column.errors)) " errors at " (format!("{:.0}", column.from_s)) " s" }
                     }
                 }
@@ -125,7 +125,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
 
 /// Draws a column's hover area with its figures.
 fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
-    let from = x.at(column.from_s);
+    let from = x.position(column.from_s);
     let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
         "{:.0}–{:.0} s: {} scheduled, {} ended, {} errors",
@@ -144,7 +144,7 @@ fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Marku
         text += &format!(", max {}", time(us(h.max())));
     }
     html! {
-        rect class="hover" x=(px(from)) y=(frame.top) width=(px(x.at(column.to_s) - from))
+        rect class="hover" x=(px(from)) y=(frame.top) width=(px(x.position(column.to_s) - from))
             height=(px(frame.y_end() - frame.top)) { title { (text) } }
     }
 }
@@ -164,12 +164,12 @@ fn heat_column(
     let mut counts = vec![0_u64; rows];
     let height = (bottom - top) / rows as f64;
     for bucket in histogram.iter_recorded() {
-        let at = y.at(bucket.value_iterated_to() as f64 / 1e3);
+        let at = y.position(bucket.value_iterated_to() as f64 / 1e3);
         let row = (((bottom - at) / height) as usize).min(rows - 1);
         counts[row] += bucket.count_at_value();
     }
     let most = counts.iter().copied().max().unwrap_or(1).max(1) as f64;
-    let (from, to) = (x.at(column.from_s), x.at(column.to_s));
+    let (from, to) = (x.position(column.from_s), x.position(column.to_s));
     html! {
         @for (row, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             // The shade is logarithmic, so that one slow call among thousands is visible.
@@ -187,9 +187,9 @@ fn us(ns: u64) -> f64 {
 /// Formats a rate in few characters.
 fn short_rate(per_s: f64) -> String {
     match per_s {
-        r if r >= 1e6 => format!("{}M/s", round(r / 1e6)),
-        r if r >= 1e4 => format!("{}k/s", round(r / 1e3)),
-        r => format!("{}/s", round(r)),
+        r if r >= 1e6 => format!("{}M/s", format_tick(r / 1e6)),
+        r if r >= 1e4 => format!("{}k/s", format_tick(r / 1e3)),
+        r => format!("{}/s", format_tick(r)),
     }
 }
 

@@ -4,15 +4,15 @@ use maud::{Markup, html};
 
 use super::RunView;
 use super::page::section;
-use super::tables::{facts_table, times_of_all, times_table};
+use super::tables::{facts_table, merged_times, times_table};
 use crate::measures::{
-    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving, facts, spread, timed,
+    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving_callers, protocol_facts, describe_distribution, timed_callers_name,
     times,
 };
 
 /// Returns the section about the messages of streams.
 pub(super) fn streams(views: &[RunView]) -> Markup {
-    let rows = times_of_all(views, |total| {
+    let rows = merged_times(views, |total| {
         let messages = total.messages;
         [
             ("first message", messages.and_then(|m| m.first_message)),
@@ -30,11 +30,11 @@ pub(super) fn streams(views: &[RunView]) -> Markup {
 }
 
 /// Returns the sections about tokens, the times of sessions, and early data.
-pub(super) fn besides(views: &[RunView]) -> Markup {
+pub(super) fn protocol_sections(views: &[RunView]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
-        let own = facts(&view.run).into_iter().chain(spread(&view.run));
+        let own = protocol_facts(&view.run).into_iter().chain(describe_distribution(&view.run));
         facts_shown.extend(own.map(|fact| (view.with_run_name(fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
@@ -44,12 +44,12 @@ pub(super) fn besides(views: &[RunView]) -> Markup {
     if facts_shown.is_empty() {
         return html! {};
     }
-    let asks = |(_, fact): &(String, CountFact)| fact.name == timed();
+    let asks = |(_, fact): &(String, CountFact)| fact.name == timed_callers_name();
     let arrived =
-        |view: &RunView| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
+        |view: &RunView| arriving_callers(&view.run).is_some_and(|callers| callers.name() == timed_callers_name());
     let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
     let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
-        (capital(timed()), TOKENS_NOTE)
+        (capitalise(timed_callers_name()), TOKENS_NOTE)
     } else if !rows.is_empty() {
         ("Tokens".to_owned(), TOKENS_NOTE)
     } else if are_all(LINK_BYTES_LABEL) {
@@ -74,7 +74,7 @@ pub(super) fn besides(views: &[RunView]) -> Markup {
 
 const TOKENS_NOTE: &str = "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.";
 
-fn capital(name: &str) -> String {
+fn capitalise(name: &str) -> String {
     let (first, rest) = name.split_at(1);
     first.to_uppercase() + rest
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::RunView;
 use super::page::section;
 use super::tables;
-use crate::memory::{MEMORY_NOTE, held, table};
+use crate::memory::{MEMORY_NOTE, describe_open_connections, table};
 
 pub(super) fn memory(views: &[RunView]) -> Markup {
     let known = views.iter();
@@ -16,7 +16,7 @@ pub(super) fn memory(views: &[RunView]) -> Markup {
     }
     let tables = html! {
         @for (view, memory) in &known {
-            @let held = held(memory);
+            @let held = describe_open_connections(memory);
             @let caption = view.with_run_name(&format!("{}: {}", held.name, held.text));
             div.scroll { (tables::table(&caption, &table(memory))) }
         }

@@ -63,11 +63,11 @@ pub(super) struct PageFacts {
 
 impl PageFacts {
     /// Returns the facts of a run.
-    pub(super) fn of(run: &Run) -> PageFacts {
+    pub(super) fn from_run(run: &Run) -> PageFacts {
         let h = &run.header;
-        let how = facts::how(h);
+        let how = facts::describe_setup(h);
         let version = h.tls.as_ref().map(|tls| version_name(&tls.version));
-        let mut made = vec![("began", facts::when(h.started_at))];
+        let mut made = vec![("began", facts::format_time(h.started_at))];
         if !how.is_empty() {
             made.push(("load", how.join(", ")));
         }
@@ -83,9 +83,9 @@ impl PageFacts {
     }
 
     /// Returns the facts of a ladder or a sweep.
-    pub(super) fn of_ladder(target: Option<&str>, record: &LadderRecord) -> PageFacts {
+    pub(super) fn from_ladder(target: Option<&str>, record: &LadderRecord) -> PageFacts {
         let (conditions, began) = (record.conditions.as_ref(), record.started_at);
-        let mut facts = PageFacts::of_record(target, began, conditions, &record.tool_version);
+        let mut facts = PageFacts::from_record(target, began, conditions, &record.tool_version);
         let tls = record.client_tls.clone();
         facts
             .conditions
@@ -94,15 +94,15 @@ impl PageFacts {
     }
 
     /// Returns the facts of several runs that belong to one record.
-    pub(super) fn of_record(
+    pub(super) fn from_record(
         target: Option<&str>,
         began: Timestamp,
         conditions: Option<&CommonConditions>,
         tool_version: &str,
     ) -> PageFacts {
-        let mut made = vec![("began", facts::when(began))];
+        let mut made = vec![("began", facts::format_time(began))];
         if let Some(c) = conditions {
-            let load = facts::issuing(c.load_loop, c.arrivals.as_deref(), c.clients);
+            let load = facts::describe_arrivals(c.load_loop, c.arrivals.as_deref(), c.clients);
             made.extend(load.map(|load| ("load", load)));
             let labels = facts::labels(&c.labels);
             made.extend((!labels.is_empty()).then_some(("labels", labels)));

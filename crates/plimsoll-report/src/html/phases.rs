@@ -28,7 +28,7 @@ struct PhaseMeans {
 }
 
 impl PhaseMeans {
-    fn of(view: &RunView, phases: &PhasesSummary) -> Option<PhaseMeans> {
+    fn from_phases(view: &RunView, phases: &PhasesSummary) -> Option<PhaseMeans> {
         let connections = phases.connection?;
         // On connections without a phase, the phase counts as zero.
         let mean = |times: Option<TimesSummary>| {
@@ -81,7 +81,7 @@ pub(super) fn section(views: &[RunView]) -> Markup {
         let Some(phases) = view.run.summary.phases() else {
             continue;
         };
-        bars.extend(PhaseMeans::of(view, phases));
+        bars.extend(PhaseMeans::from_phases(view, phases));
         for (what, times) in [
             ("resolve", phases.resolve),
             ("connect", phases.connect),

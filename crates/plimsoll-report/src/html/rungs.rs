@@ -7,7 +7,7 @@ use super::bars::{BarChart, BarRow, BarSegment};
 use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
-use crate::ladder::{MetricGroup, added, confidence_percent, groups, metrics, prices};
+use crate::ladder::{MetricGroup, format_added, confidence_percent, groups, metrics, connection_costs};
 use crate::table::TextTable;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
@@ -43,8 +43,8 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
 fn bars(ladder: &LadderRecord, metric: LadderMetric, colour: usize) -> BarChart {
     let first = &ladder.rungs[0].name;
     let rows = ladder.rungs.iter().enumerate().skip(1).map(|(of, rung)| {
-        let difference = ladder.added(of, 0, metric);
-        let title = added(metric, difference);
+        let difference = ladder.added_cost(of, 0, metric);
+        let title = format_added(metric, difference);
         let words = format!("{}: {title}", rung.name);
         let known = match difference {
             AddedCost::Significant(d) | AddedCost::NotSignificant(d) => Some(d),
@@ -85,7 +85,7 @@ fn signed(us: f64) -> String {
 /// Returns the table of the rungs' own figures, and that of all differences.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
-        @if let Some(prices) = prices(ladder) {
+        @if let Some(prices) = connection_costs(ladder) {
             (tables::table("The cost of a new connection: CPU, the part of cryptography alone (measured in memory on this machine), and the cores for a thousand a second", &prices))
         }
         @for (n, group) in groups(ladder).iter().enumerate() {
@@ -111,12 +111,12 @@ fn differences(ladder: &LadderRecord, group: &MetricGroup, is_first: bool) -> Ma
     let mut head = vec!["rung", "to"];
     head.extend(group.columns.iter().map(|(_, name)| *name));
     let texts: Vec<usize> = (1..head.len()).collect();
-    let rows = LadderRecord::pairs(ladder.rungs.len()).map(|(of, to)| {
+    let rows = LadderRecord::reported_pairs(ladder.rungs.len()).map(|(of, to)| {
         let names = [of, to].map(|rung| ladder.rungs[rung].name.clone());
         let added = group
             .columns
             .iter()
-            .map(|(m, _)| added(*m, ladder.added(of, to, *m)));
+            .map(|(m, _)| format_added(*m, ladder.added_cost(of, to, *m)));
         names.into_iter().chain(added).collect::<Vec<_>>()
     });
     let caption = if is_first {

@@ -33,10 +33,10 @@ pub(super) struct SpectrumCalls {
 }
 
 /// Returns the calls of each run.
-pub(super) fn of(views: &[RunView]) -> Vec<SpectrumCalls> {
+pub(super) fn calls_by_run(views: &[RunView]) -> Vec<SpectrumCalls> {
     let calls = |view: &RunView| SpectrumCalls {
         name: view.run.header.name.clone(),
-        record: view.run.measured(),
+        record: view.run.measured_record(),
     };
     views.iter().map(calls).collect()
 }
@@ -122,7 +122,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
         .iter()
         .filter(|(at, _)| *at <= right + 1e-9)
         .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
-        .map(|(at, text)| (x.at(*at), (*text).to_owned()))
+        .map(|(at, text)| (x.position(*at), (*text).to_owned()))
         .collect();
     let slowest = lines
         .iter()
@@ -137,7 +137,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
             (x_axis(frame, &marks, "share of calls that were at least as fast"))
             @for line in lines {
                 path class={ "line stroke c" (line.colour % 6) @if line.is_dashed { " dash" } }
-                    d=(path(line.points.iter().map(|(px, py)| (x.at(*px), y.at(*py))))) {}
+                    d=(path(line.points.iter().map(|(px, py)| (x.position(*px), y.position(*py))))) {}
             }
             @for line in lines { (hover(line, &x, &y)) }
         },
@@ -148,7 +148,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
 fn hover(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
     html! {
         @for (at, us) in line.points.iter().step_by(2) {
-            circle class={ "hover c" (line.colour % 6) } cx=(px(x.at(*at))) cy=(px(y.at(*us))) r="5" {
+            circle class={ "hover c" (line.colour % 6) } cx=(px(x.position(*at))) cy=(px(y.position(*us))) r="5" {
                 title { (line.name) ", " (percent(*at)) ": " (time(*us)) }
             }
         }

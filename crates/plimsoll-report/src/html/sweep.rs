@@ -5,16 +5,16 @@ use std::path::Path;
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::ladder::throughput::IntervalEstimate;
-use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::crypto_speeds::CryptoSpeeds;
 use plimsoll_model::objective::RunVerdict;
 
 use super::bars::{BarChart, BarRow, BarSegment};
-use super::chart::round;
+use super::chart::format_tick;
 use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, rate};
 use crate::sweep::links::{SweepLink, links};
-use crate::sweep::{in_unit, notes, percent, speed, spread, table, wall};
+use crate::sweep::{format_in_unit, notes, percent, speed, format_estimate, table, describe_limit};
 use crate::table::TextTable;
 
 type LinkFigure = fn(&SweepLink) -> Option<IntervalEstimate>;
@@ -37,7 +37,7 @@ const MEASURES: [LinkMeasure; 4] = [
         axis: "of files, received",
         figure: |link| link.speed,
         format: speed,
-        format_tick: |bytes_per_s| in_unit(bytes_per_s, round),
+        format_tick: |bytes_per_s| format_in_unit(bytes_per_s, format_tick),
     },
     LinkMeasure {
         name: "Files a second",
@@ -60,7 +60,7 @@ const fn share(name: &'static str, of: LinkFigure) -> LinkMeasure {
         axis: "of its CPU, cryptography alone (measured in memory)",
         figure: of,
         format: percent,
-        format_tick: |share| format!("{} %", round(share * 100.0)),
+        format_tick: |share| format!("{} %", format_tick(share * 100.0)),
     }
 }
 
@@ -108,7 +108,7 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
             cards.push(card);
         }
     }
-    let facts = PageFacts::of_ladder(None, record);
+    let facts = PageFacts::from_ladder(None, record);
     let sentences = notes(record, links);
     page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
 }
@@ -124,7 +124,7 @@ fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup 
     }
     let cells = bars
         .iter()
-        .map(|(name, value)| [name.clone(), spread(*value, measure.format)]);
+        .map(|(name, value)| [name.clone(), format_estimate(*value, measure.format)]);
     let figures = TextTable::new(["configuration", measure.axis], &[], cells);
     let figures = tables::table(measure.name, &figures);
     let bars = BarChart {
@@ -144,7 +144,7 @@ fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup 
 }
 
 fn bar(measure: &LinkMeasure, name: String, figure: IntervalEstimate, colour: usize) -> BarRow {
-    let words = format!("{name} {}", spread(figure, measure.format));
+    let words = format!("{name} {}", format_estimate(figure, measure.format));
     BarRow {
         name,
         segments: vec![BarSegment {
@@ -160,7 +160,7 @@ fn bar(measure: &LinkMeasure, name: String, figure: IntervalEstimate, colour: us
 }
 
 fn limit_section(limits: &CryptoSpeeds) -> Markup {
-    part("The limit", "", &html! { p { (wall(limits)) } })
+    part("The limit", "", &html! { p { (describe_limit(limits)) } })
 }
 
 fn link_title(link: &SweepLink) -> String {

@@ -9,7 +9,7 @@ use super::page::section;
 use crate::measures::{CountFact, table as times_of};
 use crate::quantity::{bytes, count, or_dash};
 use crate::rotation::sentence;
-use crate::search::{self as found, by_rate};
+use crate::search::{self as found, trials_by_rate};
 use crate::table::TextTable;
 use crate::{addresses, ends, errors, shards, slowest, steps, times, totals};
 
@@ -42,7 +42,7 @@ pub(super) fn table_with_classes(
 }
 
 /// Returns a [`fn@table`] that scrolls if it is wider than the page.
-pub(super) fn wide(rows: &TextTable) -> Markup {
+pub(super) fn wide_table(rows: &TextTable) -> Markup {
     html! { div.scroll { (table("", rows)) } }
 }
 
@@ -51,12 +51,12 @@ pub(super) fn table_section(heading: &str, lead: &str, rows: &TextTable) -> Mark
     if rows.rows.is_empty() {
         html! {}
     } else {
-        section(heading, lead, &wide(rows))
+        section(heading, lead, &wide_table(rows))
     }
 }
 
 /// Returns a table of names and texts. The last element of a row says whether its text is emphasised.
-pub(super) fn list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
+pub(super) fn text_list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
     html! {
         div.scroll { table { tbody { @for (name, text, is_loud) in rows {
             tr { th scope="row" { (name) } td class={ "text" @if is_loud { " missed" } } { (text) } }
@@ -70,7 +70,7 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
 }
 
 /// Returns the rows of all runs, preceded by the runs' names if there are several.
-fn table_of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
+fn merged_table(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
     let tables = views.iter().map(|view| {
         let mut one = table(&view.run);
         for row in &mut one.rows {
@@ -86,7 +86,7 @@ fn table_of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTab
 }
 
 /// Returns the times of all runs.
-pub(super) fn times_of_all<'a, const N: usize>(
+pub(super) fn merged_times<'a, const N: usize>(
     views: &[RunView],
     kinds: impl Fn(&StageSummary) -> [(&'a str, Option<TimesSummary>); N],
 ) -> Vec<(String, TimesSummary)> {
@@ -100,7 +100,7 @@ pub(super) fn times_of_all<'a, const N: usize>(
 
 /// Returns the section about the times of calls and the lateness of the generator.
 pub(super) fn latency(views: &[RunView]) -> Markup {
-    let rows = times_of_all(views, |total| {
+    let rows = merged_times(views, |total| {
         [
             ("response time", total.response),
             ("service time", total.service),
@@ -121,16 +121,16 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
-    let sampled = table_of_all(views, times::sampling);
+    let sampled = merged_table(views, times::sampling);
     let sampled_notes = views.iter().filter_map(|view| {
         let note = times::sampling_note(&view.run)?;
         Some(view.with_run_name(&note))
     });
     let sampled_notes: Vec<String> = sampled_notes.collect();
     let content = html! {
-        (wide(&times_of("", rows)))
-        (sentences(&notes))
-        @if !sampled.rows.is_empty() { (wide(&sampled)) (sentences(&sampled_notes)) }
+        (wide_table(&times_of("", rows)))
+        (note_list(&notes))
+        @if !sampled.rows.is_empty() { (wide_table(&sampled)) (note_list(&sampled_notes)) }
     };
     section("Times", "", &content)
 }
@@ -140,9 +140,9 @@ pub(super) fn errors(views: &[RunView]) -> Markup {
     let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
-        (section_with_notes("Errors", "", views, errors::calls, errors::details))
-        (section_with_notes("Abandoned", given_up, views, errors::given_up, errors::details))
-        (section_with_notes("Connections that failed", connections, views, errors::connections, errors::details))
+        (section_with_notes("Errors", "", views, errors::calls, errors::error_messages))
+        (section_with_notes("Abandoned", given_up, views, errors::abandoned_calls, errors::error_messages))
+        (section_with_notes("Connections that failed", connections, views, errors::connections, errors::error_messages))
     }
 }
 
@@ -154,7 +154,7 @@ fn section_with_notes(
     table: impl Fn(&Run) -> TextTable,
     notes: impl Fn(&Run, &TextTable) -> Vec<String>,
 ) -> Markup {
-    let rows = table_of_all(views, &table);
+    let rows = merged_table(views, &table);
     if rows.rows.is_empty() {
         return html! {};
     }
@@ -164,12 +164,12 @@ fn section_with_notes(
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
-    let content = html! { (wide(&rows)) (sentences(&notes)) };
+    let content = html! { (wide_table(&rows)) (note_list(&notes)) };
     section(heading, lead, &content)
 }
 
 /// Returns the notes below a table as a list.
-fn sentences(all: &[String]) -> Markup {
+fn note_list(all: &[String]) -> Markup {
     html! { @if !all.is_empty() { ul.sentences { @for text in all { li { (text) } } } } }
 }
 
@@ -187,7 +187,7 @@ pub(super) fn totals(views: &[RunView]) -> Markup {
 /// Returns a table of named facts.
 pub(super) fn facts_table(facts: &[(String, CountFact)]) -> Markup {
     let rows = facts.iter();
-    list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
+    text_list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
 /// Returns the section with the parameters that TLS handshakes negotiated.
@@ -202,7 +202,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
         "signature",
         "handshake",
     ];
-    let rows = table_of_all(views, |run| {
+    let rows = merged_table(views, |run| {
         let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
         let known = |text: &Option<String>| or_dash(text.clone(), |text| text);
         let rows = handshakes.map(|h| {
@@ -217,7 +217,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
                     None => bytes(of),
                 }),
                 known(&h.signature),
-                h.life(),
+                h.describe_resumption(),
             ]
         });
         TextTable::new(head, &[2, 3, 4, 6, 7], rows)
@@ -231,7 +231,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
         return html! {};
     }
     let content = html! {
-        @if !rows.rows.is_empty() { (wide(&rows)) }
+        @if !rows.rows.is_empty() { (wide_table(&rows)) }
         @for (name, text) in rotations {
             p { (name) ": " (text) "." }
         }
@@ -246,24 +246,24 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
 /// Returns the section with the figures of each step of a journey.
 pub(super) fn steps(views: &[RunView]) -> Markup {
     let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
-    table_section("Steps", lead, &table_of_all(views, steps::table))
+    table_section("Steps", lead, &merged_table(views, steps::table))
 }
 
 /// Returns the section with the counts of calls and connections at each address of the target's name.
 pub(super) fn addresses(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
-    table_section("Addresses", lead, &table_of_all(views, addresses::table))
+    table_section("Addresses", lead, &merged_table(views, addresses::table))
 }
 
 /// Returns the section with the figures of each shard of a run on several machines.
 pub(super) fn shards(views: &[RunView]) -> Markup {
-    let rows = table_of_all(views, shards::table);
+    let rows = merged_table(views, shards::table);
     if rows.rows.is_empty() {
         return html! {};
     }
     let notes = views.iter().filter_map(|v| shards::note(&v.run));
     let table = html! {
-        (wide(&rows))
+        (wide_table(&rows))
         @for note in notes { p { (note) "." } }
     };
     let lead = "The load came from several machines; one that is at its own limit makes the whole run invalid. CPU is that of each shard's processes; the clock is the rendezvous's minus the shard's.";
@@ -273,7 +273,7 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
 /// Returns the section with the slowest calls and their trace ids.
 pub(super) fn slowest(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were scheduled in the run. The requests carried these trace ids: the server's traces show what took so long.";
-    table_section("Slowest calls", lead, &table_of_all(views, slowest::table))
+    table_section("Slowest calls", lead, &merged_table(views, slowest::table))
 }
 
 /// Returns the section with the CPU time and memory of client and server.
@@ -286,7 +286,7 @@ pub(super) fn ends(views: &[RunView]) -> Markup {
 
 /// Returns the section about the generator's health.
 pub(super) fn health(views: &[RunView]) -> Markup {
-    let rows = times_of_all(views, |total| {
+    let rows = merged_times(views, |total| {
         [("generator delay", total.pacing), ("send delay", total.lag)]
     });
     let checks: Vec<String> = views
@@ -302,7 +302,7 @@ pub(super) fn health(views: &[RunView]) -> Markup {
     let sentences_below: Vec<String> = checks.into_iter().chain(busiest).collect();
     let content = html! {
         @if !rows.is_empty() { (times_table("", &rows)) }
-        (sentences(&sentences_below))
+        (note_list(&sentences_below))
     };
     section(
         "Generator health",
@@ -312,7 +312,7 @@ pub(super) fn health(views: &[RunView]) -> Markup {
 }
 
 pub(super) fn trials_table(record: &SearchRecord) -> Markup {
-    let trials = by_rate(record);
+    let trials = trials_by_rate(record);
     let class = |n: usize| match &trials[n].verdict {
         TrialVerdict::Met => Some("text met"),
         TrialVerdict::Missed { .. } | TrialVerdict::Growing => Some("text missed"),
@@ -354,7 +354,7 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
             ),
         ),
     ];
-    let table = list(
+    let table = text_list(
         rows.iter()
             .map(|(name, value)| (*name, value.as_str(), false)),
     );

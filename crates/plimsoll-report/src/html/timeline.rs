@@ -18,7 +18,7 @@ pub(super) struct TimelineColumn {
 }
 
 impl TimelineColumn {
-    fn of(interval: &IntervalRecord) -> TimelineColumn {
+    fn from_interval(interval: &IntervalRecord) -> TimelineColumn {
         let mut column = TimelineColumn {
             from_s: interval.start_offset.as_secs_f64(),
             to_s: interval.end_offset().as_secs_f64(),
@@ -64,7 +64,7 @@ impl RunTimeline {
     /// Adds the next interval.
     pub(super) fn add(&mut self, interval: &IntervalRecord) {
         self.busiest_worker = self.busiest_worker.max(interval.busiest_worker_ratio);
-        let column = TimelineColumn::of(interval);
+        let column = TimelineColumn::from_interval(interval);
         if column.to_s <= column.from_s {
             return;
         }
@@ -122,7 +122,7 @@ mod tests {
         record.outcomes.add(Outcome::Interrupted, 3);
         record.outcomes.add(Outcome::CutOff, 2);
         record.outcomes.add(Outcome::Reset, 1);
-        let column = TimelineColumn::of(&IntervalRecord {
+        let column = TimelineColumn::from_interval(&IntervalRecord {
             length: Duration::from_secs(1),
             stages: vec![(0, record)],
             ..IntervalRecord::default()

@@ -3,11 +3,11 @@
 use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::statistics::paired::PairedDifference;
 
-use crate::quantity::{signed, time};
+use crate::quantity::{signed_value, time};
 
 /// Returns a quotable sentence for each rung about the costs that it adds to the first one. The number after "±" is
 /// half the width of the interval. A difference that is not significant is given as its upper bound.
-pub fn bill(ladder: &LadderRecord) -> Vec<String> {
+pub fn cost_sentences(ladder: &LadderRecord) -> Vec<String> {
     if ladder.batches.is_none() {
         return Vec::new();
     }
@@ -15,16 +15,16 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
     (1..ladder.rungs.len())
         .filter_map(|of| {
             let name = &ladder.rungs[of].name;
-            let call = sentence([
-                time_of(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
+            let call = join_clauses([
+                time_clause(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
                 cpu_at_both_ends(ladder, of, CALL_CPU, " a call"),
             ]);
-            let connection = sentence([
-                time_of(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
+            let connection = join_clauses([
+                time_clause(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, CONNECTION_CPU, ""),
             ]);
-            let resumed = sentence([
-                time_of(ladder, of, LadderMetric::ResumedTime, "of time (p50)"),
+            let resumed = join_clauses([
+                time_clause(ladder, of, LadderMetric::ResumedTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
@@ -60,13 +60,13 @@ const RESUMED_CPU: EndMetrics = [
 ];
 
 /// Joins the clauses that exist into a sentence.
-fn sentence(parts: [Option<String>; 2]) -> Option<String> {
+fn join_clauses(parts: [Option<String>; 2]) -> Option<String> {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", and "))
 }
 
-fn time_of(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -> Option<String> {
-    match ladder.added(of, 0, metric) {
+fn time_clause(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -> Option<String> {
+    match ladder.added_cost(of, 0, metric) {
         AddedCost::Significant(d) => Some(format!("{} {what}", with_uncertainty(d.shift, d))),
         AddedCost::NotSignificant(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
         AddedCost::Exact(_) | AddedCost::TooFewRounds => None,
@@ -87,7 +87,7 @@ fn cpu_at_both_ends(
     };
     let mut base = 0.0;
     for end in ends {
-        let (AddedCost::Significant(d) | AddedCost::NotSignificant(d)) = ladder.added(of, 0, end)
+        let (AddedCost::Significant(d) | AddedCost::NotSignificant(d)) = ladder.added_cost(of, 0, end)
         else {
             return None;
         };
@@ -97,7 +97,7 @@ fn cpu_at_both_ends(
         sum.high += d.high;
         base += ladder.rungs[0].median(end)?;
     }
-    if !sum.is_clear() {
+    if !sum.excludes_zero() {
         return Some(format!(
             "at most {} of CPU{each} at client and server together",
             time(sum.high.max(0.0))
@@ -119,9 +119,9 @@ fn cpu_at_both_ends(
 fn with_uncertainty(shift: f64, d: PairedDifference) -> String {
     let off = (d.high - shift).max(shift - d.low);
     if off >= shift.abs() {
-        let [of, low, high] = [shift, d.low, d.high].map(|us| signed(us, time));
+        let [of, low, high] = [shift, d.low, d.high].map(|us| signed_value(us, time));
         return format!("{} ({low} … {high})", of.trim_start_matches('+'));
     }
-    let shift = signed(shift, time);
+    let shift = signed_value(shift, time);
     format!("{} ± {}", shift.trim_start_matches('+'), time(off))
 }

@@ -1,6 +1,6 @@
 //! Notes for readers of a ladder: its resolution, and the reasons why some slices are of limited value.
 
-use plimsoll_model::ladder::turns::MIN_REPLICATES;
+use plimsoll_model::ladder::batches::MIN_REPLICATES;
 use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};
 
 use crate::quantity::{plural, time};
@@ -20,7 +20,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     }
     notes.extend(libraries(ladder));
     notes.extend(proxies(ladder));
-    notes.extend(limits(ladder));
+    notes.extend(common_notes(ladder));
     for rung in &ladder.rungs {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
         if full > 0 {
@@ -86,7 +86,7 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
 
 /// Returns those [`notes`] that apply to sweeps, too. A sweep has no rate, so it can't be late, and no p99 of bulk
 /// transfers; it counts full handshakes itself.
-pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
+pub(crate) fn common_notes(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();
     let mut notes: Vec<String> = ladder
@@ -122,7 +122,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
 /// Describes the resolution of a ladder whose rungs were measured in batches.
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.batches.as_ref()?;
-    let lasted = lasted(ladder);
+    let lasted = load_duration_s(ladder);
     let Some(resolution) = turns.resolution_us() else {
         return turns.wanted_us.map(|wanted| {
             format!(
@@ -148,7 +148,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
         Some(wanted) if !turns.is_resolved() => format!(
             "RESOLUTION NOT REACHED: detects p50 differences over ±{resolution}, not ±{}, after {lasted} s: {}{left_out}",
             time(wanted),
-            needed(more(wanted))
+            format_needed_time(more(wanted))
         ),
         Some(_) => {
             format!("detects p50 differences over ±{resolution}, after {lasted} s{left_out}")
@@ -160,7 +160,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
 }
 
 /// Describes how much longer the ladder must run to reach the requested resolution, if that is feasible.
-fn needed(more_s: f64) -> String {
+fn format_needed_time(more_s: f64) -> String {
     const DAY_S: f64 = 86_400.0;
     match more_s {
         s if s <= 600.0 => format!("needs about {} s more (--budget)", s.ceil()),
@@ -172,21 +172,21 @@ fn needed(more_s: f64) -> String {
 }
 
 /// Returns the duration of the load over all replicates and batches, in seconds without rounding noise.
-pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
+pub(super) fn load_duration_s(ladder: &LadderRecord) -> f64 {
     let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
     (ladder.slice_s * slices as f64 * 1e3).round() / 1e3
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::ladder::turns::BatchesRecord;
+    use plimsoll_model::ladder::batches::BatchesRecord;
 
-    use super::{LadderRecord, needed, resolution};
+    use super::{LadderRecord, format_needed_time, resolution};
 
     /// If no call of a rung counts, the resolution is unknown: the report must say so.
     #[test]
     fn unknown_requested_resolution_is_reported() {
-        let mut turns = BatchesRecord::of(&[], 0.05, 0, 1);
+        let mut turns = BatchesRecord::from_measurements(&[], 0.05, 0, 1);
         let ladder = |turns| LadderRecord {
             slice_s: 5.0,
             batches: Some(turns),
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn huge_time_is_not_estimated() {
-        assert_eq!(needed(59.2), "needs about 60 s more (--budget)");
-        assert_eq!(needed(1_000.0), "needs about 17 min more (--budget)");
-        assert_eq!(needed(22_000.0), "needs about 7 h more (--budget)");
+        assert_eq!(format_needed_time(59.2), "needs about 60 s more (--budget)");
+        assert_eq!(format_needed_time(1_000.0), "needs about 17 min more (--budget)");
+        assert_eq!(format_needed_time(22_000.0), "needs about 7 h more (--budget)");
         for more_s in [22_774_290_755.0, f64::INFINITY, f64::NAN] {
-            assert!(needed(more_s).starts_with("can't be estimated"), "{more_s}");
+            assert!(format_needed_time(more_s).starts_with("can't be estimated"), "{more_s}");
         }
     }
 }

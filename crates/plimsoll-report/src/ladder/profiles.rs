@@ -6,9 +6,9 @@ use std::path::Path;
 use plimsoll_model::ladder::LadderRecord;
 
 use crate::profile::{
-    DIFFERENCES_NOTE, LadderProfiles, TERMINAL_FUNCTIONS, heading, rung_facts, shortened,
+    DIFFERENCES_NOTE, LadderProfiles, MAX_TERMINAL_FUNCTIONS, heading, rung_facts, shorten_names,
 };
-use crate::terminal::{TerminalOptions, sentences};
+use crate::terminal::{TerminalOptions, write_list};
 
 /// Renders the profiles of the ladder in `dir` for the terminal; empty if its processes were not sampled.
 pub fn render_profiles(record: &LadderRecord, dir: &Path, options: &TerminalOptions) -> String {
@@ -22,13 +22,13 @@ pub fn render_profiles(record: &LadderRecord, dir: &Path, options: &TerminalOpti
     for compared in profiles.comparisons(record) {
         let heading = format!("{}: {} and {first}", heading(compared.end), compared.name);
         let _ = writeln!(out, "\n{}", options.bold(&heading));
-        let table = shortened(compared.table(first, TERMINAL_FUNCTIONS));
-        out += &table.unbroken(options.width);
+        let table = shorten_names(compared.table(first, MAX_TERMINAL_FUNCTIONS));
+        out += &table.render_unwrapped(options.width);
     }
     let rungs = profiles.rungs(record);
     let all = rungs.flat_map(|(rung, profile)| rung_facts(rung, profile));
     out.push('\n');
-    sentences(&mut out, all, options);
-    sentences(&mut out, [DIFFERENCES_NOTE], options);
+    write_list(&mut out, all, options);
+    write_list(&mut out, [DIFFERENCES_NOTE], options);
     out
 }

@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use crate::otlp::{InstrumentationScope, KeyValue, Resource, attribute, optional_text, text};
 
-use super::{CALL_TIMES, COUNTERS, GAUGES, RunningTotals, counts, cpu, durations, recorded, sum_s};
+use super::{CALL_TIMES, COUNTERS, GAUGES, RunningTotals, counts, cpu, durations, recorded_values, sum_s};
 
 /// Maximum number of buckets of an exponential histogram, as in OpenTelemetry's own libraries.
 const MAX_BUCKETS: i64 = 160;
 /// The aggregation temporality of sums that count from the start of a run.
-const CUMULATIVE: i32 = 2;
+const CUMULATIVE_TEMPORALITY: i32 = 2;
 
 /// An export request, `ExportMetricsServiceRequest`: cumulative sums, gauges, and exponential histograms in seconds.
 #[derive(Clone, PartialEq, Message, Serialize)]
@@ -152,14 +152,14 @@ fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
 
 impl MetricsRequest {
     /// Creates a request with all figures of the runs. `now_unix_ns` is in nanoseconds since 1970.
-    pub fn of<'a>(
+    pub fn new<'a>(
         runs: impl Iterator<Item = &'a RunningTotals> + Clone,
         now_unix_ns: u64,
         tool_version: &str,
     ) -> MetricsRequest {
         let whole = |o: &RunningTotals, more: Option<(&str, &str)>, n: u64| NumberDataPoint {
             as_int: Some(i64::try_from(n).unwrap_or(i64::MAX)),
-            ..number(o, more, now_unix_ns)
+            ..data_point(o, more, now_unix_ns)
         };
         let mut metrics = Vec::new();
         for (name, _, of) in COUNTERS {
@@ -170,7 +170,7 @@ impl MetricsRequest {
         for count in counts(runs.clone()) {
             let points = runs
                 .clone()
-                .map(|o| whole(o, None, o.calls.measures.of(count)));
+                .map(|o| whole(o, None, o.calls.measures.counter(count)));
             metrics.push(sum(count.key(), "1", points.collect()));
         }
         for (name, _, of) in GAUGES {
@@ -190,21 +190,21 @@ impl MetricsRequest {
         let used = runs.clone().flat_map(|o| {
             cpu(o).map(|(end, seconds)| NumberDataPoint {
                 as_double: Some(seconds),
-                ..number(o, Some(("plimsoll.end", end)), now_unix_ns)
+                ..data_point(o, Some(("plimsoll.end", end)), now_unix_ns)
             })
         });
         metrics.push(sum("cpu", "s", used.collect()));
         for (name, _, of) in CALL_TIMES {
             let histograms = runs.clone().filter_map(|o| Some((o, of(o).histogram()?)));
-            metrics.push(exponential(name, histograms, now_unix_ns));
+            metrics.push(histogram_metric(name, histograms, now_unix_ns));
         }
         for measure in durations(runs.clone()) {
             let histograms = runs
                 .clone()
                 .filter_map(|o| Some((o, o.calls.measures.times(measure).histogram()?)));
-            metrics.push(exponential(measure.key(), histograms, now_unix_ns));
+            metrics.push(histogram_metric(measure.key(), histograms, now_unix_ns));
         }
-        let scope = InstrumentationScope::of_version(tool_version);
+        let scope = InstrumentationScope::new(tool_version);
         let resource = Resource {
             attributes: vec![attribute("service.name", "plimsoll")],
         };
@@ -230,7 +230,7 @@ fn attributes(o: &RunningTotals, more: Option<(&str, &str)>) -> Vec<KeyValue> {
 }
 
 /// Returns a data point without its value.
-fn number(o: &RunningTotals, more: Option<(&str, &str)>, now_unix_ns: u64) -> NumberDataPoint {
+fn data_point(o: &RunningTotals, more: Option<(&str, &str)>, now_unix_ns: u64) -> NumberDataPoint {
     NumberDataPoint {
         start_time_unix_nano: o.began_unix_ns,
         time_unix_nano: now_unix_ns,
@@ -252,14 +252,14 @@ fn sum(name: &str, unit: &str, data_points: Vec<NumberDataPoint>) -> OtlpMetric 
     OtlpMetric {
         sum: Some(Sum {
             data_points,
-            aggregation_temporality: CUMULATIVE,
+            aggregation_temporality: CUMULATIVE_TEMPORALITY,
             is_monotonic: true,
         }),
         ..metric(name, unit)
     }
 }
 
-fn exponential<'a>(
+fn histogram_metric<'a>(
     name: &str,
     histograms: impl Iterator<Item = (&'a RunningTotals, &'a Histogram<u64>)>,
     now_unix_ns: u64,
@@ -268,19 +268,19 @@ fn exponential<'a>(
         attributes: attributes(o, None),
         start_time_unix_nano: o.began_unix_ns,
         time_unix_nano: now_unix_ns,
-        ..point(h)
+        ..histogram_point(h)
     });
     OtlpMetric {
         exponential_histogram: Some(ExponentialHistogram {
             data_points: points.collect(),
-            aggregation_temporality: CUMULATIVE,
+            aggregation_temporality: CUMULATIVE_TEMPORALITY,
         }),
         ..metric(name, "s")
     }
 }
 
 /// Returns a data point of an exponential histogram in seconds, at the finest scale that its buckets allow.
-fn point(h: &Histogram<u64>) -> ExponentialHistogramDataPoint {
+fn histogram_point(h: &Histogram<u64>) -> ExponentialHistogramDataPoint {
     let index = |ns: u64, scale: i32| {
         // Bucket i covers values above base^i, up to base^(i+1), where base is 2^(2^-scale).
         ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
@@ -293,7 +293,7 @@ fn point(h: &Histogram<u64>) -> ExponentialHistogramDataPoint {
     let offset = index(h.min(), scale);
     let mut bucket_counts = vec![0_u64; usize::try_from(span(scale)).unwrap_or(1)];
     let last = bucket_counts.len() as i64 - 1;
-    for (ns, n) in recorded(Some(h)) {
+    for (ns, n) in recorded_values(Some(h)) {
         let at = (index(ns, scale) - offset).clamp(0, last);
         bucket_counts[usize::try_from(at).unwrap_or(0)] += n;
     }

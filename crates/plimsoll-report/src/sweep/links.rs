@@ -43,7 +43,7 @@ impl EndCpu {
     }
 
     /// Returns the CPU time in µs for each of `of` fetches.
-    pub(crate) fn us(self, of: u64) -> Option<f64> {
+    pub(crate) fn us_per_fetch(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
 
@@ -53,7 +53,7 @@ impl EndCpu {
     }
 
     /// Returns the share of CPU time that cryptography alone takes (0–1).
-    fn of_limit(self, of: u64) -> Option<f64> {
+    fn crypto_share(self, of: u64) -> Option<f64> {
         let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0 && of > 0)?;
         Some(self.floor_us? / cpu)
     }
@@ -94,7 +94,7 @@ pub(crate) struct SweepLink {
 
 impl SweepLink {
     /// Adds up the slices of a rung. `links`: the number of configurations with simultaneous intervals.
-    fn of(rung: &Rung, links: usize) -> SweepLink {
+    fn from_rung(rung: &Rung, links: usize) -> SweepLink {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
         let (ok, bytes): (u64, u64) = volumes().fold((0, 0), |(ok, bytes), v| {
@@ -125,7 +125,7 @@ impl SweepLink {
                 format!("{word} {value}")
             })
             .collect();
-        let pieces = || volumes().flat_map(|v| v.pieces().into_iter().map(move |piece| (v, piece)));
+        let pieces = || volumes().flat_map(|v| v.samples().into_iter().map(move |piece| (v, piece)));
         let per_s = |n: u64, piece: &ThroughputSample| n as f64 / piece.elapsed_s;
         let elapsed_s: f64 = volumes().map(|v| v.elapsed_s).sum();
         let in_all = |n: u64| (elapsed_s > 0.0).then(|| n as f64 / elapsed_s);
@@ -136,13 +136,13 @@ impl SweepLink {
             slices: volumes().count(),
             turns: volumes().map(|v| v.turns.len()).sum(),
             overran: pieces().filter(|(_, piece)| piece.overran).count(),
-            files: IntervalEstimate::of(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
+            files: IntervalEstimate::from_parts(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
             speed: {
                 let pieces = pieces().map(|(_, p)| per_s(p.bytes_received, &p));
-                IntervalEstimate::of(in_all(bytes), pieces, links)
+                IntervalEstimate::from_parts(in_all(bytes), pieces, links)
             },
-            client_share: IntervalEstimate::of(client.of_limit(ok), clients, links),
-            server_share: IntervalEstimate::of(server.of_limit(ok), servers, links),
+            client_share: IntervalEstimate::from_parts(client.crypto_share(ok), clients, links),
+            server_share: IntervalEstimate::from_parts(server.crypto_share(ok), servers, links),
             name: rung.name.clone(),
             suite: setting("suite")
                 .map(str::to_owned)
@@ -164,7 +164,7 @@ impl SweepLink {
 
     /// Returns a title such as `AES-128-GCM, new`.
     pub(crate) fn title(&self) -> String {
-        let suite = self.suite.as_deref().map_or("–", short);
+        let suite = self.suite.as_deref().map_or("–", short_suite_name);
         let rest = if self.others.is_empty() { "" } else { ", " };
         format!("{suite}, {}{rest}{}", self.mode.name(), self.others)
     }
@@ -195,7 +195,7 @@ impl SweepLink {
         };
         Some(format!(
             "tls_client_{suite}-{}{others}",
-            unit_word(self.size?)
+            size_word(self.size?)
         ))
     }
 }
@@ -207,7 +207,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
         .rungs
         .iter()
         .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
-        .map(|rung| SweepLink::of(rung, record.rungs.len()))
+        .map(|rung| SweepLink::from_rung(rung, record.rungs.len()))
         .collect();
     let mut others: Vec<String> = Vec::new();
     for link in &links {
@@ -223,7 +223,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
 }
 
 /// Formats a size as in scenario names: `1k`, `10m`, `512m`.
-fn unit_word(bytes: u64) -> String {
+fn size_word(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}g", n >> 30),
         n if n > 0 && n % (1 << 20) == 0 => format!("{}m", n >> 20),
@@ -233,7 +233,7 @@ fn unit_word(bytes: u64) -> String {
 }
 
 /// Returns a suite's name without the common prefix.
-pub(crate) fn short(suite: &str) -> &str {
+pub(crate) fn short_suite_name(suite: &str) -> &str {
     match suite {
         "TLS_AES_128_GCM_SHA256" => "AES-128-GCM",
         "TLS_AES_256_GCM_SHA384" => "AES-256-GCM",
@@ -250,7 +250,7 @@ mod tests {
     fn sizes_in_scenario_names() {
         let sizes = [1 << 10, 100 << 10, 1 << 20, 512 << 20, 1 << 30, 1000, 0];
         assert_eq!(
-            sizes.map(unit_word),
+            sizes.map(size_word),
             ["1k", "100k", "1m", "512m", "1g", "1000b", "0b"]
         );
     }

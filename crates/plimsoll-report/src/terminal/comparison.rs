@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{TerminalOptions, lines, sentences};
+use super::{TerminalOptions, write_wrapped, write_list};
 use crate::compare::Comparison;
 
 /// Renders the comparison, with a line feed at its end.
@@ -10,15 +10,15 @@ pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
     let mut out = String::new();
     if !c.warnings.is_empty() {
         let _ = writeln!(out, "{}", options.loud("WARNING"));
-        sentences(&mut out, &c.warnings, options);
+        write_list(&mut out, &c.warnings, options);
         out.push('\n');
     }
-    let _ = writeln!(out, "A  {}", c.a.words());
-    let _ = writeln!(out, "B  {}", c.b.words());
+    let _ = writeln!(out, "A  {}", c.a.describe());
+    let _ = writeln!(out, "B  {}", c.b.describe());
     if !c.plan_differences.is_empty() {
         let _ = writeln!(out, "plans differ in");
         let differences = c.plan_differences.iter().map(ToString::to_string);
-        sentences(&mut out, differences, options);
+        write_list(&mut out, differences, options);
     }
     out.push('\n');
     let enough = c.has_enough_runs();
@@ -29,8 +29,8 @@ pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
         (true, false) => &[0, 1, 2, 4, 5, 7],
         (false, _) => &[0, 1, 2, 3, 4],
     };
-    let table = c.table().columns(columns).on_terminal(options.width);
+    let table = c.table().columns(columns).render(options.width);
     let _ = writeln!(out, "{table}");
-    lines(&mut out, &c.method(), options);
+    write_wrapped(&mut out, &c.describe_method(), options);
     out
 }

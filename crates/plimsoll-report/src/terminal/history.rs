@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{TerminalOptions, lines};
+use super::{TerminalOptions, write_wrapped};
 use crate::facts;
-use crate::history::{HistorySeries, method, shown};
+use crate::history::{HistorySeries, describe_method, sanitise};
 use crate::quantity::plural;
 use crate::table::TextTable;
 
@@ -14,7 +14,7 @@ pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> S
     for series in all {
         let runs = plural(series.items.len() as u64, series.kind.name());
         let conditions = series.conditions();
-        let heading = format!("{}: {runs} {conditions}", shown(series.name));
+        let heading = format!("{}: {runs} {conditions}", sanitise(series.name));
         for line in super::wrap(heading.trim_end(), options.width) {
             let _ = writeln!(out, "{}", options.bold(&line));
         }
@@ -24,7 +24,7 @@ pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> S
         }
         let rows = series.changes.iter().map(|change| {
             [
-                facts::when(change.first.began),
+                facts::format_time(change.first.began),
                 change.metric.name().to_owned(),
                 change.before_text(),
                 change.after_text(),
@@ -37,9 +37,9 @@ pub fn render_changes(all: &[HistorySeries<'_>], options: &TerminalOptions) -> S
         let head = [
             "since", "metric", "before", "after", "change", "p", "remarks", "run",
         ];
-        out += &TextTable::new(head, &[0, 1, 6, 7], rows).on_terminal(options.width);
+        out += &TextTable::new(head, &[0, 1, 6, 7], rows).render(options.width);
         out.push('\n');
     }
-    lines(&mut out, &method(), options);
+    write_wrapped(&mut out, &describe_method(), options);
     out
 }

@@ -2,8 +2,8 @@
 
 use plimsoll_model::run::Run;
 
-use super::{TerminalOptions, times_table, told};
-use crate::measures::{facts, spread, timed, times};
+use super::{TerminalOptions, times_table, write_facts};
+use crate::measures::{protocol_facts, describe_distribution, timed_callers_name, times};
 use crate::quantity::{count, time};
 use crate::table::TextTable;
 use plimsoll_model::statistics::distribution::buckets;
@@ -12,12 +12,12 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(measures) = &run.summary.total.measures else {
         return;
     };
-    told(out, facts(run), options);
+    write_facts(out, protocol_facts(run), options);
     out.push('\n');
     if measures.times.is_empty() {
         return;
     }
-    times_table(out, timed(), times(measures), options);
+    times_table(out, timed_callers_name(), times(measures), options);
     distribution(out, run, options);
 }
 
@@ -25,12 +25,12 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &TerminalOptions) {
 fn distribution(out: &mut String, run: &Run, options: &TerminalOptions) {
     const MAX_BUCKETS: u64 = 12;
     const MAX_BAR_LENGTH: u64 = 40;
-    let record = run.measured();
+    let record = run.measured_record();
     let Some(h) = record.response.histogram().filter(|h| !h.is_empty()) else {
         return;
     };
-    if let Some(fact) = spread(run) {
-        told(out, [fact], options);
+    if let Some(fact) = describe_distribution(run) {
+        write_facts(out, [fact], options);
         out.push('\n');
     }
     let show = |ns: u64| time(ns as f64 / 1e3);
@@ -45,6 +45,6 @@ fn distribution(out: &mut String, run: &Run, options: &TerminalOptions) {
             "█".repeat(length),
         ]
     });
-    *out += &TextTable::new([""; 3], &[2], rows).unbroken(options.width);
+    *out += &TextTable::new([""; 3], &[2], rows).render_unwrapped(options.width);
     out.push('\n');
 }

@@ -2,16 +2,16 @@
 
 use plimsoll_model::run::Run;
 
-use super::{TerminalOptions, lines, told};
-use crate::memory::{MEMORY_NOTE, held, table};
+use super::{TerminalOptions, write_wrapped, write_facts};
+use crate::memory::{MEMORY_NOTE, describe_open_connections, table};
 
 pub(super) fn memory(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(memory) = &run.summary.memory else {
         return;
     };
-    told(out, [held(memory)], options);
+    write_facts(out, [describe_open_connections(memory)], options);
     out.push('\n');
-    *out += &table(memory).on_terminal(options.width);
-    lines(out, MEMORY_NOTE, options);
+    *out += &table(memory).render(options.width);
+    write_wrapped(out, MEMORY_NOTE, options);
     out.push('\n');
 }

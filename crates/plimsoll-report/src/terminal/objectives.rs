@@ -9,7 +9,7 @@ use super::TerminalOptions;
 
 /// Returns the verdict on all objectives; `None` if there are none.
 pub(crate) fn verdict(run: &Run, options: &TerminalOptions) -> Option<String> {
-    Some(match RunVerdict::of(&judge_run(run))? {
+    Some(match RunVerdict::from_results(&judge_run(run))? {
         RunVerdict::Pass => options.bold("verdict: pass"),
         RunVerdict::Fail => options.loud("verdict: FAIL"),
         RunVerdict::Invalid => {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use plimsoll_model::profile::RunProfile;
 use plimsoll_model::run::Run;
 
-use super::{TerminalOptions, lines, sentences};
+use super::{TerminalOptions, write_wrapped, write_list};
 use crate::profile::{
-    SHARES_NOTE, TERMINAL_FUNCTIONS, facts, functions, heading, measured_us, shortened,
+    SHARES_NOTE, MAX_TERMINAL_FUNCTIONS, sampling_facts, functions, heading, measured_us, shorten_names,
 };
 
 pub(super) fn profile(out: &mut String, run: &Run, options: &TerminalOptions) {
@@ -15,7 +15,7 @@ pub(super) fn profile(out: &mut String, run: &Run, options: &TerminalOptions) {
         Ok(Some(profile)) => profile,
         Ok(None) => return,
         Err(problem) => {
-            lines(
+            write_wrapped(
                 out,
                 &format!("The profile can't be read: {problem}"),
                 options,
@@ -26,12 +26,12 @@ pub(super) fn profile(out: &mut String, run: &Run, options: &TerminalOptions) {
     };
     for (end, stacks) in &profile.stacks {
         let _ = writeln!(out, "{}", options.bold(&heading(*end)));
-        *out += &shortened(functions(stacks, TERMINAL_FUNCTIONS)).unbroken(options.width);
+        *out += &shorten_names(functions(stacks, MAX_TERMINAL_FUNCTIONS)).render_unwrapped(options.width);
         if let Some(record) = profile.record.ends.get(end) {
-            let all = facts(&profile.record, record, measured_us(run, *end));
-            sentences(out, all, options);
+            let all = sampling_facts(&profile.record, record, measured_us(run, *end));
+            write_list(out, all, options);
         }
-        sentences(out, [SHARES_NOTE], options);
+        write_list(out, [SHARES_NOTE], options);
         out.push('\n');
     }
 }

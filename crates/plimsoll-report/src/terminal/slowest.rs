@@ -10,13 +10,13 @@ use crate::table::TextTable;
 pub(super) fn slowest(out: &mut String, run: &Run, options: &TerminalOptions) {
     let calls = slowest::table(run);
     if !calls.rows.is_empty() {
-        *out += &shown(&calls, options.width);
+        *out += &render_table(&calls, options.width);
         out.push('\n');
     }
 }
 
 /// Renders the table. Readers copy trace ids, so no cell is wrapped; columns that don't fit are left out completely.
-fn shown(calls: &TextTable, width: usize) -> String {
+fn render_table(calls: &TextTable, width: usize) -> String {
     /// The columns that may be left out, the least important first.
     const SPARE_COLUMNS: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {
@@ -29,7 +29,7 @@ fn shown(calls: &TextTable, width: usize) -> String {
             shown.retain(|column| *column != spare);
         }
     }
-    calls.columns(&shown).unbroken(width)
+    calls.columns(&shown).render_unwrapped(width)
 }
 
 #[cfg(test)]
@@ -47,17 +47,17 @@ mod tests {
             "closed, of worker 11",
             trace_id,
         ];
-        let calls = slowest::of([row.map(str::to_owned)]);
+        let calls = slowest::calls_table([row.map(str::to_owned)]);
         for width in 60..140 {
-            let shown = shown(&calls, width);
+            let shown = render_table(&calls, width);
             let lines: Vec<&str> = shown.lines().collect();
             assert_eq!(lines.len(), 2, "{width}: {shown}");
             assert!(lines.iter().all(|line| line.len() <= width), "{shown}");
             assert!(lines[1].contains("1.23 s") && lines[1].ends_with(trace_id));
         }
-        let wide = shown(&calls, 139);
+        let wide = render_table(&calls, 139);
         assert!(row.iter().all(|cell| wide.contains(cell)), "{wide}");
-        let narrow = shown(&calls, 70);
+        let narrow = render_table(&calls, 70);
         assert!(narrow.contains("DEADLINE_EXCEEDED"), "{narrow}");
         assert!(!narrow.contains("connection"), "{narrow}");
     }

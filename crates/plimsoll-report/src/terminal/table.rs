@@ -11,17 +11,17 @@ pub(super) const COLUMN_GAP: usize = 2;
 impl TextTable {
     /// Renders the table without lines: a header, rows, and two spaces between columns. Text may be wrapped; numbers
     /// are not.
-    pub(crate) fn on_terminal(&self, width: usize) -> String {
-        self.drawn(width, |table, column| !table.is_text(column))
+    pub(crate) fn render(&self, width: usize) -> String {
+        self.render_with(width, |table, column| !table.is_text(column))
     }
 
     /// Renders the table without wrapping any cell, however narrow the terminal is, for names that people search for
     /// and programs read.
-    pub(crate) fn unbroken(&self, width: usize) -> String {
-        self.drawn(width, |_, _| true)
+    pub(crate) fn render_unwrapped(&self, width: usize) -> String {
+        self.render_with(width, |_, _| true)
     }
 
-    fn drawn(&self, width: usize, is_whole: fn(&TextTable, usize) -> bool) -> String {
+    fn render_with(&self, width: usize, is_whole: fn(&TextTable, usize) -> bool) -> String {
         let mut table = comfy_table::Table::new();
         table
             .load_preset(presets::NOTHING)

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use plimsoll_model::run::Run;
 
 use super::table::COLUMN_GAP;
-use super::{TerminalOptions, lines};
+use super::{TerminalOptions, write_wrapped};
 use crate::measures::{STREAMS_NOTE, table};
 use crate::table::TextTable;
-use crate::times::{dash_note, of_calls, overhead_text};
+use crate::times::{dash_note, call_times, overhead_text};
 
 /// Writes the measured times: a column for each kind of time, a row for each percentile.
 pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
-    let known = of_calls(run);
+    let known = call_times(run);
     let Some((_, first)) = known.first() else {
         return;
     };
@@ -25,7 +25,7 @@ pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
     let mut beside: Vec<Vec<String>> = Vec::new();
     let show = |beside: &mut Vec<Vec<String>>| {
         let table = TextTable::new(all.head.clone(), &[], beside.drain(..));
-        table.sideways().on_terminal(options.width)
+        table.transpose().render(options.width)
     };
     let mut used = first;
     for single_column in all.rows.iter().cloned() {
@@ -39,13 +39,13 @@ pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
     }
     *out += &show(&mut beside);
     if let Some(text) = dash_note(calls) {
-        lines(out, &text, options);
+        write_wrapped(out, &text, options);
     }
     if run.summary.total.messages.is_some() {
         let _ = writeln!(out, "{STREAMS_NOTE}");
     }
     if let Some(delay) = options.overhead_over {
-        lines(out, &overhead_text(run, delay), options);
+        write_wrapped(out, &overhead_text(run, delay), options);
     }
     out.push('\n');
 }

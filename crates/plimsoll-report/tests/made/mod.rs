@@ -56,7 +56,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
             stages: vec![(0, record)],
             ..IntervalRecord::default()
         };
-        writer.interval(&interval, &[]).expect("written");
+        writer.add_interval(&interval, &[]).expect("written");
     }
     let run = writer.finish(RunEnding::complete()).expect("ended");
     (dir, run)

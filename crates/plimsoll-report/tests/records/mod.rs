@@ -5,14 +5,14 @@
     reason = "a test binary uses what it needs of this, and no other part"
 )]
 
-use plimsoll_model::ladder::turns::{BatchesRecord, RungDifference};
+use plimsoll_model::ladder::batches::{BatchesRecord, RungDifference};
 use plimsoll_model::ladder::{
     ALPHA, LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput,
 };
 use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict as Became, RunVerdict};
 use plimsoll_model::run::header::LoopKind;
 use plimsoll_model::run::{CommonConditions, MachineFacts, SCHEMA_VERSION};
-use plimsoll_model::search::{SearchGoal, SearchRecord, SearchStep, Trial, TrialVerdict, next};
+use plimsoll_model::search::{SearchGoal, SearchRecord, SearchStep, Trial, TrialVerdict, next_step};
 use plimsoll_model::statistics::paired::PairedDifference;
 
 fn conditions() -> Option<CommonConditions> {
@@ -54,7 +54,7 @@ pub(crate) fn begun_search() -> SearchRecord {
 pub(crate) fn search() -> SearchRecord {
     let mut record = begun_search();
     loop {
-        match next(&record.goal, &record.trials) {
+        match next_step(&record.goal, &record.trials) {
             SearchStep::Done(finding) => {
                 record.finding = Some(*finding);
                 return record;

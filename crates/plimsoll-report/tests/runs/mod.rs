@@ -280,25 +280,25 @@ impl Fixture {
                 bytes_sent: 27,
                 bytes_received: 14,
             };
-            recorder.stage(stage).due += 1;
+            recorder.stage_mut(stage).due += 1;
             if open {
-                recorder.stage(stage).pacing.record(self.pacing_ns);
+                recorder.stage_mut(stage).pacing.record(self.pacing_ns);
             }
             if self.header.cold {
-                recorder.cold_call(&sample, &phases, None);
+                recorder.record_cold_call(&sample, &phases, None);
             } else {
-                recorder.call(&sample);
+                recorder.record_call(&sample);
             }
             self.record_measures(recorder, stage, i, took);
             match outcome {
-                Outcome::DeadlineExceeded if i == 3 => recorder.stage(stage).late += 1,
+                Outcome::DeadlineExceeded if i == 3 => recorder.stage_mut(stage).late += 1,
                 Outcome::Unavailable => {
-                    recorder.detail(outcome, "upstream connect error\u{1b}[31m or disconnect")
+                    recorder.add_detail(outcome, "upstream connect error\u{1b}[31m or disconnect")
                 }
                 _ => {}
             }
         }
-        recorder.stage(stage).due += self.in_flight;
+        recorder.stage_mut(stage).due += self.in_flight;
     }
 
     /// Records additional measures of a call; every hundredth query loses a token, and gets another twice.
@@ -306,31 +306,31 @@ impl Fixture {
         match self.of {
             CallKind::Calls => {}
             CallKind::Streams => {
-                recorder.messages_sent(stage, 1);
-                recorder.first_message(stage, took / 5);
+                recorder.count_messages_sent(stage, 1);
+                recorder.record_first_message(stage, took / 5);
                 for message in 1..5 {
-                    recorder.inter_message(stage, took / 5 + message * 10 * US);
+                    recorder.record_message_gap(stage, took / 5 + message * 10 * US);
                 }
             }
             CallKind::Queries => {
                 let astray = u64::from(i % 100 == 99);
-                recorder.count(stage, Count::TokensReceived, 10 - astray);
-                recorder.count(stage, Count::TokensMissing, astray);
-                recorder.count(stage, Count::TokensDuplicated, astray);
-                recorder.count(stage, Count::QueriesGood, 1 - astray);
-                recorder.time(stage, TimeMeasure::FirstToken, took / 4);
+                recorder.add_count(stage, Count::TokensReceived, 10 - astray);
+                recorder.add_count(stage, Count::TokensMissing, astray);
+                recorder.add_count(stage, Count::TokensDuplicated, astray);
+                recorder.add_count(stage, Count::QueriesGood, 1 - astray);
+                recorder.record_time(stage, TimeMeasure::FirstToken, took / 4);
                 for token in 1..10 {
-                    recorder.time(stage, TimeMeasure::TokenGap, took / 12 + token * US);
+                    recorder.record_time(stage, TimeMeasure::TokenGap, took / 12 + token * US);
                 }
-                recorder.time(stage, TimeMeasure::TokenMean, took / 12);
+                recorder.record_time(stage, TimeMeasure::TokenMean, took / 12);
                 if i.is_multiple_of(4) {
-                    recorder.count(stage, Count::keyed("sessions_ok"), 1);
-                    recorder.time(
+                    recorder.add_count(stage, Count::keyed("sessions_ok"), 1);
+                    recorder.record_time(
                         stage,
                         TimeMeasure::keyed("session_create"),
                         700 * US + i * US,
                     );
-                    recorder.time(stage, TimeMeasure::SocketOpen, 900 * US + i * US);
+                    recorder.record_time(stage, TimeMeasure::SocketOpen, 900 * US + i * US);
                 }
             }
         }
@@ -352,7 +352,7 @@ impl Fixture {
         let mut recorder = Recorder::new(2).with_request_log(true);
         let connections = self.header.connections.unwrap_or(0);
         for i in 0..u64::from(connections) {
-            recorder.connection(
+            recorder.record_connection(
                 0,
                 &ConnectPhases {
                     resolve_ns: 0,
@@ -370,14 +370,14 @@ impl Fixture {
         }
         if self.failing {
             recorder
-                .stage(0)
+                .stage_mut(0)
                 .connect_failures
                 .add(Outcome::ConnectRefused, 1);
         }
         for index in 0..self.seconds + warmup {
             let stage = if index < warmup { 0 } else { last };
             self.record_second(&mut recorder, stage, index);
-            let taken = recorder.take(None);
+            let taken = recorder.take_interval(None);
             let used = |per_call: u64| ResourceUsage {
                 cpu_user_us: self.calls * per_call,
                 cpu_system_us: Some(self.calls * per_call / 2),
@@ -390,7 +390,7 @@ impl Fixture {
                 index,
                 start_offset: Duration::from_secs(index),
                 length: Duration::from_secs(1),
-                stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+                stages: taken.recorded_stages().map(|(i, s)| (i, s.clone())).collect(),
                 // Each second has its own number of calls in flight.
                 in_flight: self.in_flight * (index + 1),
                 connections_open: u64::from(connections),
@@ -400,7 +400,7 @@ impl Fixture {
                 details: taken.details,
                 ..IntervalRecord::default()
             };
-            writer.interval(&interval, &taken.requests).unwrap();
+            writer.add_interval(&interval, &taken.requests).unwrap();
         }
         writer.finish(ending).unwrap()
     }

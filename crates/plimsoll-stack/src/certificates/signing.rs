@@ -16,7 +16,7 @@ use super::{CertificateError, CertificateOptions, KeyAlgorithm, LeafCertificate,
 /// Names that every server certificate covers.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// The validity of the CA in days, unless the certificates that it signs need a longer one.
-const CA_DAYS: u32 = 3650;
+const CA_VALIDITY_DAYS: u32 = 3650;
 /// Time before now from which certificates are valid, because clocks of test machines differ.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
 /// Maximum number of generated names: with more names, no TLS library accepts the certificate, because handshake
@@ -25,7 +25,7 @@ const MAX_EXTRA_NAMES: u32 = 2_000;
 const MAX_INTERMEDIATES: u32 = 20;
 
 /// Returns the contents of the files, in the order of [`super::CertificateSet::files`].
-pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
+pub(super) fn make_contents(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
         ("names", options.more_names, MAX_EXTRA_NAMES),
         (
@@ -39,13 +39,13 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
         }
     }
     let (not_before, not_after) = validity_period(options.validity)?;
-    let authority = CertificateAuthority::make(options, not_before, not_after)?;
+    let authority = CertificateAuthority::generate(options, not_before, not_after)?;
     let leaf = |what, common_name: &str, names, algorithm: KeyAlgorithm, purpose| {
-        let key = algorithm.generate_key().map_err(making(what))?;
-        let mut leaf = CertificateParams::new(names).map_err(making(what))?;
-        name(&mut leaf, common_name);
+        let key = algorithm.generate_key().map_err(making_error(what))?;
+        let mut leaf = CertificateParams::new(names).map_err(making_error(what))?;
+        set_common_name(&mut leaf, common_name);
         set_validity(&mut leaf, not_before, not_after);
-        leaf.serial_number = Some(serial(&leaf, &key));
+        leaf.serial_number = Some(serial_number(&leaf, &key));
         leaf.is_ca = IsCa::ExplicitNoCa;
         leaf.use_authority_key_identifier_extension = true;
         leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -55,7 +55,7 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
         leaf.extended_key_usages = vec![purpose];
         let cert = leaf
             .signed_by(&key, &authority.issuer)
-            .map_err(making(what))?;
+            .map_err(making_error(what))?;
         // The chain is sent without the CA's own certificate, which the verifier already has.
         let chain = cert.pem() + &authority.intermediates_pem;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
@@ -96,7 +96,7 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
     Ok(contents)
 }
 
-fn making(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
+fn making_error(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
     move |source| CertificateError::Making { what, source }
 }
 
@@ -113,23 +113,23 @@ struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    fn make(
+    fn generate(
         options: &CertificateOptions,
         not_before: Timestamp,
         not_after: Timestamp,
     ) -> Result<CertificateAuthority, CertificateError> {
-        let (ca_before, ca_after) = validity_period(Validity::Days(CA_DAYS))?;
+        let (ca_before, ca_after) = validity_period(Validity::Days(CA_VALIDITY_DAYS))?;
         let (before, after) = (ca_before.min(not_before), ca_after.max(not_after));
         let params = |common_name: &str, below: u32| {
             let mut ca = CertificateParams::default();
-            name(&mut ca, common_name);
+            set_common_name(&mut ca, common_name);
             set_validity(&mut ca, before, after);
             let below = u8::try_from(below).unwrap_or(u8::MAX);
             ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
             ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             ca
         };
-        let key = options.algorithm.generate_key().map_err(making("CA key"))?;
+        let key = options.algorithm.generate_key().map_err(making_error("CA key"))?;
         let fingerprint: String = CertificateParams::default()
             .key_identifier(&key)
             .iter()
@@ -140,12 +140,12 @@ impl CertificateAuthority {
             &format!("Plimsoll test CA {fingerprint}"),
             options.intermediates,
         );
-        let cert = ca.self_signed(&key).map_err(making("CA certificate"))?;
+        let cert = ca.self_signed(&key).map_err(making_error("CA certificate"))?;
         let key_pem = key.serialize_pem();
         let (mut issuer, mut between) = (Issuer::new(ca, key), String::new());
         let mut above = Vec::new();
         for n in 1..=options.intermediates {
-            let making = making("intermediate certificate");
+            let making = making_error("intermediate certificate");
             let key = options.algorithm.generate_key().map_err(&making)?;
             let common_name = format!("Plimsoll test CA {fingerprint}, intermediate {n}");
             let mut ca = params(&common_name, options.intermediates - n);
@@ -205,13 +205,13 @@ fn revocation_list_pem(
         revoked_certs: revoked.collect(),
         key_identifier_method: KeyIdMethod::Sha256,
     };
-    let making = making("list of revoked certificates");
+    let making = making_error("list of revoked certificates");
     let signed = list.signed_by(issuer).map_err(&making)?;
     signed.pem().map_err(&making)
 }
 
 /// Derives a positive serial number of 16 octets (RFC 5280 §4.1.2.2) from the key's hash.
-fn serial(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
+fn serial_number(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
     let mut number = certificate.key_identifier(key);
     number.truncate(16);
     if let Some(first) = number.first_mut() {
@@ -220,7 +220,7 @@ fn serial(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
     SerialNumber::from(number)
 }
 
-fn name(certificate: &mut CertificateParams, common_name: &str) {
+fn set_common_name(certificate: &mut CertificateParams, common_name: &str) {
     let mut name = rcgen::DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     certificate.distinguished_name = name;

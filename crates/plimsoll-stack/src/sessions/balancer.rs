@@ -52,7 +52,7 @@ impl BalancerConfig {
 
 /// Returns the number of client connections that each balancer has to allow: a session uses a WebSocket and a
 /// connection to the API. The kernel distributes connections by a hash, which is never quite even.
-pub(super) fn connections(sessions: u32, balancers: u16) -> u64 {
+pub(super) fn client_connections(sessions: u32, balancers: u16) -> u64 {
     let all = 2 * u64::from(sessions);
     match balancers {
         0 | 1 => all + 200,

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use plimsoll_engine::descriptors::descriptor_limit;
 
 use super::StackTopology;
-use super::balancer::connections;
+use super::balancer::client_connections;
 
 /// Number of descriptors that a process needs in addition to those of its clients.
 const RESERVED_DESCRIPTORS: u64 = 500;
@@ -23,7 +23,7 @@ pub struct StackLimits {
 
 impl StackLimits {
     /// Reads the limits of this machine.
-    pub fn of_this_machine() -> StackLimits {
+    pub fn for_this_machine() -> StackLimits {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let range = range.unwrap_or_default();
         let mut bounds = range.split_whitespace().map(str::parse::<u64>);
@@ -38,8 +38,8 @@ impl StackLimits {
     }
 
     /// Returns how many balancers on the same ports are needed for `sessions` sessions.
-    pub fn balancers(&self, sessions: u32) -> u16 {
-        let fits = |n: &u16| balancer_needs(sessions, *n) <= self.descriptors;
+    pub fn required_balancers(&self, sessions: u32) -> u16 {
+        let fits = |n: &u16| balancer_descriptors(sessions, *n) <= self.descriptors;
         (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
     }
 
@@ -55,7 +55,7 @@ impl StackLimits {
             vec![
                 (
                     "a balancer",
-                    balancer_needs(topology.sessions, topology.balancers),
+                    balancer_descriptors(topology.sessions, topology.balancers),
                 ),
                 (
                     "a gateway",
@@ -85,8 +85,8 @@ impl StackLimits {
 }
 
 /// Returns the number of descriptors that each balancer needs: two per client connection, and the reserved ones.
-fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
-    2 * connections(sessions, balancers) + RESERVED_DESCRIPTORS
+fn balancer_descriptors(sessions: u32, balancers: u16) -> u64 {
+    2 * client_connections(sessions, balancers) + RESERVED_DESCRIPTORS
 }
 
 /// Returns the first of `addresses` that is already in use.
@@ -122,7 +122,7 @@ mod tests {
                 && problems[0].contains("20000")
         );
         assert_eq!(
-            [100, 4_000, 5_000, 10_000].map(|n| limits.balancers(n)),
+            [100, 4_000, 5_000, 10_000].map(|n| limits.required_balancers(n)),
             [1, 1, 2, 3]
         );
         let several = StackTopology {

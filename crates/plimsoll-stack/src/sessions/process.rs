@@ -84,7 +84,7 @@ impl StackProcess {
     }
 
     /// Asks the process to exit, and kills it if it does not.
-    pub(super) fn end(&mut self) {
+    pub(super) fn terminate(&mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
             let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) else {
                 break;
@@ -126,9 +126,9 @@ mod tests {
         let mut other: StackProcess = serde_json::from_str(&text).unwrap();
         other.began_ticks += 1;
         assert!(!other.is_alive());
-        other.end();
+        other.terminate();
         assert!(process.is_alive());
-        process.end();
+        process.terminate();
         assert!(!process.is_alive());
     }
 }

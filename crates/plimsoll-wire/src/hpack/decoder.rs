@@ -65,7 +65,7 @@ impl Decoder {
         let (mut added, mut resized, mut highest) = (0, false, 0);
         let mut left = self.max_list_size as usize;
         let mut show = |field: HeaderField<'_>| {
-            let size = field.name.len() + field.value.len() + super::ENTRY_OVERHEAD;
+            let size = field.name.len() + field.value.len() + super::ENTRY_OVERHEAD_BYTES;
             match left.checked_sub(size) {
                 Some(rest) if !decoded.is_list_too_large => {
                     left = rest;
@@ -147,7 +147,7 @@ impl Decoder {
         }
         decoded.has_changed_table = resized || added > 0;
         // Indices into the dynamic table may refer to other entries the next time, so only static ones are allowed.
-        let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
+        let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.is_unchanged_by_repeating(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)
     }

@@ -5,7 +5,7 @@
 //! whose table is too small. [`PeerTable`] has the connection's state and chooses the block for the next request.
 
 use super::table::{DynamicTable, STATIC_TABLE};
-use super::{DEFAULT_TABLE_SIZE, HeaderField, huffman, integer};
+use super::{DEFAULT_TABLE_BYTES, HeaderField, huffman, integer};
 
 /// An encoder with a model of the peer's dynamic table.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Encoder {
 impl Default for Encoder {
     fn default() -> Encoder {
         Encoder {
-            table: DynamicTable::new(DEFAULT_TABLE_SIZE),
+            table: DynamicTable::new(DEFAULT_TABLE_BYTES),
             inserted_bytes: 0,
         }
     }
@@ -39,7 +39,7 @@ impl Encoder {
         } = field;
         let (exact, by_name) = self.find(name, value);
         if sensitive {
-            put_literal(by_name, 4, 0x10, name, value, block);
+            append_literal(by_name, 4, 0x10, name, value, block);
             return false;
         }
         if let Some(index) = exact {
@@ -47,12 +47,12 @@ impl Encoder {
             return false;
         }
         if !keep {
-            put_literal(by_name, 4, 0, name, value, block);
+            append_literal(by_name, 4, 0, name, value, block);
             return false;
         }
-        put_literal(by_name, 6, 0x40, name, value, block);
+        append_literal(by_name, 6, 0x40, name, value, block);
         self.table.insert(name, value);
-        self.inserted_bytes += name.len() + value.len() + super::ENTRY_OVERHEAD;
+        self.inserted_bytes += name.len() + value.len() + super::ENTRY_OVERHEAD_BYTES;
         true
     }
 
@@ -73,7 +73,7 @@ impl Encoder {
     ) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
-            self.encode_field(plain(name, value), keep, &mut block);
+            self.encode_field(plain_field(name, value), keep, &mut block);
         }
         block
     }
@@ -99,7 +99,7 @@ impl Encoder {
     }
 }
 
-fn plain<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
+fn plain_field<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
     HeaderField {
         name: name.as_bytes(),
         value: value.as_bytes(),
@@ -123,7 +123,7 @@ fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
     )
 }
 
-fn put_literal(
+fn append_literal(
     index: Option<u32>,
     prefix: u8,
     pattern: u8,
@@ -133,9 +133,9 @@ fn put_literal(
 ) {
     integer::encode(index.unwrap_or(0), prefix, pattern, block);
     if index.is_none() {
-        put_string(name, block);
+        append_string(name, block);
     }
-    put_string(value, block);
+    append_string(value, block);
 }
 
 /// Appends a literal field without indexing (RFC 7541 §6.2.2), except for the value, which must follow with its length
@@ -144,7 +144,7 @@ pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     let (_, by_name) = find_static(name.as_bytes(), b"");
     integer::encode(by_name.unwrap_or(0), 4, 0, block);
     if by_name.is_none() {
-        put_string(name.as_bytes(), block);
+        append_string(name.as_bytes(), block);
     }
 }
 
@@ -158,7 +158,7 @@ pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
 }
 
 /// Appends a string literal, Huffman-coded if that is shorter.
-fn put_string(text: &[u8], block: &mut Vec<u8>) {
+fn append_string(text: &[u8], block: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);
     if coded < text.len() {
         integer::encode(coded as u32, 7, 0x80, block);
@@ -187,16 +187,16 @@ pub enum BlockChoice {
 pub struct PeerTable {
     /// The size that the last size update signalled to the peer's decoder.
     signalled: u32,
-    /// The size that the peer's SETTINGS currently allow, up to 4,096.
+    /// The size that the peer's SEND_SETTINGS currently allow, up to 4,096.
     allowed: u32,
-    /// The smallest size that the peer's SETTINGS allowed since the last block.
+    /// The smallest size that the peer's SEND_SETTINGS allowed since the last block.
     lowest: u32,
     is_inserted: bool,
 }
 
 impl Default for PeerTable {
     fn default() -> PeerTable {
-        let size = DEFAULT_TABLE_SIZE;
+        let size = DEFAULT_TABLE_BYTES;
         PeerTable {
             signalled: size,
             allowed: size,
@@ -208,8 +208,8 @@ impl Default for PeerTable {
 
 impl PeerTable {
     /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
-    pub fn allow(&mut self, size: u32) {
-        self.allowed = size.min(DEFAULT_TABLE_SIZE);
+    pub fn set_allowed_size(&mut self, size: u32) {
+        self.allowed = size.min(DEFAULT_TABLE_BYTES);
         self.lowest = self.lowest.min(self.allowed);
     }
 
@@ -222,11 +222,11 @@ impl PeerTable {
 
     /// Chooses the next block of a list whose entries need `needed` bytes, and appends the size updates that must
     /// precede it (RFC 7541 §4.2) to `out`. The caller must then send the block.
-    pub fn next(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
+    pub fn choose_block(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
         if (self.lowest as usize) < needed {
             self.is_inserted = false;
         }
-        self.signal(out);
+        self.append_due_updates(out);
         if self.is_inserted {
             return BlockChoice::Steady;
         }
@@ -239,15 +239,15 @@ impl PeerTable {
 
     /// Appends the size updates that must precede a block without table changes, on a connection that also sends lists
     /// with entries of `needed` bytes.
-    pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
+    pub fn append_size_updates(&mut self, needed: usize, out: &mut Vec<u8>) {
         if (self.lowest as usize) < needed {
             self.is_inserted = false;
         }
-        self.signal(out);
+        self.append_due_updates(out);
     }
 
     /// Appends the size updates with which the next block must begin (RFC 7541 §4.2).
-    fn signal(&mut self, out: &mut Vec<u8>) {
+    fn append_due_updates(&mut self, out: &mut Vec<u8>) {
         if self.lowest < self.signalled {
             integer::encode(self.lowest, 5, 0x20, out);
             self.signalled = self.lowest;
@@ -270,8 +270,8 @@ pub struct ListEncoder {
 
 impl ListEncoder {
     /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
-    pub fn allow(&mut self, size: u32) {
-        self.peer.allow(size);
+    pub fn set_allowed_table_size(&mut self, size: u32) {
+        self.peer.set_allowed_size(size);
     }
 
     /// Appends the block of `fields`; those that `keep` accepts are added to the table. Returns false if the block did
@@ -287,7 +287,7 @@ impl ListEncoder {
         if changed {
             self.encoder.table.resize(self.peer.lowest);
             self.encoder.table.resize(self.peer.allowed);
-            self.peer.signal(block);
+            self.peer.append_due_updates(block);
         }
         for field in fields {
             let kept = keep(&field);
@@ -359,33 +359,33 @@ mod tests {
         let mut updates = Vec::new();
         let mut next = |table: &mut PeerTable| {
             updates.clear();
-            let choice = table.next(200, &mut updates);
+            let choice = table.choose_block(200, &mut updates);
             (choice, updates.clone())
         };
         assert_eq!(next(&mut table), (BlockChoice::First, vec![]));
         assert!(table.is_steady());
-        table.allow(1 << 20);
+        table.set_allowed_size(1 << 20);
         assert!(table.is_steady());
         // A smaller size that suffices is signalled, and the entries remain.
-        table.allow(256);
+        table.set_allowed_size(256);
         assert!(!table.is_steady());
         assert_eq!(
             next(&mut table),
             (BlockChoice::Steady, vec![0x3f, 0xe1, 0x01])
         );
         // A size that is too small needs the plain block.
-        table.allow(100);
+        table.set_allowed_size(100);
         assert_eq!(next(&mut table), (BlockChoice::Plain, vec![0x3f, 69]));
         assert_eq!(next(&mut table), (BlockChoice::Plain, vec![]));
         // A sufficient size makes the first block necessary again.
-        table.allow(300);
+        table.set_allowed_size(300);
         assert_eq!(
             next(&mut table),
             (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
         );
         // If the size is reduced and enlarged between two requests, both are signalled, and the entries are gone.
-        table.allow(0);
-        table.allow(4096);
+        table.set_allowed_size(0);
+        table.set_allowed_size(4096);
         assert_eq!(
             next(&mut table),
             (BlockChoice::First, vec![0x20, 0x3f, 0xe1, 0x1f])
@@ -406,10 +406,10 @@ mod tests {
             let mut decoder = Decoder::new(4096, 1 << 16);
             for size in sizes {
                 match size {
-                    Some(size) => table.allow(size),
+                    Some(size) => table.set_allowed_size(size),
                     None => {
                         let mut block = Vec::new();
-                        let choice = table.next(encoder.inserted_bytes(), &mut block);
+                        let choice = table.choose_block(encoder.inserted_bytes(), &mut block);
                         block.extend_from_slice(match choice {
                             BlockChoice::First => &first,
                             BlockChoice::Steady => &steady,
@@ -433,7 +433,7 @@ mod tests {
             let mut decoder = Decoder::new(4096, 1 << 16);
             for (allowed, list) in lists {
                 if let Some(size) = allowed {
-                    encoder.allow(size);
+                    encoder.set_allowed_table_size(size);
                 }
                 let fields = list.iter().map(|(name, value, sensitive)| HeaderField {
                     name: name.as_bytes(),

@@ -6,9 +6,9 @@
 
 use super::HpackError;
 
-const EOS: usize = 256;
+const EOS_SYMBOL: usize = 256;
 
-/// Code length in bits of each octet, and of EOS (RFC 7541, Appendix B).
+/// Code length in bits of each octet, and of EOS_SYMBOL (RFC 7541, Appendix B).
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30,
@@ -24,15 +24,15 @@ const CODE_LENGTHS: [u8; 257] = [
     27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-const SYMBOL_CODES: [u32; 257] = codes();
+const SYMBOL_CODES: [u32; 257] = canonical_codes();
 
-const fn codes() -> [u32; 257] {
+const fn canonical_codes() -> [u32; 257] {
     let mut codes = [0; 257];
     let mut code = 0u32;
     let mut length = 1;
     while length <= 30 {
         let mut symbol = 0;
-        while symbol <= EOS {
+        while symbol <= EOS_SYMBOL {
             if CODE_LENGTHS[symbol] == length {
                 codes[symbol] = code;
                 code += 1;
@@ -58,20 +58,20 @@ struct DecodeStep {
 const EMITS_SYMBOL: u8 = 1;
 /// Flag of a step after which a string may end: the incomplete code consists of at most 7 ones.
 const MAY_END: u8 = 2;
-/// Flag of a step that completes EOS, which no string may contain.
+/// Flag of a step that completes EOS_SYMBOL, which no string may contain.
 const READS_EOS: u8 = 4;
 
 /// Number of inner nodes of the code's tree: one fewer than its 257 leaves.
-const INNER_NODES: usize = 256;
+const INNER_NODE_COUNT: usize = 256;
 
-static DECODE_STEPS: [[DecodeStep; 16]; INNER_NODES] = steps();
+static DECODE_STEPS: [[DecodeStep; 16]; INNER_NODE_COUNT] = decode_steps();
 
-const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
-    // Children below INNER_NODES are inner nodes; the others are leaves: INNER_NODES + symbol.
-    let mut children = [[0u16; 2]; INNER_NODES];
+const fn decode_steps() -> [[DecodeStep; 16]; INNER_NODE_COUNT] {
+    // Children below INNER_NODE_COUNT are inner nodes; the others are leaves: INNER_NODE_COUNT + symbol.
+    let mut children = [[0u16; 2]; INNER_NODE_COUNT];
     let mut nodes = 1;
     let mut symbol = 0;
-    while symbol <= EOS {
+    while symbol <= EOS_SYMBOL {
         let mut node = 0;
         let mut bit = CODE_LENGTHS[symbol];
         while bit > 1 {
@@ -83,13 +83,13 @@ const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
             }
             node = children[node][way] as usize;
         }
-        children[node][(SYMBOL_CODES[symbol] & 1) as usize] = (INNER_NODES + symbol) as u16;
+        children[node][(SYMBOL_CODES[symbol] & 1) as usize] = (INNER_NODE_COUNT + symbol) as u16;
         symbol += 1;
     }
-    assert!(nodes as usize == INNER_NODES);
+    assert!(nodes as usize == INNER_NODE_COUNT);
 
     // A string may end at the root, and at the nodes that are reached from it by one to seven ones.
-    let mut may_end = [false; INNER_NODES];
+    let mut may_end = [false; INNER_NODE_COUNT];
     let mut node = 0;
     let mut depth = 0;
     while depth <= 7 {
@@ -102,9 +102,9 @@ const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
         next: 0,
         symbol: 0,
         effect: 0,
-    }; 16]; INNER_NODES];
+    }; 16]; INNER_NODE_COUNT];
     let mut from = 0;
-    while from < INNER_NODES {
+    while from < INNER_NODE_COUNT {
         let mut nibble = 0;
         while nibble < 16 {
             let mut node = from;
@@ -117,14 +117,14 @@ const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
             while bit > 0 {
                 bit -= 1;
                 let child = children[node][nibble >> bit & 1] as usize;
-                if child < INNER_NODES {
+                if child < INNER_NODE_COUNT {
                     node = child;
                 } else {
-                    if child - INNER_NODES == EOS {
+                    if child - INNER_NODE_COUNT == EOS_SYMBOL {
                         step.effect |= READS_EOS;
                     } else {
                         step.effect |= EMITS_SYMBOL;
-                        step.symbol = (child - INNER_NODES) as u8;
+                        step.symbol = (child - INNER_NODE_COUNT) as u8;
                     }
                     node = 0;
                 }
@@ -216,7 +216,7 @@ mod tests {
             (255, 0x3ffffee, 26),
             (10, 0x3ffffffc, 30),
             (22, 0x3ffffffe, 30),
-            (EOS, 0x3fffffff, 30),
+            (EOS_SYMBOL, 0x3fffffff, 30),
         ] {
             assert_eq!(
                 (SYMBOL_CODES[symbol], CODE_LENGTHS[symbol]),

@@ -16,11 +16,11 @@ pub use encoder::{
 };
 pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 
-/// Initial size of the dynamic table in bytes, until SETTINGS change it (RFC 9113 §6.5.2).
-pub const DEFAULT_TABLE_SIZE: u32 = 4096;
+/// Initial size of the dynamic table in bytes, until SEND_SETTINGS change it (RFC 9113 §6.5.2).
+pub const DEFAULT_TABLE_BYTES: u32 = 4096;
 
 /// Size of a table entry in bytes in addition to its name and value (RFC 7541 §4.1).
-pub const ENTRY_OVERHEAD: usize = 32;
+pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 
 /// An error in a header block, after which the connection's compression state is lost.
 #[allow(missing_docs, reason = "the messages say it")]

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::ENTRY_OVERHEAD;
+use super::ENTRY_OVERHEAD_BYTES;
 
 /// Names and values of the indices 1 to 61.
 #[rustfmt::skip]
@@ -37,7 +37,7 @@ struct TableEntry {
 
 impl TableEntry {
     fn size(self) -> usize {
-        (self.name + self.value) as usize + ENTRY_OVERHEAD
+        (self.name + self.value) as usize + ENTRY_OVERHEAD_BYTES
     }
 }
 
@@ -89,12 +89,12 @@ impl DynamicTable {
     /// Adds an entry after evicting as many old ones as necessary. An entry that is larger than the table empties it
     /// (§4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + ENTRY_OVERHEAD;
+        let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES;
         self.evict_to(self.max_size.saturating_sub(size));
         if size > self.max_size {
             return;
         }
-        self.drop_dead_text();
+        self.compact_text();
         let entry = TableEntry {
             start: self.text.len() as u32,
             name: name.len() as u32,
@@ -108,7 +108,7 @@ impl DynamicTable {
 
     /// Returns whether adding the last `added` entries again would leave the table unchanged: it is full, and
     /// contains only repetitions of these entries.
-    pub(super) fn repeats(&self, added: usize) -> bool {
+    pub(super) fn is_unchanged_by_repeating(&self, added: usize) -> bool {
         let all = self.entries.len();
         if added == 0 || added > all {
             return false;
@@ -138,7 +138,7 @@ impl DynamicTable {
 
     /// Moves the used text to the front when half of the buffer is unused, which limits the buffer to twice the table's
     /// size.
-    fn drop_dead_text(&mut self) {
+    fn compact_text(&mut self) {
         let dead = self
             .entries
             .back()

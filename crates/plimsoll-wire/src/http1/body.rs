@@ -1,12 +1,12 @@
 //! Reads the body of a message (RFC 9112 §6 and §7.1).
 
-use super::{BodyFraming, Http1Error, MAX_HEAD};
+use super::{BodyFraming, Http1Error, MAX_HEAD_BYTES};
 
 /// Maximum length of a chunk-size line in bytes.
-const MAX_LINE: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// Maximum total length of all chunk extensions of a body in bytes; their content is ignored.
-const MAX_EXTENSIONS: usize = 16 * 1024;
+const MAX_EXTENSION_BYTES: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyState {
@@ -40,13 +40,13 @@ impl BodyReader {
     /// # Errors
     /// Returns an error if the declared length of the body exceeds `max`.
     pub fn new(framing: BodyFraming, max: u64) -> Result<BodyReader, Http1Error> {
-        let mut body = BodyReader::over();
+        let mut body = BodyReader::new_complete();
         body.restart(framing, max)?;
         Ok(body)
     }
 
     /// Creates a reader in the state after a complete body.
-    pub fn over() -> BodyReader {
+    pub fn new_complete() -> BodyReader {
         BodyReader {
             state: BodyState::Complete,
             received: 0,
@@ -54,7 +54,7 @@ impl BodyReader {
             line: Vec::new(),
             extensions: 0,
             trailers: 0,
-            max_trailers: MAX_HEAD,
+            max_trailers: MAX_HEAD_BYTES,
         }
     }
 
@@ -91,7 +91,7 @@ impl BodyReader {
     /// # Errors
     /// Returns an error if the body is malformed or too long.
     #[inline]
-    pub fn take(
+    pub fn consume(
         &mut self,
         bytes: &[u8],
         sink: &mut impl FnMut(&[u8]),
@@ -102,7 +102,7 @@ impl BodyReader {
                 BodyState::Length(left) | BodyState::ChunkData(left) => left,
                 BodyState::UntilClose => u64::MAX,
                 _ => {
-                    rest = &rest[self.take_line(rest)?..];
+                    rest = &rest[self.consume_line(rest)?..];
                     continue;
                 }
             };
@@ -125,7 +125,7 @@ impl BodyReader {
     }
 
     /// Consumes the bytes of `rest` that belong to the current framing line; returns their number.
-    fn take_line(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
+    fn consume_line(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
         let end = rest.iter().position(|b| *b == b'\n');
         let taken = end.map_or(rest.len(), |end| end + 1);
         // Invalid lines are rejected before their end, which may never arrive.
@@ -139,8 +139,8 @@ impl BodyReader {
             if self.trailers + before + taken > self.max_trailers + 2 {
                 return Err(Http1Error::TrailersTooLong(self.max_trailers));
             }
-        } else if before + taken > MAX_LINE {
-            return Err(self.malformed());
+        } else if before + taken > MAX_LINE_BYTES {
+            return Err(self.malformed_error());
         }
         self.line.extend_from_slice(&rest[..taken]);
         if end.is_none() {
@@ -148,7 +148,7 @@ impl BodyReader {
         }
         let mut line = std::mem::take(&mut self.line);
         let Some(text) = line.strip_suffix(b"\r\n").filter(|l| !l.contains(&b'\r')) else {
-            return Err(self.malformed());
+            return Err(self.malformed_error());
         };
         self.state = match self.state {
             BodyState::Trailers => self.check_trailer(text)?,
@@ -161,7 +161,7 @@ impl BodyReader {
         Ok(taken)
     }
 
-    fn malformed(&self) -> Http1Error {
+    fn malformed_error(&self) -> Http1Error {
         match self.state {
             BodyState::Trailers => Http1Error::Trailer,
             _ => Http1Error::Chunk,
@@ -176,7 +176,7 @@ impl BodyReader {
         let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
         let size = u64::from_str_radix(digits, 16)
             .ok()
-            .filter(|_| is_number && self.extensions <= MAX_EXTENSIONS)
+            .filter(|_| is_number && self.extensions <= MAX_EXTENSION_BYTES)
             .ok_or(Http1Error::Chunk)?;
         match size {
             0 => Ok(BodyState::Trailers),
@@ -205,17 +205,17 @@ impl BodyReader {
 
     /// Returns whether the body is complete.
     #[inline]
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.state == BodyState::Complete
     }
 
     /// Returns the number of received bytes of the body, without framing.
-    pub fn seen(&self) -> u64 {
+    pub fn received_bytes(&self) -> u64 {
         self.received
     }
 
     /// Returns how many bytes of the body or chunk have been announced and have not arrived.
-    pub fn still_to_come(&self) -> u64 {
+    pub fn awaited_bytes(&self) -> u64 {
         match self.state {
             BodyState::Length(left) | BodyState::ChunkData(left) => left,
             _ => 0,

@@ -10,7 +10,7 @@ use super::Http1Error;
 const INLINE_FIELDS: usize = 128;
 
 /// Length in bytes of the shortest possible field: `a:` and a line break.
-const MIN_FIELD_SIZE: usize = 3;
+const MIN_FIELD_BYTES: usize = 3;
 
 /// Storage for a head's fields, so that parsing needs no allocation.
 pub struct FieldSpace<'b> {
@@ -65,16 +65,16 @@ impl<'h, 'b> HttpFields<'h, 'b> {
     }
 
     /// Returns whether a field with this name lists `token` (RFC 9110 §5.6.1).
-    pub fn lists(self, name: &'h str, token: &str) -> bool {
-        self.values(name).any(|value| lists(value, token))
+    pub fn lists_token(self, name: &'h str, token: &str) -> bool {
+        self.values(name).any(|value| lists_token(value, token))
     }
 }
 
-fn lists(value: &[u8], token: &str) -> bool {
-    items(value).any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
+fn lists_token(value: &[u8], token: &str) -> bool {
+    list_items(value).any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|b| *b == b',').map(<[u8]>::trim_ascii)
 }
 
@@ -117,7 +117,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
             return Ok(None);
         };
         let is_1_1 = parsed.version == Some(1);
-        let general = MessageProperties::of(parsed.headers, is_1_1)?;
+        let general = MessageProperties::from_fields(parsed.headers, is_1_1)?;
         Ok(Some(RequestHead {
             method: parsed.method.unwrap_or_default(),
             target: parsed.path.unwrap_or_default(),
@@ -156,7 +156,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
     ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
-        ResponseHead::parse_within(bytes, super::MAX_HEAD, space)
+        ResponseHead::parse_within(bytes, super::MAX_HEAD_BYTES, space)
     }
 
     /// Does the same as [`ResponseHead::parse`] for a head of at most `max` bytes with any number of fields.
@@ -173,7 +173,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         let mut status =
             config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.inline);
         if status == Err(httparse::Error::TooManyHeaders) {
-            let room = bytes.len().min(max) / MIN_FIELD_SIZE + 1;
+            let room = bytes.len().min(max) / MIN_FIELD_BYTES + 1;
             space.large.clear();
             space.large.resize_with(room, MaybeUninit::uninit);
             parsed = httparse::Response::new(&mut []);
@@ -183,7 +183,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         let Some(size) = complete_size(status, bytes.len(), max)? else {
             return Ok(None);
         };
-        let general = MessageProperties::of(parsed.headers, parsed.version == Some(1))?;
+        let general = MessageProperties::from_fields(parsed.headers, parsed.version == Some(1))?;
         let status = parsed.code.unwrap_or(0);
         let body = match (status, general.framing) {
             (100..200 | 204 | 304, _) => BodyFraming::Length(0),
@@ -224,8 +224,8 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
                 }));
             }
             before += head.size;
-            if before > super::MAX_HEAD {
-                return Err(Http1Error::HeadTooLong(super::MAX_HEAD));
+            if before > super::MAX_HEAD_BYTES {
+                return Err(Http1Error::HeadTooLong(super::MAX_HEAD_BYTES));
             }
         }
         Ok(None)
@@ -257,13 +257,13 @@ struct MessageProperties {
 }
 
 impl MessageProperties {
-    fn of(fields: &[Header<'_>], is_1_1: bool) -> Result<MessageProperties, Http1Error> {
+    fn from_fields(fields: &[Header<'_>], is_1_1: bool) -> Result<MessageProperties, Http1Error> {
         let (mut length, mut chunked) = (None, false);
         let (mut close, mut keep) = (false, is_1_1);
         for Header { name, value } in fields {
             if name.eq_ignore_ascii_case("content-length") {
-                for item in items(value) {
-                    let bytes = number(item)?;
+                for item in list_items(value) {
+                    let bytes = parse_content_length(item)?;
                     match length.replace(bytes) {
                         Some(other) if other != bytes => {
                             return Err(Http1Error::TwoLengths(other, bytes));
@@ -279,8 +279,8 @@ impl MessageProperties {
                 }
                 chunked = true;
             } else if name.eq_ignore_ascii_case("connection") {
-                close |= lists(value, "close");
-                keep |= lists(value, "keep-alive");
+                close |= lists_token(value, "close");
+                keep |= lists_token(value, "keep-alive");
             }
         }
         let framing = match (length, chunked) {
@@ -298,7 +298,7 @@ impl MessageProperties {
 }
 
 /// Parses a number that consists of digits only.
-fn number(digits: &[u8]) -> Result<u64, Http1Error> {
+fn parse_content_length(digits: &[u8]) -> Result<u64, Http1Error> {
     let text = std::str::from_utf8(digits).unwrap_or_default();
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);

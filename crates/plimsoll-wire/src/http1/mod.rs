@@ -11,20 +11,20 @@
 
 mod body;
 mod head;
-mod heads;
-mod responses;
+mod head_reader;
+mod response_reader;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use body::BodyReader;
 pub use head::{BodyFraming, FieldSpace, HttpFields, RequestHead, ResponseHead};
-pub use heads::ResponseHeadReader;
-pub use responses::{HttpResponse, ResponseReader};
-pub use write::{put_request, put_response};
+pub use head_reader::ResponseHeadReader;
+pub use response_reader::{HttpResponse, ResponseReader};
+pub use write::{append_request_head, append_response_head};
 
 /// Default maximum size in bytes of a response's head, including preceding interim responses, and of trailers.
-pub const MAX_HEAD: usize = 64 * 1024;
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// The reason why a message cannot be read. The connection cannot be used any further.
 #[allow(missing_docs, reason = "the messages say it")]

@@ -12,7 +12,7 @@ fn read(bytes: &[u8], step: usize, max_body: u64) -> ReadResult {
     let (mut found, mut body) = (Vec::new(), Vec::new());
     for mut piece in bytes.chunks(step) {
         while !piece.is_empty() {
-            match responses.take(piece, |data| body.extend_from_slice(data)) {
+            match responses.consume(piece, |data| body.extend_from_slice(data)) {
                 Ok((taken, response)) => {
                     found.extend(response.map(|whole| (whole, std::mem::take(&mut body))));
                     piece = &piece[taken..];
@@ -97,7 +97,7 @@ fn truncated_malformed_line_is_head_error() {
         let mut responses = ResponseReader::new(100);
         let taken: Result<(), Http1Error> = head
             .chunks(step)
-            .try_for_each(|piece| responses.take(piece, |_| ()).map(|_| ()));
+            .try_for_each(|piece| responses.consume(piece, |_| ()).map(|_| ()));
         let error = taken
             .and_then(|()| responses.end().map(|_| ()))
             .unwrap_err();
@@ -249,8 +249,8 @@ fn malformed_chunks_are_rejected() {
 #[test]
 fn heads_chunk_lines_and_trailers_are_bounded() {
     let head = "x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(100);
-    let long = format!("x: {}", "y".repeat(MAX_HEAD));
-    let too_long = (vec![], Err(Http1Error::HeadTooLong(MAX_HEAD)));
+    let long = format!("x: {}", "y".repeat(MAX_HEAD_BYTES));
+    let too_long = (vec![], Err(Http1Error::HeadTooLong(MAX_HEAD_BYTES)));
     for bytes in [
         ok_response(&long, ""),
         format!("HTTP/1.1 200 OK\r\n{long}").into_bytes(),
@@ -262,19 +262,19 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
     }
     // A head of maximum length is accepted, and one byte more is not.
     for more in [0, 1] {
-        let fill = MAX_HEAD - ok_response(&format!("{head}x: "), "").len() + more;
+        let fill = MAX_HEAD_BYTES - ok_response(&format!("{head}x: "), "").len() + more;
         let bytes = ok_response(
             &format!("{head}x: {}\r\nContent-Length: 0", "y".repeat(fill - 19)),
             "",
         );
-        assert_eq!(bytes.len(), MAX_HEAD + more);
+        assert_eq!(bytes.len(), MAX_HEAD_BYTES + more);
         for step in [1_000, bytes.len()] {
             let (found, end) = read(&bytes, step, 0);
             assert_eq!((found.len(), end.is_ok()), (1 - more, more == 0));
         }
     }
     // A head may have as many fields as fit into it.
-    let many = "x:\n".repeat(MAX_HEAD / 3 - 50) + "Content-Length: 0";
+    let many = "x:\n".repeat(MAX_HEAD_BYTES / 3 - 50) + "Content-Length: 0";
     let (found, end) = read(&ok_response(&many, ""), 5_000, 0);
     assert_eq!((found.len(), end.is_ok()), (1, true));
 
@@ -302,11 +302,11 @@ fn trailers_accepted_up_to_limit() {
     let bytes = format!("0\r\nx: {}\r\ny: z\r\n\r\n", "y".repeat(70_000));
     for (max, is_over) in [(70_006, false), (70_007, true)] {
         for step in [1_000, bytes.len()] {
-            let mut body = BodyReader::over().with_max_trailers(max);
+            let mut body = BodyReader::new_complete().with_max_trailers(max);
             body.restart(BodyFraming::Chunked, 10).unwrap();
             let mut pieces = bytes.as_bytes().chunks(step);
-            let taken = pieces.try_for_each(|piece| body.take(piece, &mut |_| ()).map(|_| ()));
-            assert_eq!(taken.is_ok() && body.is_over(), is_over, "{max} {step}");
+            let taken = pieces.try_for_each(|piece| body.consume(piece, &mut |_| ()).map(|_| ()));
+            assert_eq!(taken.is_ok() && body.is_complete(), is_over, "{max} {step}");
         }
     }
 }
@@ -348,8 +348,8 @@ fn remaining_body_bytes_are_known() {
         (b"0\r\n\r\n".to_vec(), 0),
         (ok_response("", ""), 0),
     ] {
-        let (taken, _) = responses.take(&bytes, |_| ()).unwrap();
-        assert_eq!((taken, responses.still_to_come()), (bytes.len(), left));
+        let (taken, _) = responses.consume(&bytes, |_| ()).unwrap();
+        assert_eq!((taken, responses.awaited_bytes()), (bytes.len(), left));
     }
     assert!(responses.has_begun());
 }
@@ -369,7 +369,7 @@ fn requests_parse_in_every_split() {
         assert_eq!((head.size, head.body), (size, BodyFraming::Length(7)));
         assert!(head.closes && head.is_1_1);
         assert!(head.fields.values("x-A").eq([&b"1, 2"[..], b"3"]));
-        assert!(head.fields.lists("X-A", "2") && !head.fields.lists("X-A", "1, 2"));
+        assert!(head.fields.lists_token("X-A", "2") && !head.fields.lists_token("X-A", "1, 2"));
         assert_eq!(head.fields.iter().count(), 6);
     }
     for (fields, closes, body) in [
@@ -433,7 +433,7 @@ fn ambiguous_requests_are_rejected() {
 #[test]
 fn written_messages_parse_as_intended() {
     let mut bytes = Vec::new();
-    put_request(
+    append_request_head(
         &mut bytes,
         "PUT",
         "/x",
@@ -444,7 +444,7 @@ fn written_messages_parse_as_intended() {
         b"PUT /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\n\r\n"
     );
     bytes.clear();
-    put_response(
+    append_response_head(
         &mut bytes,
         431,
         &[("Content-Length", "0"), ("Connection", "close")],

@@ -1,23 +1,23 @@
 //! Writes the heads of messages (RFC 9112 §3 to §5).
 
 /// Appends a request's head.
-pub fn put_request(out: &mut Vec<u8>, method: &str, target: &str, fields: &[(&str, &str)]) {
-    put_head(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
+pub fn append_request_head(out: &mut Vec<u8>, method: &str, target: &str, fields: &[(&str, &str)]) {
+    append_head(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
 }
 
 /// Appends a response's head.
-pub fn put_response(out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]) {
+pub fn append_response_head(out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]) {
     let line = [
         "HTTP/1.1 ",
         &status.to_string(),
         " ",
-        reason(status),
+        reason_phrase(status),
         "\r\n",
     ];
-    put_head(out, &line, fields);
+    append_head(out, &line, fields);
 }
 
-fn put_head(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
+fn append_head(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
     for part in line {
         out.extend_from_slice(part.as_bytes());
     }
@@ -31,7 +31,7 @@ fn put_head(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
 }
 
 /// Returns the reason phrase of a status that our servers use (RFC 9110 §15).
-fn reason(status: u16) -> &'static str {
+fn reason_phrase(status: u16) -> &'static str {
     match status {
         101 => "Switching Protocols",
         200 => "OK",

@@ -34,7 +34,7 @@ impl HeaderBlock {
     pub fn push(&mut self, fragment: &[u8], max: usize) -> Result<(), Violation> {
         self.fragments += 1;
         if self.bytes.len() + fragment.len() > max || self.fragments > MAX_FRAGMENTS {
-            return Err(Violation::connection(
+            return Err(Violation::connection_error(
                 ErrorCode::ENHANCE_YOUR_CALM,
                 format!(
                     "a header block over {max} bytes or {MAX_FRAGMENTS} frames \
@@ -47,7 +47,7 @@ impl HeaderBlock {
     }
 
     /// Returns the complete block.
-    pub fn piece(&self) -> StreamPayload<'_> {
+    pub fn payload(&self) -> StreamPayload<'_> {
         StreamPayload {
             stream: self.stream,
             bytes: &self.bytes,

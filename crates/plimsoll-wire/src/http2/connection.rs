@@ -1,4 +1,4 @@
-//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks, SETTINGS,
+//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks, SEND_SETTINGS,
 //! windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
 //! [`Http2Connection`] has no socket, clock or streams. Its user splits the input into frames
@@ -11,16 +11,16 @@ mod frames;
 use std::mem;
 
 use super::{
-    DEFAULT_MAX_FRAME, DEFAULT_WINDOW, EndpointRole, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK,
-    MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation, complete, write,
+    DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndpointRole, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK_BYTES,
+    MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation, fill_partial_frame, write,
 };
 
 /// Maximum capacity in bytes of the partial-frame buffer that is kept when it is empty.
-const MAX_KEPT_PARTIAL: usize = 64;
+const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 
 /// The send windows of the streams, which the user of an [`Http2Connection`] keeps.
 pub trait StreamWindows {
-    /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
+    /// Returns the send window of a stream in bytes, negative if SEND_SETTINGS reduced it (RFC 9113 §6.9.2);
     /// `None` if the stream is closed.
     fn send_window(&mut self, id: u32) -> Option<&mut i32>;
 
@@ -35,10 +35,10 @@ pub enum ControlEvent<'a> {
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
-    /// The peer's SETTINGS, which have been acknowledged. More data may be sendable than before; the user must apply
+    /// The peer's SEND_SETTINGS, which have been acknowledged. More data may be sendable than before; the user must apply
     /// the size of the peer's header table.
     Settings(SettingsPayload<'a>),
-    /// The peer has acknowledged our SETTINGS.
+    /// The peer has acknowledged our SEND_SETTINGS.
     Acknowledged,
     /// A send window has grown.
     WindowGrown,
@@ -80,9 +80,9 @@ pub enum StreamClosure {
 /// The stage of a connection's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionStage {
-    /// The peer's SETTINGS have not arrived.
+    /// The peer's SEND_SETTINGS have not arrived.
     Greeting,
-    /// SETTINGS have arrived.
+    /// SEND_SETTINGS have arrived.
     Open,
     /// The peer has sent GOAWAY.
     Draining,
@@ -97,7 +97,7 @@ pub struct Http2Connection<P> {
     stage: ConnectionStage,
     /// Number of bytes of the client's preface that have not arrived.
     preface_left: u8,
-    /// Number of additional multiples of [`MAX_HEADER_BLOCK`] that a split header block may have; one byte, because
+    /// Number of additional multiples of [`MAX_HEADER_BLOCK_BYTES`] that a split header block may have; one byte, because
     /// there are many connections.
     extra_blocks: u8,
     is_acknowledged: bool,
@@ -108,7 +108,7 @@ pub struct Http2Connection<P> {
     /// The lowest unused stream id.
     next_id: u32,
     send_window: u32,
-    /// Initial stream window according to the peer's SETTINGS.
+    /// Initial stream window according to the peer's SEND_SETTINGS.
     initial_window: u32,
     max_streams: u32,
     receive_window: ReceiveWindow,
@@ -136,10 +136,10 @@ impl<P: EndpointRole> Http2Connection<P> {
             partial: Vec::new(),
             block: None,
             next_id: 1,
-            send_window: DEFAULT_WINDOW,
-            initial_window: DEFAULT_WINDOW,
+            send_window: DEFAULT_WINDOW_BYTES,
+            initial_window: DEFAULT_WINDOW_BYTES,
             max_streams: u32::MAX,
-            receive_window: ReceiveWindow::new(window.max(DEFAULT_WINDOW)),
+            receive_window: ReceiveWindow::new(window.max(DEFAULT_WINDOW_BYTES)),
             last_stream: MAX_STREAM_ID,
             last_accepted: None,
             last_reset: 0,
@@ -157,7 +157,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.stage
     }
 
-    /// Returns whether the peer has acknowledged our SETTINGS.
+    /// Returns whether the peer has acknowledged our SEND_SETTINGS.
     pub fn is_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
@@ -185,15 +185,15 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.max_streams
     }
 
-    /// Accepts header blocks of up to `max` bytes, at most 256 times [`MAX_HEADER_BLOCK`].
-    pub fn allow_blocks(&mut self, max: u32) {
-        let extra = (max as usize).div_ceil(MAX_HEADER_BLOCK).saturating_sub(1);
+    /// Accepts header blocks of up to `max` bytes, at most 256 times [`MAX_HEADER_BLOCK_BYTES`].
+    pub fn set_max_header_block(&mut self, max: u32) {
+        let extra = (max as usize).div_ceil(MAX_HEADER_BLOCK_BYTES).saturating_sub(1);
         self.extra_blocks = u8::try_from(extra).unwrap_or(u8::MAX);
     }
 
     /// Returns the maximum size of a split header block in bytes.
     fn max_block(&self) -> usize {
-        (usize::from(self.extra_blocks) + 1) * MAX_HEADER_BLOCK
+        (usize::from(self.extra_blocks) + 1) * MAX_HEADER_BLOCK_BYTES
     }
 
     /// Returns the number of unused stream ids (RFC 9113 §5.1.1).
@@ -211,19 +211,19 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Returns the heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         let block = self.block.as_ref();
-        let block = block.map_or(0, |block| size_of_val(&**block) + block.piece().bytes.len());
+        let block = block.map_or(0, |block| size_of_val(&**block) + block.payload().bytes.len());
         self.partial.capacity() + block
     }
 
     // ---- sending ----
 
-    /// Appends the preface and SETTINGS. They need not wait for the peer's SETTINGS (RFC 9113 §3.4).
-    pub fn open(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
+    /// Appends the preface and SEND_SETTINGS. They need not wait for the peer's SEND_SETTINGS (RFC 9113 §3.4).
+    pub fn send_preface(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         if self.role.is_client() {
             out.extend_from_slice(PREFACE);
         }
         write::settings(out, settings);
-        let more = self.receive_window.size() - DEFAULT_WINDOW;
+        let more = self.receive_window.size() - DEFAULT_WINDOW_BYTES;
         if more > 0 {
             write::window_update(out, 0, more);
         }
@@ -238,33 +238,33 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Marks the ids below `next` as used.
-    pub fn skip_to(&mut self, next: u32) {
+    pub fn skip_ids_below(&mut self, next: u32) {
         self.next_id = next;
     }
 
     /// Subtracts `length` bytes of sent DATA, which must be within [`Http2Connection::send_window`], from the window.
     #[inline]
-    pub fn sent(&mut self, length: u32) {
+    pub fn count_sent_data(&mut self, length: u32) {
         self.send_window -= length;
     }
 
     /// Resets a stream. Frames that still arrive on it have the closure [`StreamClosure::Reset`].
-    pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    pub fn reset_stream(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
     }
 
     /// Adds processed bytes to the peer's send window again, with a WINDOW_UPDATE when it is due.
-    pub fn give_back(&mut self, length: u32, out: &mut Vec<u8>) {
-        if let Some(increment) = self.receive_window.give_back(length) {
+    pub fn release_window(&mut self, length: u32, out: &mut Vec<u8>) {
+        if let Some(increment) = self.receive_window.release(length) {
             write::window_update(out, 0, increment);
         }
     }
 
     /// Adds all received bytes to the peer's send window again, for users that process data at once.
     #[inline]
-    pub fn give_back_all(&mut self, out: &mut Vec<u8>) {
-        if let Some(increment) = self.receive_window.give_back_all() {
+    pub fn release_whole_window(&mut self, out: &mut Vec<u8>) {
+        if let Some(increment) = self.receive_window.release_all() {
             write::window_update(out, 0, increment);
         }
     }
@@ -275,7 +275,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Sends GOAWAY: no further streams are accepted. Repeated calls name the same last stream (RFC 9113 §6.8).
-    pub fn goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
+    pub fn send_goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
         let newest = if self.role.is_client() {
             0
         } else {
@@ -287,8 +287,8 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Closes the connection to a peer that violated the protocol, with a GOAWAY that gives the reason.
     #[cold]
-    pub fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) {
-        self.goaway(violation.code, violation.why.as_bytes(), out);
+    pub fn close_with_error(&mut self, violation: &Violation, out: &mut Vec<u8>) {
+        self.send_goaway(violation.code, violation.why.as_bytes(), out);
         self.close();
     }
 
@@ -305,7 +305,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns an error if `input` does not contain the preface.
     #[inline]
-    pub fn preface(&mut self, input: &mut &[u8]) -> Result<(), Violation> {
+    pub fn consume_preface(&mut self, input: &mut &[u8]) -> Result<(), Violation> {
         if self.preface_left == 0 {
             return Ok(());
         }
@@ -328,7 +328,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Returns an error if the frame is too large (RFC 9113 §4.2).
     #[inline]
     pub fn take_reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
-        if self.partial.is_empty() || !complete(&mut self.partial, input, DEFAULT_MAX_FRAME)? {
+        if self.partial.is_empty() || !fill_partial_frame(&mut self.partial, input, DEFAULT_MAX_FRAME_BYTES)? {
             return Ok(None);
         }
         Ok(Some(mem::take(&mut self.partial)))
@@ -337,8 +337,8 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Stores `rest`, an incomplete frame. `buffer` is the result of the previous
     /// [`Http2Connection::take_reassembled`], for reuse.
     #[inline]
-    pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
-        if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL) {
+    pub fn keep_partial(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
+        if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL_BYTES) {
             buffer.clear();
             self.partial = buffer;
         }
@@ -358,7 +358,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
 #[cold]
 fn protocol_error(why: impl Into<String>) -> Violation {
-    Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
+    Violation::connection_error(ErrorCode::PROTOCOL_ERROR, why)
 }
 
 #[cfg(test)]

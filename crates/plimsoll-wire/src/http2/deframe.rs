@@ -24,7 +24,7 @@ where
     while let Some((head, rest)) = input.split_first_chunk::<{ FrameHeader::LEN }>() {
         let head = FrameHeader::parse(head);
         if head.length() > max {
-            return Err(too_large(head, max));
+            return Err(too_large_violation(head, max));
         }
         let Some((payload, rest)) = rest.split_at_checked(head.length() as usize) else {
             break;
@@ -48,7 +48,7 @@ pub fn split_frame<'a>(
     };
     let head = FrameHeader::parse(head);
     if head.length() > max {
-        return Err(too_large(head, max));
+        return Err(too_large_violation(head, max));
     }
     let Some((payload, rest)) = rest.split_at_checked(head.length() as usize) else {
         return Ok(None);
@@ -62,7 +62,7 @@ pub fn split_frame<'a>(
 ///
 /// # Errors
 /// Returns an error if the frame's payload exceeds `max` bytes (RFC 9113 §4.2).
-pub(super) fn complete(
+pub(super) fn fill_partial_frame(
     partial: &mut Vec<u8>,
     input: &mut &[u8],
     max: u32,
@@ -81,18 +81,18 @@ pub(super) fn complete(
     };
     let head = FrameHeader::parse(head);
     if head.length() > max {
-        return Err(too_large(head, max));
+        return Err(too_large_violation(head, max));
     }
     Ok(take(partial, FrameHeader::LEN + head.length() as usize))
 }
 
 #[cold]
-fn too_large(head: FrameHeader, max: u32) -> Violation {
+fn too_large_violation(head: FrameHeader, max: u32) -> Violation {
     let why = format!(
         "a frame of {} bytes, over the limit of {max} (RFC 9113, 4.2)",
         head.length()
     );
-    Violation::connection(ErrorCode::FRAME_SIZE_ERROR, why)
+    Violation::connection_error(ErrorCode::FRAME_SIZE_ERROR, why)
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
                 let mut taken = cut;
                 for part in bytes[cut..].chunks(piece) {
                     let mut input = part;
-                    let is_whole = complete(&mut partial, &mut input, 20).unwrap();
+                    let is_whole = fill_partial_frame(&mut partial, &mut input, 20).unwrap();
                     taken += part.len() - input.len();
                     assert_eq!(is_whole, taken == 29);
                     if is_whole {
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         let mut partial = bytes[..5].to_vec();
-        let error = complete(&mut partial, &mut &bytes[5..], 19).unwrap_err();
+        let error = fill_partial_frame(&mut partial, &mut &bytes[5..], 19).unwrap_err();
         assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
     }
 }

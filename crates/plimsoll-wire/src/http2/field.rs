@@ -1,7 +1,7 @@
 //! Validation of the fields of messages (RFC 9113 §8.2).
 
 /// Flags for the elements in which a byte may occur.
-mod class {
+mod byte_class {
     /// A lower-case field name.
     pub(super) const NAME: u8 = 1;
     /// A field value.
@@ -14,9 +14,9 @@ mod class {
     pub(super) const AUTHORITY: u8 = 16;
 }
 
-static BYTE_CLASSES: [u8; 256] = classes();
+static BYTE_CLASSES: [u8; 256] = byte_classes();
 
-const fn classes() -> [u8; 256] {
+const fn byte_classes() -> [u8; 256] {
     let mut classes = [0; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -28,18 +28,18 @@ const fn classes() -> [u8; 256] {
             )
             || matches!(b, b'`' | b'|' | b'~');
         if is_token {
-            classes[byte] |= class::TOKEN;
+            classes[byte] |= byte_class::TOKEN;
         }
         if is_token && !b.is_ascii_uppercase() {
-            classes[byte] |= class::NAME;
+            classes[byte] |= byte_class::NAME;
         }
         if (b >= b' ' && b != 0x7f) || b == b'\t' {
-            classes[byte] |= class::VALUE;
+            classes[byte] |= byte_class::VALUE;
         }
         // Some bytes that RFC 3986 requires to be percent-encoded are common on the web and are accepted. The bytes
         // excluded here end the path, or the request line of HTTP/1.1.
         if b.is_ascii_graphic() && !matches!(b, b'#' | b'<' | b'>' | b'`') {
-            classes[byte] |= class::PATH;
+            classes[byte] |= byte_class::PATH;
         }
         let is_host = b.is_ascii_alphanumeric()
             || matches!(
@@ -48,7 +48,7 @@ const fn classes() -> [u8; 256] {
             )
             || matches!(b, b'*' | b'+' | b',' | b';' | b'=' | b':' | b'[' | b']');
         if is_host {
-            classes[byte] |= class::AUTHORITY;
+            classes[byte] |= byte_class::AUTHORITY;
         }
         byte += 1;
     }
@@ -56,7 +56,7 @@ const fn classes() -> [u8; 256] {
 }
 
 #[inline]
-fn are_all_in(bytes: &[u8], class: u8) -> bool {
+fn all_in_class(bytes: &[u8], class: u8) -> bool {
     bytes
         .iter()
         .all(|b| BYTE_CLASSES[usize::from(*b)] & class != 0)
@@ -65,10 +65,10 @@ fn are_all_in(bytes: &[u8], class: u8) -> bool {
 /// Returns the rule that a regular field violates: RFC 9113 §8.2.1 (characters, as in RFC 9110 §5.1 and §5.5)
 /// and §8.2.2 (connection-specific fields).
 pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
-    if name.is_empty() || !are_all_in(name, class::NAME) {
+    if name.is_empty() || !all_in_class(name, byte_class::NAME) {
         return Some("a field name with upper case or other forbidden bytes (RFC 9113, 8.2.1)");
     }
-    if !are_all_in(value, class::VALUE) {
+    if !all_in_class(value, byte_class::VALUE) {
         return Some("a field value with CR, LF or other control bytes (RFC 9113, 8.2.1)");
     }
     let is_blank = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
@@ -88,7 +88,7 @@ pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
 
 /// Returns whether the value is a method (RFC 9110 §9.1).
 pub(super) fn is_method(value: &[u8]) -> bool {
-    !value.is_empty() && are_all_in(value, class::TOKEN)
+    !value.is_empty() && all_in_class(value, byte_class::TOKEN)
 }
 
 /// Returns whether the value is a scheme (RFC 3986 §3.1).
@@ -99,13 +99,13 @@ pub(super) fn is_scheme(value: &[u8]) -> bool {
 
 /// Returns whether the value is an absolute path, with or without a query (RFC 9113 §8.3.1).
 pub(super) fn is_path(value: &[u8]) -> bool {
-    value.starts_with(b"/") && are_all_in(value, class::PATH)
+    value.starts_with(b"/") && all_in_class(value, byte_class::PATH)
 }
 
 /// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An empty
 /// authority is allowed.
 pub(super) fn is_authority(value: &[u8]) -> bool {
-    if !are_all_in(value, class::AUTHORITY) {
+    if !all_in_class(value, byte_class::AUTHORITY) {
         return false;
     }
     let (host, port) = host_and_port(value);

@@ -53,24 +53,24 @@ impl FrameHeader {
 
     /// Returns whether the frame has exactly this type and these flags.
     #[inline(always)]
-    pub fn is(self, kind: u8, flags: u8) -> bool {
+    pub fn has_type_and_flags(self, kind: u8, flags: u8) -> bool {
         self.length_type_flags as u16 == u16::from_be_bytes([kind, flags])
     }
 
     /// Returns whether a bit of [`flags`](mod@flags) is set.
     #[inline(always)]
-    pub fn has(self, flag: u8) -> bool {
+    pub fn has_flag(self, flag: u8) -> bool {
         self.flags() & flag != 0
     }
 
     /// Returns the content of DATA or HEADERS with this header; `bytes` is the payload without padding.
     #[inline(always)]
-    pub fn piece(self, bytes: &[u8]) -> StreamPayload<'_> {
+    pub fn stream_payload(self, bytes: &[u8]) -> StreamPayload<'_> {
         StreamPayload {
             stream: self.stream,
             bytes,
             length: self.length(),
-            end_stream: self.has(flags::END_STREAM),
+            end_stream: self.has_flag(flags::END_STREAM),
         }
     }
 }
@@ -125,9 +125,9 @@ pub enum Http2Frame<'a> {
         /// The peer's error code.
         code: ErrorCode,
     },
-    /// SETTINGS: the peer's new configuration.
+    /// SEND_SETTINGS: the peer's new configuration.
     Settings(SettingsPayload<'a>),
-    /// An acknowledgement of our SETTINGS.
+    /// An acknowledgement of our SEND_SETTINGS.
     SettingsAck,
     /// PUSH_PROMISE, which is never allowed, because we disable push.
     PushPromise {
@@ -184,13 +184,13 @@ impl<'a> Http2Frame<'a> {
         debug_assert_eq!(head.length() as usize, payload.len());
         match head.kind() {
             kind::DATA => Ok(Http2Frame::Data {
-                data: Http2Frame::data(head, payload)?,
-                end_stream: head.has(flags::END_STREAM),
+                data: Http2Frame::parse_data(head, payload)?,
+                end_stream: head.has_flag(flags::END_STREAM),
             }),
             kind::HEADERS => Ok(Http2Frame::Headers {
-                fragment: Http2Frame::fragment(head, payload)?,
-                end_stream: head.has(flags::END_STREAM),
-                end_headers: head.has(flags::END_HEADERS),
+                fragment: Http2Frame::parse_fragment(head, payload)?,
+                end_stream: head.has_flag(flags::END_STREAM),
+                end_headers: head.has_flag(flags::END_HEADERS),
             }),
             _ => Http2Frame::parse_rare(head, payload),
         }
@@ -201,7 +201,7 @@ impl<'a> Http2Frame<'a> {
     /// # Errors
     /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
-    pub fn data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
+    pub fn parse_data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         check_on_stream(head)?;
         without_padding(head, payload)
     }
@@ -211,10 +211,10 @@ impl<'a> Http2Frame<'a> {
     /// # Errors
     /// Returns the same errors as [`Http2Frame::parse`].
     #[inline(always)]
-    pub fn fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
+    pub fn parse_fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         check_on_stream(head)?;
         let fragment = without_padding(head, payload)?;
-        if !head.has(flags::PRIORITY) {
+        if !head.has_flag(flags::PRIORITY) {
             return Ok(fragment);
         }
         fragment.get(5..).ok_or_else(|| {
@@ -232,7 +232,7 @@ impl<'a> Http2Frame<'a> {
                 check_on_stream(head)?;
                 match payload.len() {
                     5 => Ok(Http2Frame::Priority),
-                    n => Err(Violation::stream(
+                    n => Err(Violation::stream_error(
                         head.stream(),
                         ErrorCode::FRAME_SIZE_ERROR,
                         format!("PRIORITY of {n} bytes, not 5 (RFC 9113, 6.3)"),
@@ -241,10 +241,10 @@ impl<'a> Http2Frame<'a> {
             }
             kind::RST_STREAM => {
                 check_on_stream(head)?;
-                let code = ErrorCode(u32::from_be_bytes(fixed_length(head, payload)?));
+                let code = ErrorCode(u32::from_be_bytes(parse_fixed_length(head, payload)?));
                 Ok(Http2Frame::ResetStream { code })
             }
-            kind::SETTINGS => Http2Frame::settings(head, payload),
+            kind::SEND_SETTINGS => Http2Frame::parse_settings(head, payload),
             kind::PUSH_PROMISE => {
                 check_on_stream(head)?;
                 let payload = without_padding(head, payload)?;
@@ -254,13 +254,13 @@ impl<'a> Http2Frame<'a> {
                 Ok(Http2Frame::PushPromise {
                     promised: stream_id(*promised),
                     fragment,
-                    end_headers: head.has(flags::END_HEADERS),
+                    end_headers: head.has_flag(flags::END_HEADERS),
                 })
             }
             kind::PING => {
                 check_on_connection(head)?;
-                let data = fixed_length(head, payload)?;
-                Ok(if head.has(flags::ACK) {
+                let data = parse_fixed_length(head, payload)?;
+                Ok(if head.has_flag(flags::ACK) {
                     Http2Frame::PingAck { data }
                 } else {
                     Http2Frame::Ping { data }
@@ -277,8 +277,8 @@ impl<'a> Http2Frame<'a> {
                     debug,
                 })
             }
-            kind::WINDOW_UPDATE => match stream_id(fixed_length(head, payload)?) {
-                0 => Err(Violation::stream(
+            kind::WINDOW_UPDATE => match stream_id(parse_fixed_length(head, payload)?) {
+                0 => Err(Violation::stream_error(
                     head.stream(),
                     ErrorCode::PROTOCOL_ERROR,
                     "WINDOW_UPDATE of 0 (RFC 9113, 6.9)",
@@ -289,24 +289,24 @@ impl<'a> Http2Frame<'a> {
                 check_on_stream(head)?;
                 Ok(Http2Frame::Continuation {
                     fragment: payload,
-                    end_headers: head.has(flags::END_HEADERS),
+                    end_headers: head.has_flag(flags::END_HEADERS),
                 })
             }
             _ => Ok(Http2Frame::Unknown),
         }
     }
 
-    fn settings(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
+    fn parse_settings(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         check_on_connection(head)?;
-        if head.has(flags::ACK) {
-            let [] = fixed_length(head, payload)?;
+        if head.has_flag(flags::ACK) {
+            let [] = parse_fixed_length(head, payload)?;
             return Ok(Http2Frame::SettingsAck);
         }
         if !payload.len().is_multiple_of(6) {
             let why = "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)";
             return Err(size_error(head, why));
         }
-        Ok(Http2Frame::Settings(SettingsPayload::checked(payload)?))
+        Ok(Http2Frame::Settings(SettingsPayload::parse(payload)?))
     }
 }
 
@@ -334,14 +334,14 @@ fn check_on_connection(head: FrameHeader) -> Result<(), Violation> {
 fn misplaced_frame(head: FrameHeader, but: &str) -> Violation {
     let (name, stream) = (kind::name(head.kind()).unwrap_or("frame"), head.stream());
     let why = format!("{name} on stream {stream}{but} (RFC 9113, 6)");
-    Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
+    Violation::connection_error(ErrorCode::PROTOCOL_ERROR, why)
 }
 
 /// Returns the payload of a frame type with a fixed payload length.
-fn fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
+fn parse_fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
-        Violation::connection(
+        Violation::connection_error(
             ErrorCode::FRAME_SIZE_ERROR,
             format!("{name} of {length} bytes, not {N} (RFC 9113, 6)"),
         )
@@ -350,7 +350,7 @@ fn fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8
 
 #[cold]
 fn size_error(head: FrameHeader, why: &str) -> Violation {
-    Violation::connection(
+    Violation::connection_error(
         ErrorCode::FRAME_SIZE_ERROR,
         format!("{why}: {} bytes", head.length()),
     )
@@ -359,7 +359,7 @@ fn size_error(head: FrameHeader, why: &str) -> Violation {
 /// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline(always)]
 fn without_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
-    if !head.has(flags::PADDED) {
+    if !head.has_flag(flags::PADDED) {
         return Ok(payload);
     }
     let Some((&padding, rest)) = payload.split_first() else {
@@ -369,7 +369,7 @@ fn without_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation
         ));
     };
     let length = rest.len().checked_sub(padding as usize).ok_or_else(|| {
-        Violation::connection(
+        Violation::connection_error(
             ErrorCode::PROTOCOL_ERROR,
             format!(
                 "{padding} bytes of padding in {} bytes (RFC 9113, 6.1)",
@@ -382,7 +382,7 @@ fn without_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation
 
 /// Functions that append frames to a buffer.
 pub mod write {
-    use super::super::{DEFAULT_MAX_FRAME, ErrorCode};
+    use super::super::{DEFAULT_MAX_FRAME_BYTES, ErrorCode};
     use super::{flags, kind};
 
     /// Whether a frame is its sender's last on a stream (END_STREAM).
@@ -398,48 +398,48 @@ pub mod write {
 
     /// Appends a frame header; the payload must follow.
     #[inline]
-    pub fn head(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
+    pub fn frame_header(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
         let [_, a, b, c] = (length as u32).to_be_bytes();
         let [d, e, f, g] = stream.to_be_bytes();
         out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
     }
 
-    /// Appends SETTINGS with identifiers of [`setting`](super::super::setting) and their values (RFC 9113 §6.5.1).
+    /// Appends SEND_SETTINGS with identifiers of [`setting`](super::super::setting) and their values (RFC 9113 §6.5.1).
     pub fn settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
-        head(out, settings.len() * 6, kind::SETTINGS, 0, 0);
+        frame_header(out, settings.len() * 6, kind::SEND_SETTINGS, 0, 0);
         for (id, value) in settings {
             out.extend_from_slice(&id.to_be_bytes());
             out.extend_from_slice(&value.to_be_bytes());
         }
     }
 
-    /// Appends an acknowledgement of SETTINGS (RFC 9113 §6.5.3).
+    /// Appends an acknowledgement of SEND_SETTINGS (RFC 9113 §6.5.3).
     pub fn settings_ack(out: &mut Vec<u8>) {
-        head(out, 0, kind::SETTINGS, flags::ACK, 0);
+        frame_header(out, 0, kind::SEND_SETTINGS, flags::ACK, 0);
     }
 
     /// Appends the answer to a PING with its data (RFC 9113 §6.7).
     pub fn ping_ack(out: &mut Vec<u8>, data: [u8; 8]) {
-        head(out, 8, kind::PING, flags::ACK, 0);
+        frame_header(out, 8, kind::PING, flags::ACK, 0);
         out.extend_from_slice(&data);
     }
 
     /// Appends WINDOW_UPDATE; `stream` 0 is the connection's window.
     #[inline]
     pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
-        head(out, 4, kind::WINDOW_UPDATE, 0, stream);
+        frame_header(out, 4, kind::WINDOW_UPDATE, 0, stream);
         out.extend_from_slice(&increment.to_be_bytes());
     }
 
     /// Appends RST_STREAM (RFC 9113 §6.4).
     pub fn reset_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
-        head(out, 4, kind::RST_STREAM, 0, stream);
+        frame_header(out, 4, kind::RST_STREAM, 0, stream);
         out.extend_from_slice(&code.0.to_be_bytes());
     }
 
     /// Appends GOAWAY; `debug` is human-readable text that must fit into a frame (RFC 9113 §6.8).
     pub fn goaway(out: &mut Vec<u8>, last_stream: u32, code: ErrorCode, debug: &[u8]) {
-        head(out, 8 + debug.len(), kind::GOAWAY, 0, 0);
+        frame_header(out, 8 + debug.len(), kind::GOAWAY, 0, 0);
         out.extend_from_slice(&last_stream.to_be_bytes());
         out.extend_from_slice(&code.0.to_be_bytes());
         out.extend_from_slice(debug);
@@ -447,13 +447,13 @@ pub mod write {
 
     /// Appends a header block as HEADERS and, if necessary, CONTINUATION frames.
     pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: EndStream) {
-        let max = DEFAULT_MAX_FRAME as usize;
+        let max = DEFAULT_MAX_FRAME_BYTES as usize;
         let (first, mut rest) = block.split_at(block.len().min(max));
         let mut bits = end.bit();
         if rest.is_empty() {
             bits |= flags::END_HEADERS;
         }
-        head(out, first.len(), kind::HEADERS, bits, stream);
+        frame_header(out, first.len(), kind::HEADERS, bits, stream);
         out.extend_from_slice(first);
         while !rest.is_empty() {
             let (next, after) = rest.split_at(rest.len().min(max));
@@ -463,7 +463,7 @@ pub mod write {
             } else {
                 0
             };
-            head(out, next.len(), kind::CONTINUATION, bits, stream);
+            frame_header(out, next.len(), kind::CONTINUATION, bits, stream);
             out.extend_from_slice(next);
         }
     }
@@ -471,7 +471,7 @@ pub mod write {
     /// Appends one DATA frame; `data` must fit the peer's frame size and windows.
     #[inline]
     pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: EndStream) {
-        head(out, data.len(), kind::DATA, end.bit(), stream);
+        frame_header(out, data.len(), kind::DATA, end.bit(), stream);
         out.extend_from_slice(data);
     }
 }

@@ -8,7 +8,7 @@ use super::field::{
 };
 
 /// Flags for the fields that have been seen.
-mod bit {
+mod seen_bit {
     pub(super) const METHOD: u8 = 1;
     pub(super) const SCHEME: u8 = 2;
     pub(super) const PATH: u8 = 4;
@@ -38,7 +38,7 @@ enum PathForm {
 
 /// The state of the validation of a field list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MessageCheck {
+pub struct MessageValidator {
     seen: u8,
     problem: Option<&'static str>,
     method: MethodClass,
@@ -50,10 +50,10 @@ pub struct MessageCheck {
     content_length: u64,
 }
 
-impl MessageCheck {
+impl MessageValidator {
     /// Checks the next field.
     #[inline]
-    pub fn note(&mut self, name: &[u8], value: &[u8]) {
+    pub fn check_field(&mut self, name: &[u8], value: &[u8]) {
         let problem = if name.starts_with(b":") {
             self.check_pseudo_field(name, value)
         } else {
@@ -65,7 +65,7 @@ impl MessageCheck {
     }
 
     /// Marks the list as invalid for another reason.
-    pub fn refuse(&mut self, problem: &'static str) {
+    pub fn set_problem(&mut self, problem: &'static str) {
         self.problem = Some(problem);
     }
 
@@ -78,7 +78,7 @@ impl MessageCheck {
                     b"OPTIONS" => MethodClass::Options,
                     _ => MethodClass::Other,
                 };
-                (bit::METHOD, is_method(value))
+                (seen_bit::METHOD, is_method(value))
             }
             b":scheme" => {
                 self.default_port = match () {
@@ -86,16 +86,16 @@ impl MessageCheck {
                     () if value.eq_ignore_ascii_case(b"https") => b"443",
                     () => b"",
                 };
-                (bit::SCHEME, is_scheme(value))
+                (seen_bit::SCHEME, is_scheme(value))
             }
             b":path" if value == b"*" => {
                 self.path = PathForm::Asterisk;
-                (bit::PATH, true)
+                (seen_bit::PATH, true)
             }
-            b":path" => (bit::PATH, is_path(value)),
+            b":path" => (seen_bit::PATH, is_path(value)),
             b":authority" => {
                 self.is_authority_empty = value.is_empty();
-                (bit::AUTHORITY, is_authority(value))
+                (seen_bit::AUTHORITY, is_authority(value))
             }
             b":status" => {
                 let number = std::str::from_utf8(value).ok();
@@ -103,13 +103,13 @@ impl MessageCheck {
                 let status = number.and_then(|number| number.parse().ok()).unwrap_or(0);
                 self.status = status;
                 let is_fine = value.len() == 3 && status >= 100 && status != 101;
-                (bit::STATUS, is_fine)
+                (seen_bit::STATUS, is_fine)
             }
             _ => return Some("an unknown pseudo-field (RFC 9113, 8.3)"),
         };
         let again = self.seen & bit != 0;
         self.seen |= bit;
-        if self.seen & bit::REGULAR_FIELD != 0 {
+        if self.seen & seen_bit::REGULAR_FIELD != 0 {
             return Some("a pseudo-field after a regular one (RFC 9113, 8.3)");
         }
         if again {
@@ -119,23 +119,23 @@ impl MessageCheck {
     }
 
     fn check_regular_field(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
-        self.seen |= bit::REGULAR_FIELD;
+        self.seen |= seen_bit::REGULAR_FIELD;
         match name {
             b"content-length" => {
                 let number = std::str::from_utf8(value).ok();
                 let number = number.filter(|_| value.iter().all(u8::is_ascii_digit));
                 let number = number.and_then(|number| number.parse().ok());
                 self.content_length = number.unwrap_or(0);
-                let again = self.seen & bit::CONTENT_LENGTH != 0;
-                self.seen |= bit::CONTENT_LENGTH;
+                let again = self.seen & seen_bit::CONTENT_LENGTH != 0;
+                self.seen |= seen_bit::CONTENT_LENGTH;
                 if number.is_none() || again {
                     return Some("`content-length` is not a number, or repeated (RFC 9110, 8.6)");
                 }
                 None
             }
             b"host" => {
-                let again = self.seen & bit::HOST != 0;
-                self.seen |= bit::HOST;
+                let again = self.seen & seen_bit::HOST != 0;
+                self.seen |= seen_bit::HOST;
                 if again || !is_authority(value) {
                     return Some("`host` is not an authority, or repeated (RFC 9110, 7.2)");
                 }
@@ -151,18 +151,18 @@ impl MessageCheck {
 
     /// Returns the reason why the list cannot begin a request; `None` if it can. `find` returns the value of a field in
     /// the list by its name.
-    pub fn request<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
+    pub fn request_problem<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
         if self.problem.is_some() {
             return self.problem;
         }
-        if self.has(bit::STATUS) {
+        if self.has(seen_bit::STATUS) {
             return Some("a request with :status (RFC 9113, 8.3)");
         }
-        let target = bit::METHOD | bit::SCHEME | bit::PATH;
+        let target = seen_bit::METHOD | seen_bit::SCHEME | seen_bit::PATH;
         let is_whole = match self.method {
             MethodClass::Connect => {
-                self.has(bit::METHOD | bit::AUTHORITY)
-                    && self.seen & (bit::SCHEME | bit::PATH) == 0
+                self.has(seen_bit::METHOD | seen_bit::AUTHORITY)
+                    && self.seen & (seen_bit::SCHEME | seen_bit::PATH) == 0
                     && !self.is_authority_empty
             }
             _ => self.has(target),
@@ -176,10 +176,10 @@ impl MessageCheck {
             return Some(":path `*` with a method other than OPTIONS (RFC 9113, 8.3.1)");
         }
         let is_web = !self.default_port.is_empty();
-        if is_web && self.has(bit::AUTHORITY) && self.is_authority_empty {
+        if is_web && self.has(seen_bit::AUTHORITY) && self.is_authority_empty {
             return Some("an empty :authority (RFC 9110, 4.2.1)");
         }
-        if self.has(bit::HOST | bit::AUTHORITY) {
+        if self.has(seen_bit::HOST | seen_bit::AUTHORITY) {
             let (authority, host) = (find(b":authority"), find(b"host"));
             let (authority, host) = (authority.unwrap_or_default(), host.unwrap_or_default());
             if !are_same_authority(authority, host, self.default_port) {
@@ -190,9 +190,9 @@ impl MessageCheck {
     }
 
     /// Returns the reason why the list cannot begin a final or interim response; `None` if it can.
-    pub fn answer(&self) -> Option<&'static str> {
+    pub fn response_problem(&self) -> Option<&'static str> {
         match self.problem {
-            None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => Some(
+            None if self.seen & seen_bit::PSEUDO_FIELDS != seen_bit::STATUS => Some(
                 "a response without :status, or with pseudo-fields of a request (RFC 9113, 8.3.2)",
             ),
             other => other,
@@ -200,12 +200,12 @@ impl MessageCheck {
     }
 
     /// Returns the reason why the list cannot be the trailers of a message; `None` if it can.
-    pub fn trailers(&self) -> Option<&'static str> {
+    pub fn trailers_problem(&self) -> Option<&'static str> {
         match self.problem {
-            None if self.seen & bit::PSEUDO_FIELDS != 0 => {
+            None if self.seen & seen_bit::PSEUDO_FIELDS != 0 => {
                 Some("a pseudo-field in trailers (RFC 9113, 8.1)")
             }
-            None if self.seen & (bit::HOST | bit::CONTENT_LENGTH) != 0 => {
+            None if self.seen & (seen_bit::HOST | seen_bit::CONTENT_LENGTH) != 0 => {
                 Some("`host` or `content-length` in trailers (RFC 9110, 6.5.1)")
             }
             other => other,
@@ -214,16 +214,16 @@ impl MessageCheck {
 
     /// Returns whether `:status` is 1xx, so that another field list follows.
     pub fn is_informational(&self) -> bool {
-        self.has(bit::STATUS) && self.status < 200
+        self.has(seen_bit::STATUS) && self.status < 200
     }
 
     /// Returns the declared length of a request's body in bytes; `None` if it is not declared.
     pub fn request_length(&self) -> Option<u64> {
-        self.has(bit::CONTENT_LENGTH).then_some(self.content_length)
+        self.has(seen_bit::CONTENT_LENGTH).then_some(self.content_length)
     }
 
     /// Returns the declared length of the response to `request`, which was validated by another instance.
-    pub fn response_length(&self, request: &MessageCheck) -> Option<u64> {
+    pub fn response_length(&self, request: &MessageValidator) -> Option<u64> {
         match self.status {
             _ if request.method == MethodClass::Head => Some(0),
             204 | 304 => Some(0),

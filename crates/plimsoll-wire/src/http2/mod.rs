@@ -20,50 +20,50 @@ macro_rules! named {
 use named;
 
 mod block;
-mod code;
+mod error_code;
 mod connection;
 mod deframe;
 mod field;
 mod frame;
 mod message;
-mod peer;
+mod role;
 mod settings;
-mod types;
+mod frame_types;
 mod violation;
 mod window;
 
 pub use block::HeaderBlock;
-pub use code::ErrorCode;
+pub use error_code::ErrorCode;
 pub use connection::{
     ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows,
 };
-use deframe::complete;
+use deframe::fill_partial_frame;
 pub use deframe::{for_each_frame, split_frame};
 pub use field::field_problem;
 pub use frame::write::EndStream;
 pub use frame::{FrameHeader, Http2Frame, StreamPayload, write};
-pub use message::MessageCheck;
-pub use peer::{ClientRole, EitherRole, EndpointRole, ServerRole};
+pub use message::MessageValidator;
+pub use role::{ClientRole, EitherRole, EndpointRole, ServerRole};
 pub use settings::{SettingsPayload, setting};
-pub use types::{flags, kind};
+pub use frame_types::{flags, kind};
 pub use violation::{Violation, ViolationDetail};
-pub use window::{MAX_WINDOW, ReceiveWindow};
+pub use window::{MAX_WINDOW_BYTES, ReceiveWindow};
 
 /// The connection preface that a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The initial flow-control window in bytes of a connection, and of a stream until SETTINGS change it (RFC 9113
+/// The initial flow-control window in bytes of a connection, and of a stream until SEND_SETTINGS change it (RFC 9113
 /// §6.9.2).
-pub const DEFAULT_WINDOW: u32 = 65_535;
+pub const DEFAULT_WINDOW_BYTES: u32 = 65_535;
 
 /// The largest frame payload in bytes that every endpoint accepts (RFC 9113 §4.2).
-pub const DEFAULT_MAX_FRAME: u32 = 16_384;
+pub const DEFAULT_MAX_FRAME_BYTES: u32 = 16_384;
 
 /// The largest stream id (RFC 9113, 5.1.1).
 pub const MAX_STREAM_ID: u32 = 0x7fff_ffff;
 
 /// Maximum size of a field list in bytes (RFC 9113 §6.5.2), announced to the peer; larger lists are rejected.
-pub const MAX_HEADER_LIST: u32 = 64 * 1024;
+pub const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 
 /// Maximum size of a header block in bytes; a larger block ends the connection.
-pub const MAX_HEADER_BLOCK: usize = 64 * 1024;
+pub const MAX_HEADER_BLOCK_BYTES: usize = 64 * 1024;

@@ -1,6 +1,6 @@
-//! The payload of SETTINGS frames (RFC 9113 §6.5).
+//! The payload of SEND_SETTINGS frames (RFC 9113 §6.5).
 
-use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
+use super::{DEFAULT_MAX_FRAME_BYTES, ErrorCode, MAX_WINDOW_BYTES, Violation};
 
 /// Setting identifiers (RFC 9113, 6.5.2).
 pub mod setting {
@@ -20,7 +20,7 @@ pub mod setting {
     }
 }
 
-/// The settings of one SETTINGS frame, in order.
+/// The settings of one SEND_SETTINGS frame, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettingsPayload<'a>(&'a [u8]);
 
@@ -29,10 +29,10 @@ impl<'a> SettingsPayload<'a> {
     ///
     /// # Errors
     /// Returns an error if a value is out of range.
-    pub(super) fn checked(payload: &'a [u8]) -> Result<SettingsPayload<'a>, Violation> {
+    pub(super) fn parse(payload: &'a [u8]) -> Result<SettingsPayload<'a>, Violation> {
         let settings = SettingsPayload(payload);
         for (id, value) in settings.iter() {
-            check(id, value)?;
+            check_range(id, value)?;
         }
         Ok(settings)
     }
@@ -53,18 +53,18 @@ impl<'a> SettingsPayload<'a> {
 }
 
 /// Checks a value against its range in RFC 9113 §6.5.2.
-fn check(id: u16, value: u32) -> Result<(), Violation> {
+fn check_range(id: u16, value: u32) -> Result<(), Violation> {
     let (code, range) = match id {
         setting::ENABLE_PUSH if value > 1 => (ErrorCode::PROTOCOL_ERROR, "0 or 1"),
-        setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
+        setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW_BYTES => {
             (ErrorCode::FLOW_CONTROL_ERROR, "at most 2147483647")
         }
-        setting::MAX_FRAME_SIZE if !(DEFAULT_MAX_FRAME..1 << 24).contains(&value) => {
+        setting::MAX_FRAME_SIZE if !(DEFAULT_MAX_FRAME_BYTES..1 << 24).contains(&value) => {
             (ErrorCode::PROTOCOL_ERROR, "16384 to 16777215")
         }
         _ => return Ok(()),
     };
     let name = setting::name(id).unwrap_or("setting");
     let why = format!("{name} is {value}, not {range} (RFC 9113, 6.5.2)");
-    Err(Violation::connection(code, why))
+    Err(Violation::connection_error(code, why))
 }

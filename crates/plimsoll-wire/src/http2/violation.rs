@@ -24,13 +24,13 @@ pub struct ViolationDetail {
 impl Violation {
     /// Creates a connection error.
     #[cold]
-    pub fn connection(code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation::stream(0, code, why)
+    pub fn connection_error(code: ErrorCode, why: impl Into<String>) -> Violation {
+        Violation::stream_error(0, code, why)
     }
 
     /// Creates a stream error.
     #[cold]
-    pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
+    pub fn stream_error(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
         Violation(Box::new(ViolationDetail {
             stream,
             code,

@@ -9,8 +9,8 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::frame::put_compressed;
-use super::{Opcode, Violation, code, put_frame, put_masked};
+use super::frame::append_compressed_frame;
+use super::{Opcode, Violation, code, append_frame, append_masked_frame};
 
 const EXTENSION_NAME: &str = "permessage-deflate";
 const CLIENT_WINDOW_PARAMETER: &str = "client_max_window_bits";
@@ -21,14 +21,14 @@ const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 const MIN_COMPRESSED_BYTES: usize = 32;
 const MAX_WINDOW_BITS: u8 = 15;
 /// Number of bytes that are inflated per step.
-const INFLATE_CHUNK: usize = 16 * 1024;
+const INFLATE_CHUNK_BYTES: usize = 16 * 1024;
 /// Number of bytes that are deflated per step.
-const DEFLATE_CHUNK: usize = 16 * 1024;
+const DEFLATE_CHUNK_BYTES: usize = 16 * 1024;
 
 thread_local! {
     static THREAD_COMPRESSOR: RefCell<Compressor> = RefCell::new(Compressor {
         compress: Compress::new(Compression::fast(), false),
-        chunk: [0; DEFLATE_CHUNK].into(),
+        chunk: [0; DEFLATE_CHUNK_BYTES].into(),
     });
     static THREAD_DECOMPRESSOR: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
@@ -63,7 +63,7 @@ impl Compressor {
 
 /// The parameters of permessage-deflate that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deflate {
+pub struct DeflateParameters {
     /// Base-2 logarithm of the window size, in bytes, with which this end compresses.
     window_bits: u8,
     /// Whether the other end has requested that window size.
@@ -72,11 +72,11 @@ pub struct Deflate {
     keeps_context: bool,
 }
 
-impl Deflate {
+impl DeflateParameters {
     /// Returns the parameters of the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at
     /// commas).
-    pub fn agreed<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<Deflate> {
-        offers.into_iter().find_map(Deflate::parse_offer)
+    pub fn from_offers<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<DeflateParameters> {
+        offers.into_iter().find_map(DeflateParameters::parse_offer)
     }
 
     /// A client's offers: first one without context, then the one that browsers make, for servers that insist on
@@ -87,29 +87,29 @@ impl Deflate {
 
     /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); returns `None` if it does
     /// not match the offer (§7.1.1.1, §7.1.2.1).
-    pub fn parse_answer(answer: &str) -> Option<Deflate> {
-        let parameters = parameters(answer)?;
+    pub fn parse_answer(answer: &str) -> Option<DeflateParameters> {
+        let parameters = parse_parameters(answer)?;
         let is_answer = !parameters.contains(&(CLIENT_WINDOW_PARAMETER, None));
-        let deflate = Deflate::of(&parameters, CLIENT_WINDOW_PARAMETER).filter(|_| is_answer)?;
-        Some(Deflate {
+        let deflate = DeflateParameters::from_parameters(&parameters, CLIENT_WINDOW_PARAMETER).filter(|_| is_answer)?;
+        Some(DeflateParameters {
             keeps_context: !parameters.contains(&("server_no_context_takeover", None)),
             ..deflate
         })
     }
 
-    fn parse_offer(offer: &str) -> Option<Deflate> {
-        Deflate::of(&parameters(offer)?, SERVER_WINDOW_PARAMETER)
+    fn parse_offer(offer: &str) -> Option<DeflateParameters> {
+        DeflateParameters::from_parameters(&parse_parameters(offer)?, SERVER_WINDOW_PARAMETER)
     }
 
     /// Returns a decompression context if messages may refer to earlier ones; otherwise `None`.
-    pub(super) fn context(self) -> Option<Box<InflateContext>> {
+    pub(super) fn new_inflate_context(self) -> Option<Box<InflateContext>> {
         self.keeps_context
             .then(|| Box::new(InflateContext(Decompress::new(false))))
     }
 
     /// Parses parameters; `bounds` is the name of the parameter that limits the window with which this end compresses.
-    fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
-        let mut deflate = Deflate {
+    fn from_parameters(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<DeflateParameters> {
+        let mut deflate = DeflateParameters {
             window_bits: MAX_WINDOW_BITS,
             is_bounded: false,
             keeps_context: false,
@@ -123,7 +123,7 @@ impl Deflate {
                     None,
                 ) => {}
                 (CLIENT_WINDOW_PARAMETER | SERVER_WINDOW_PARAMETER, Some(bits)) => {
-                    let bits = window_bits(bits)?;
+                    let bits = parse_window_bits(bits)?;
                     if *name == bounds {
                         (deflate.window_bits, deflate.is_bounded) = (bits, true);
                     }
@@ -135,7 +135,7 @@ impl Deflate {
     }
 
     /// Returns the value of the answer's `Sec-WebSocket-Extensions`.
-    pub fn answer(&self) -> String {
+    pub fn response_value(&self) -> String {
         let bits = if self.is_bounded {
             format!("; server_max_window_bits={}", self.window_bits)
         } else {
@@ -145,18 +145,18 @@ impl Deflate {
     }
 
     /// Appends a complete, unmasked message, compressed if that makes it shorter.
-    pub fn put(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    pub fn append_message(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
         match self.compress_message(payload) {
-            Some(compressed) => put_compressed(out, opcode, None, &compressed),
-            None => put_frame(out, opcode, payload),
+            Some(compressed) => append_compressed_frame(out, opcode, None, &compressed),
+            None => append_frame(out, opcode, payload),
         }
     }
 
     /// Appends a complete, masked message, as a client sends it, compressed if that makes it shorter.
-    pub fn put_masked(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
+    pub fn append_masked_message(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
         match self.compress_message(payload) {
-            Some(compressed) => put_compressed(out, opcode, Some(mask), &compressed),
-            None => put_masked(out, opcode, mask, payload),
+            Some(compressed) => append_compressed_frame(out, opcode, Some(mask), &compressed),
+            None => append_masked_frame(out, opcode, mask, payload),
         }
     }
 
@@ -182,7 +182,7 @@ impl Deflate {
 
 /// Returns the parameters of an offer or an answer; `None` if it is another extension, or contains a parameter twice,
 /// which is invalid (§7.1).
-fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
+fn parse_parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
     let mut parts = extension.split(';').map(str::trim);
     if parts.next()? != EXTENSION_NAME {
         return None;
@@ -202,7 +202,7 @@ fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
 }
 
 /// Parses window bits: 8 to 15, without a leading zero (§7.1.2).
-fn window_bits(text: &str) -> Option<u8> {
+fn parse_window_bits(text: &str) -> Option<u8> {
     let bits = text
         .parse()
         .ok()
@@ -216,7 +216,7 @@ pub(super) struct InflateContext(Decompress);
 
 impl InflateContext {
     /// Inflates a message that may refer to earlier messages; returns the same errors as [`inflated`].
-    pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+    pub(super) fn inflate_message(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {
             // The peer has ended its DEFLATE stream (§7.2.3.4) and will begin another.
@@ -230,7 +230,7 @@ impl InflateContext {
 ///
 /// # Errors
 /// Returns an error if the result exceeds `most` bytes, or the message is not valid DEFLATE data.
-pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+pub(super) fn inflate_message(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
     THREAD_DECOMPRESSOR.with_borrow_mut(|decompress| {
         decompress.reset(false);
         Ok(inflate(decompress, payload, most)?.0)
@@ -244,20 +244,20 @@ fn inflate(
     most: usize,
 ) -> Result<(Vec<u8>, bool), Violation> {
     const CORRUPT_MESSAGE: Violation = Violation {
-        code: code::INVALID_TEXT,
+        code: code::INVALID_PAYLOAD,
         reason: "a message that is not validly compressed",
     };
     let mut out = Vec::new();
     for mut input in [payload, &FLUSH_TAIL] {
         loop {
-            out.reserve(INFLATE_CHUNK);
+            out.reserve(INFLATE_CHUNK_BYTES);
             let before = (decompress.total_in(), decompress.total_out());
             let status = decompress.decompress_vec(input, &mut out, FlushDecompress::Sync);
             let taken = (decompress.total_in() - before.0) as usize;
             let came = decompress.total_out() - before.1;
             if out.len() > most {
                 return Err(Violation {
-                    code: code::TOO_BIG,
+                    code: code::MESSAGE_TOO_BIG,
                     reason: "a message over the size limit",
                 });
             }
@@ -281,7 +281,7 @@ mod tests {
 
     fn agreed(offers: &str) -> Option<String> {
         let offers = offers.split(',').map(str::trim);
-        Deflate::agreed(offers).map(|deflate| deflate.answer())
+        DeflateParameters::from_offers(offers).map(|deflate| deflate.response_value())
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn answer_must_match_offer() {
         let plain = "permessage-deflate; server_no_context_takeover";
-        let bits = |answer: &str| Deflate::parse_answer(answer).map(|agreed| agreed.window_bits);
+        let bits = |answer: &str| DeflateParameters::parse_answer(answer).map(|agreed| agreed.window_bits);
         for (more, expected) in [
             ("", Some(15)),
             ("; client_no_context_takeover", Some(15)),
@@ -337,15 +337,15 @@ mod tests {
             Some(15)
         );
         assert_eq!(bits("x-webkit-deflate-frame"), None);
-        let keeps = |answer| Deflate::parse_answer(answer).map(|agreed| agreed.keeps_context);
+        let keeps = |answer| DeflateParameters::parse_answer(answer).map(|agreed| agreed.keeps_context);
         assert_eq!(keeps("permessage-deflate"), Some(true));
         assert_eq!(keeps(plain), Some(false));
         // A server that insists on its context takes the second offer.
-        let offers: Vec<&str> = Deflate::CLIENT_OFFER.split(',').collect();
+        let offers: Vec<&str> = DeflateParameters::CLIENT_OFFER.split(',').collect();
         assert_eq!(offers.len(), 2);
         assert!(!offers[1].contains("server_no_context_takeover"));
         assert_eq!(
-            agreed(Deflate::CLIENT_OFFER).as_deref(),
+            agreed(DeflateParameters::CLIENT_OFFER).as_deref(),
             Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover")
         );
     }
@@ -363,13 +363,13 @@ mod tests {
                 0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00,
             ],
         ] {
-            assert_eq!(inflated(compressed, 5).unwrap(), b"Hello");
-            assert_eq!(inflated(compressed, 4).unwrap_err().code, code::TOO_BIG);
+            assert_eq!(inflate_message(compressed, 5).unwrap(), b"Hello");
+            assert_eq!(inflate_message(compressed, 4).unwrap_err().code, code::MESSAGE_TOO_BIG);
         }
-        assert_eq!(inflated(&[0], 0).unwrap(), b"");
+        assert_eq!(inflate_message(&[0], 0).unwrap(), b"");
         assert_eq!(
-            inflated(&[0xff; 9], 100).unwrap_err().code,
-            code::INVALID_TEXT
+            inflate_message(&[0xff; 9], 100).unwrap_err().code,
+            code::INVALID_PAYLOAD
         );
     }
 
@@ -380,20 +380,20 @@ mod tests {
             [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00],
             [0xf2, 0x00, 0x11, 0x00, 0x00],
         );
-        let agreed = Deflate::parse_answer("permessage-deflate").unwrap();
-        let mut context = agreed.context().unwrap();
+        let agreed = DeflateParameters::parse_answer("permessage-deflate").unwrap();
+        let mut context = agreed.new_inflate_context().unwrap();
         for message in [&first[..], &second, &second] {
-            assert_eq!(context.inflated(message, 5).unwrap(), b"Hello");
+            assert_eq!(context.inflate_message(message, 5).unwrap(), b"Hello");
         }
         // The stream has ended, and the next message begins a new one.
         let ended = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
-        assert_eq!(context.inflated(&ended, 5).unwrap(), b"Hello");
-        assert_eq!(context.inflated(&first, 5).unwrap(), b"Hello");
-        assert_eq!(context.inflated(&first, 4).unwrap_err().code, code::TOO_BIG);
+        assert_eq!(context.inflate_message(&ended, 5).unwrap(), b"Hello");
+        assert_eq!(context.inflate_message(&first, 5).unwrap(), b"Hello");
+        assert_eq!(context.inflate_message(&first, 4).unwrap_err().code, code::MESSAGE_TOO_BIG);
         // Without the context there is nothing to refer to.
-        assert_ne!(inflated(&second, 5).ok().as_deref(), Some(&b"Hello"[..]));
-        let agreed = Deflate::parse_answer("permessage-deflate; server_no_context_takeover");
-        assert!(agreed.unwrap().context().is_none());
+        assert_ne!(inflate_message(&second, 5).ok().as_deref(), Some(&b"Hello"[..]));
+        let agreed = DeflateParameters::parse_answer("permessage-deflate; server_no_context_takeover");
+        assert!(agreed.unwrap().new_inflate_context().is_none());
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
             noise.push((random >> 60) as u8);
         }
         for bits in 8..=15 {
-            let deflate = Deflate {
+            let deflate = DeflateParameters {
                 window_bits: bits,
                 is_bounded: true,
                 keeps_context: false,
@@ -419,19 +419,19 @@ mod tests {
                     assert!(length < 256, "{bits} {length}");
                     continue;
                 };
-                assert_eq!(inflated(&compressed, length).unwrap(), &noise[..length]);
+                assert_eq!(inflate_message(&compressed, length).unwrap(), &noise[..length]);
             }
         }
-        let deflate = Deflate::agreed([EXTENSION_NAME]).unwrap();
+        let deflate = DeflateParameters::from_offers([EXTENSION_NAME]).unwrap();
         assert!(deflate.compress_message(&[b'x'; 100_000]).unwrap().len() < 1000);
     }
 
     #[test]
     fn decompression_bomb_is_rejected_early() {
-        let bomb = Deflate::agreed([EXTENSION_NAME])
+        let bomb = DeflateParameters::from_offers([EXTENSION_NAME])
             .unwrap()
             .compress_message(&vec![0; 64 << 20])
             .unwrap();
-        assert_eq!(inflated(&bomb, 64 * 1024).unwrap_err().code, code::TOO_BIG);
+        assert_eq!(inflate_message(&bomb, 64 * 1024).unwrap_err().code, code::MESSAGE_TOO_BIG);
     }
 }

@@ -3,7 +3,7 @@
 use super::is_sendable;
 
 /// Maximum length of a frame header in bytes: 2, plus 8 for the length and 4 for the mask.
-pub(super) const MAX_HEAD: usize = 14;
+pub(super) const MAX_HEADER_BYTES: usize = 14;
 
 /// The opcode of a frame (RFC 6455 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl WebSocketFrameHeader {
         }))
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn append_header(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.fin) << 7 | u8::from(self.rsv1) << 6 | self.opcode as u8);
         let masked = u8::from(self.mask.is_some()) << 7;
         match self.length {
@@ -141,28 +141,28 @@ impl WebSocketFrameHeader {
 
 /// Appends a complete, unmasked frame, as a server sends it.
 #[inline]
-pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-    put(out, opcode, false, None, payload);
+pub fn append_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    append_complete_frame(out, opcode, false, None, payload);
 }
 
 /// Appends a complete, masked frame, as a client sends it.
-pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
-    put(out, opcode, false, Some(mask), payload);
+pub fn append_masked_frame(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
+    append_complete_frame(out, opcode, false, Some(mask), payload);
 }
 
 /// Appends a complete frame of a compressed message.
-pub(super) fn put_compressed(
+pub(super) fn append_compressed_frame(
     out: &mut Vec<u8>,
     opcode: Opcode,
     mask: Option<[u8; 4]>,
     payload: &[u8],
 ) {
-    put(out, opcode, true, mask, payload);
+    append_complete_frame(out, opcode, true, mask, payload);
 }
 
 #[inline]
-fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
-    out.reserve(MAX_HEAD + payload.len());
+fn append_complete_frame(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
+    out.reserve(MAX_HEADER_BYTES + payload.len());
     WebSocketFrameHeader {
         fin: true,
         rsv1,
@@ -171,7 +171,7 @@ fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, pay
         length: payload.len() as u64,
         size: 0,
     }
-    .put(out);
+    .append_header(out);
     let begin = out.len();
     out.extend_from_slice(payload);
     if let Some(mask) = mask {
@@ -220,10 +220,10 @@ mod tests {
     fn rfc_6455_frame_examples() {
         // RFC 6455 §5.7.
         let mut out = Vec::new();
-        put_frame(&mut out, Opcode::Text, b"Hello");
+        append_frame(&mut out, Opcode::Text, b"Hello");
         assert_eq!(out, [0x81, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f]);
         out.clear();
-        put_masked(&mut out, Opcode::Text, [0x37, 0xfa, 0x21, 0x3d], b"Hello");
+        append_masked_frame(&mut out, Opcode::Text, [0x37, 0xfa, 0x21, 0x3d], b"Hello");
         assert_eq!(
             out,
             [
@@ -232,7 +232,7 @@ mod tests {
         );
         for (length, head) in [(256usize, 4), (65536, 10), (125, 2), (126, 4), (65535, 4)] {
             out.clear();
-            put_frame(&mut out, Opcode::Binary, &vec![0; length]);
+            append_frame(&mut out, Opcode::Binary, &vec![0; length]);
             let parsed = WebSocketFrameHeader::parse(&out).unwrap().unwrap();
             assert_eq!((parsed.length, parsed.size), (length as u64, head));
             for cut in 0..head {
@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn compressed_message_is_masked_like_plain() {
         let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
-        put_masked(&mut plain, Opcode::Text, [1, 2, 3, 4], b"Hello");
-        put_compressed(&mut out, Opcode::Text, Some([1, 2, 3, 4]), b"Hello");
+        append_masked_frame(&mut plain, Opcode::Text, [1, 2, 3, 4], b"Hello");
+        append_compressed_frame(&mut out, Opcode::Text, Some([1, 2, 3, 4]), b"Hello");
         plain["before".len()] |= 1 << 6;
         assert_eq!(out, plain);
     }

@@ -4,13 +4,13 @@ use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Deflate;
+use super::DeflateParameters;
 use crate::http1::{BodyFraming, FieldSpace, Http1Error, ResponseHead};
 
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Maximum length in bytes of text from the server in error messages.
-const MAX_SHOWN: usize = 200;
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// Returns the `Sec-WebSocket-Accept` value for a `Sec-WebSocket-Key`.
 pub fn accept_key(key: &[u8]) -> String {
@@ -44,7 +44,7 @@ pub struct UpgradeResponse {
     /// The reason why the response does not open a WebSocket; `None` if it does.
     pub problem: Option<String>,
     /// The compression that was agreed on, if any.
-    pub deflate: Option<Deflate>,
+    pub deflate: Option<DeflateParameters>,
 }
 
 /// The extensions and subprotocols that an upgrade request offers.
@@ -82,11 +82,11 @@ impl UpgradeResponse {
         let mut space = FieldSpace::new();
         let head = ResponseHead::parse_final(bytes, &mut space)?;
         Ok(head.map(|head| {
-            let deflate = agreed(&head, compression);
+            let deflate = parse_extension(&head, compression);
             UpgradeResponse {
                 status: head.status,
                 size: head.size,
-                problem: problem(&head, bytes, key, (deflate.is_err(), protocols)),
+                problem: upgrade_problem(&head, bytes, key, (deflate.is_err(), protocols)),
                 deflate: deflate.unwrap_or(None),
             }
         }))
@@ -94,9 +94,9 @@ impl UpgradeResponse {
 }
 
 /// The error of a server that chose an extension that was not offered.
-struct NotOffered;
+struct ExtensionNotOffered;
 
-fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Deflate>, NotOffered> {
+fn parse_extension(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<DeflateParameters>, ExtensionNotOffered> {
     let mut extensions = head.fields.values("sec-websocket-extensions");
     let Some(extension) = extensions.next() else {
         return Ok(None);
@@ -104,14 +104,14 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
     let known = std::str::from_utf8(extension).ok();
     let known = known.filter(|_| compression && extensions.next().is_none());
     known
-        .and_then(Deflate::parse_answer)
+        .and_then(DeflateParameters::parse_answer)
         .map(Some)
-        .ok_or(NotOffered)
+        .ok_or(ExtensionNotOffered)
 }
 
 /// Returns the reason why the response does not open a WebSocket (RFC 6455 §4.1); `None` if it does. The tuple contains
 /// whether the response has an extension that was not offered, and the offered subprotocols.
-fn problem(
+fn upgrade_problem(
     head: &ResponseHead<'_, '_>,
     bytes: &[u8],
     key: &str,
@@ -121,9 +121,9 @@ fn problem(
         return Some(describe_refusal(head, &bytes[head.size..]));
     }
     let fields = head.fields;
-    let problem = if !fields.lists("upgrade", "websocket") {
+    let problem = if !fields.lists_token("upgrade", "websocket") {
         "no Upgrade: websocket"
-    } else if !fields.lists("connection", "upgrade") {
+    } else if !fields.lists_token("connection", "upgrade") {
         "no Connection: Upgrade"
     } else {
         let mut accepts = fields.values("sec-websocket-accept");
@@ -174,7 +174,7 @@ fn describe_refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
 
 /// Returns the text, shortened and without control characters.
 fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN_BYTES)]);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.collect()
 }

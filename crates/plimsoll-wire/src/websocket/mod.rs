@@ -8,8 +8,8 @@ mod frame;
 mod handshake;
 mod reader;
 
-pub use deflate::Deflate;
-pub use frame::{Opcode, WebSocketFrameHeader, apply_mask, close_payload, put_frame, put_masked};
+pub use deflate::DeflateParameters;
+pub use frame::{Opcode, WebSocketFrameHeader, apply_mask, close_payload, append_frame, append_masked_frame};
 pub use handshake::{UpgradeOffer, UpgradeResponse, accept_key, client_key, is_client_key};
 pub use reader::{ReaderRole, WebSocketMessage, WebSocketReader};
 
@@ -29,25 +29,25 @@ pub mod code {
     /// The peer violated RFC 6455.
     pub const PROTOCOL_ERROR: u16 = 1002;
     /// The Close frame had no code; this value is never sent.
-    pub const NONE_GIVEN: u16 = 1005;
+    pub const NO_STATUS_RECEIVED: u16 = 1005;
     /// Data that does not match its message type, such as text that is not UTF-8.
-    pub const INVALID_TEXT: u16 = 1007;
+    pub const INVALID_PAYLOAD: u16 = 1007;
     /// A violation that no other code describes.
     pub const POLICY_VIOLATION: u16 = 1008;
     /// A message exceeds this end's size limit.
-    pub const TOO_BIG: u16 = 1009;
+    pub const MESSAGE_TOO_BIG: u16 = 1009;
     /// An unexpected condition in the server.
     pub const INTERNAL_ERROR: u16 = 1011;
     /// The server is restarting; the client should reconnect.
     pub const SERVICE_RESTART: u16 = 1012;
     /// The server is overloaded; the client should reconnect later.
-    pub const TRY_AGAIN: u16 = 1013;
+    pub const TRY_AGAIN_LATER: u16 = 1013;
     /// Another connection has taken over the session.
     pub const SESSION_REPLACED: u16 = 4001;
     /// No pong arrived in time.
     pub const PING_TIMEOUT: u16 = 4408;
     /// The messages that the client missed are no longer in the log.
-    pub const HISTORY_GONE: u16 = 4409;
+    pub const HISTORY_UNAVAILABLE: u16 = 4409;
 }
 
 /// Returns whether a close code may be sent in a Close frame (RFC 6455 §7.4).

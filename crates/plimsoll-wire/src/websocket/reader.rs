@@ -6,8 +6,8 @@
 
 use std::ops::ControlFlow;
 
-use super::deflate::{Deflate, InflateContext, inflated};
-use super::frame::{MAX_HEAD, Opcode, RESERVED_BIT_SET, WebSocketFrameHeader, apply_mask};
+use super::deflate::{DeflateParameters, InflateContext, inflate_message};
+use super::frame::{MAX_HEADER_BYTES, Opcode, RESERVED_BIT_SET, WebSocketFrameHeader, apply_mask};
 use super::{Violation, code, is_sendable};
 
 /// The end that is reading. A server requires masked frames, and a client rejects them (§5.1).
@@ -32,22 +32,22 @@ pub enum WebSocketMessage<'a> {
     Pong(&'a [u8]),
     /// A Close frame: the peer sends nothing more.
     Close {
-        /// The close code; [`code::NONE_GIVEN`] if the frame was empty.
+        /// The close code; [`code::NO_STATUS_RECEIVED`] if the frame was empty.
         code: u16,
         /// The reason; empty if there was none.
         reason: &'a str,
     },
 }
 
-fn violation(reason: &'static str) -> Violation {
+fn protocol_violation(reason: &'static str) -> Violation {
     Violation {
         code: code::PROTOCOL_ERROR,
         reason,
     }
 }
 
-const BAD_TEXT: Violation = Violation {
-    code: code::INVALID_TEXT,
+const INVALID_UTF8: Violation = Violation {
+    code: code::INVALID_PAYLOAD,
     reason: "text that is not UTF-8",
 };
 
@@ -97,8 +97,8 @@ impl WebSocketReader {
 
     /// Accepts messages that a server compresses with the parameters `agreed`.
     #[must_use]
-    pub fn with_agreement(mut self, agreed: Deflate) -> WebSocketReader {
-        self.context = agreed.context();
+    pub fn with_deflate_parameters(mut self, agreed: DeflateParameters) -> WebSocketReader {
+        self.context = agreed.new_inflate_context();
         self.with_deflate(true)
     }
 
@@ -138,7 +138,7 @@ impl WebSocketReader {
         let mut used = 0;
         while !self.is_closed {
             let rest = &bytes[used..];
-            let Some(head) = WebSocketFrameHeader::parse(rest).map_err(violation)? else {
+            let Some(head) = WebSocketFrameHeader::parse(rest).map_err(protocol_violation)? else {
                 break;
             };
             self.check_header(&head)?;
@@ -166,24 +166,24 @@ impl WebSocketReader {
     fn check_header(&self, head: &WebSocketFrameHeader) -> Result<(), Violation> {
         match (self.role, head.mask) {
             (ReaderRole::Server, None) => {
-                return Err(violation("a frame without a mask from a client"));
+                return Err(protocol_violation("a frame without a mask from a client"));
             }
-            (ReaderRole::Client, Some(_)) => return Err(violation("a masked frame from a server")),
+            (ReaderRole::Client, Some(_)) => return Err(protocol_violation("a masked frame from a server")),
             _ => {}
         }
         // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
         let may_be_compressed =
             self.accepts_compressed && matches!(head.opcode, Opcode::Text | Opcode::Binary);
         if head.rsv1 && !may_be_compressed {
-            return Err(violation(RESERVED_BIT_SET));
+            return Err(protocol_violation(RESERVED_BIT_SET));
         }
         let fragments = self.fragments.as_ref();
         match head.opcode {
             Opcode::Continuation if fragments.is_none() => {
-                return Err(violation("a continuation without a message to continue"));
+                return Err(protocol_violation("a continuation without a message to continue"));
             }
             Opcode::Text | Opcode::Binary if fragments.is_some() => {
-                return Err(violation("a new message inside a fragmented one"));
+                return Err(protocol_violation("a new message inside a fragmented one"));
             }
             _ => {}
         }
@@ -191,11 +191,11 @@ impl WebSocketReader {
             Opcode::Continuation => fragments.map_or(0, |(_, message)| message.len()),
             _ => 0,
         };
-        if head.length > (self.max_message.max(MAX_HEAD) - before) as u64
+        if head.length > (self.max_message.max(MAX_HEADER_BYTES) - before) as u64
             && !head.opcode.is_control()
         {
             return Err(Violation {
-                code: code::TOO_BIG,
+                code: code::MESSAGE_TOO_BIG,
                 reason: "a message over the size limit",
             });
         }
@@ -211,9 +211,9 @@ impl WebSocketReader {
     ) -> Result<ControlFlow<()>, Violation> {
         match head.opcode {
             Opcode::Text | Opcode::Binary if head.rsv1 && head.fin => {
-                self.pass_inflated(head.opcode, payload, sink)
+                self.pass_compressed_message(head.opcode, payload, sink)
             }
-            Opcode::Text | Opcode::Binary if head.fin => message(head.opcode, payload, sink),
+            Opcode::Text | Opcode::Binary if head.fin => pass_message(head.opcode, payload, sink),
             Opcode::Text | Opcode::Binary => {
                 self.fragments = Some((head.opcode, payload.to_vec()));
                 self.is_compressed = head.rsv1;
@@ -225,7 +225,7 @@ impl WebSocketReader {
             Opcode::Ping => Ok(sink(WebSocketMessage::Ping(payload))),
             Opcode::Pong => Ok(sink(WebSocketMessage::Pong(payload))),
             Opcode::Close => {
-                let (close_code, reason) = close(payload)?;
+                let (close_code, reason) = parse_close(payload)?;
                 let _ = sink(WebSocketMessage::Close {
                     code: close_code,
                     reason,
@@ -250,24 +250,24 @@ impl WebSocketReader {
         }
         match self.fragments.take() {
             Some((opcode, message)) if self.is_compressed => {
-                self.pass_inflated(opcode, &message, sink)
+                self.pass_compressed_message(opcode, &message, sink)
             }
-            Some((opcode, whole)) => message(opcode, &whole, sink),
+            Some((opcode, whole)) => pass_message(opcode, &whole, sink),
             None => Ok(ControlFlow::Continue(())),
         }
     }
 
-    fn pass_inflated(
+    fn pass_compressed_message(
         &mut self,
         opcode: Opcode,
         payload: &[u8],
         sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
         let whole = match &mut self.context {
-            Some(context) => context.inflated(payload, self.max_message)?,
-            None => inflated(payload, self.max_message)?,
+            Some(context) => context.inflate_message(payload, self.max_message)?,
+            None => inflate_message(payload, self.max_message)?,
         };
-        message(opcode, &whole, sink)
+        pass_message(opcode, &whole, sink)
     }
 
     /// Checks fragmented text incrementally, so that invalid UTF-8 is rejected when its fragment arrives and not only
@@ -282,7 +282,7 @@ impl WebSocketReader {
         match std::str::from_utf8(&message[self.checked_bytes..]) {
             Ok(text) => self.checked_bytes += text.len(),
             Err(e) if e.error_len().is_none() && !last => self.checked_bytes += e.valid_up_to(),
-            Err(_) => return Err(BAD_TEXT),
+            Err(_) => return Err(INVALID_UTF8),
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl WebSocketReader {
 
 /// Passes a complete message to `sink`.
 #[inline]
-fn message(
+fn pass_message(
     opcode: Opcode,
     payload: &[u8],
     sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
@@ -298,20 +298,20 @@ fn message(
     if opcode == Opcode::Binary {
         return Ok(sink(WebSocketMessage::Binary(payload)));
     }
-    let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
+    let text = std::str::from_utf8(payload).map_err(|_| INVALID_UTF8)?;
     Ok(sink(WebSocketMessage::Text(text)))
 }
 
-fn close(payload: &[u8]) -> Result<(u16, &str), Violation> {
+fn parse_close(payload: &[u8]) -> Result<(u16, &str), Violation> {
     match payload {
-        [] => Ok((code::NONE_GIVEN, "")),
-        [_] => Err(violation("a Close frame with a truncated code")),
+        [] => Ok((code::NO_STATUS_RECEIVED, "")),
+        [_] => Err(protocol_violation("a Close frame with a truncated code")),
         [high, low, reason @ ..] => {
             let close_code = u16::from_be_bytes([*high, *low]);
             if !is_sendable(close_code) {
-                return Err(violation("a Close frame with a code that must not be sent"));
+                return Err(protocol_violation("a Close frame with a code that must not be sent"));
             }
-            let reason = std::str::from_utf8(reason).map_err(|_| BAD_TEXT)?;
+            let reason = std::str::from_utf8(reason).map_err(|_| INVALID_UTF8)?;
             Ok((close_code, reason))
         }
     }

@@ -3,7 +3,7 @@
 mod bounds;
 mod findings;
 mod schedule;
-mod shown;
+mod rendering;
 
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ pub(crate) fn execute(arguments: &AssayArguments) -> Result<Exit, Failure> {
         ));
     }
     let run = load(&arguments.run)?;
-    let assay = Assay::of(&run, &envelope, arguments.path.0).map_err(Failure::error)?;
+    let assay = Assay::compare(&run, &envelope, arguments.path.0).map_err(Failure::error)?;
     if arguments.json.json {
         print_json(&assay.document())?;
     } else {

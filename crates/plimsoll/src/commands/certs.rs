@@ -83,7 +83,7 @@ pub(crate) fn execute(arguments: &CertsArguments) -> Result<Exit, Failure> {
         force: arguments.force,
     };
     let set = make_certificates(&arguments.dir, &options).map_err(Failure::error)?;
-    let (crl, files) = (set.crl.display(), set.files(&options));
+    let (crl, files) = (set.crl.display(), set.file_paths(&options));
     let files: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
     let list = format!("\n  revoked: --crl {crl}, --tls-client-crl {crl}");
     let list = options.revoked.is_some().then_some(list);

@@ -11,7 +11,7 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{LINK_CHECKS, QueryCommand};
 use plimsoll_stack::sessions::check_health;
 
-use super::registered::{ProtocolInvocation, Registered};
+use super::registry_commands::{ProtocolInvocation, RegistryEntry};
 use crate::commands::query;
 use crate::console;
 use crate::documents::{JsonFlag, print_json};
@@ -39,7 +39,7 @@ enum CheckCommand {
     Ready(ReadyArguments),
 }
 
-impl Registered for QueryCommand {
+impl RegistryEntry for QueryCommand {
     type Shared = JsonFlag;
 
     fn all() -> &'static [QueryCommand] {
@@ -102,7 +102,7 @@ impl ReadyCheck {
         }
     }
 
-    fn ask(&self) -> io::Result<()> {
+    fn probe(&self) -> io::Result<()> {
         let mut last = io::Error::other("the name has no address");
         for address in look_up(&self.host)? {
             match check_health(address, &self.host, self.path.as_deref()) {
@@ -118,7 +118,7 @@ fn wait_until_ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
     let clock = Clock::new();
     let end = clock.now() + arguments.within.0;
     loop {
-        let Err(e) = arguments.url.ask() else {
+        let Err(e) = arguments.url.probe() else {
             return Ok(Exit::Done);
         };
         if clock.now() >= end {
@@ -140,16 +140,16 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     match &arguments.check {
-        CheckCommand::Query(picked) => ask(picked, environment),
+        CheckCommand::Query(picked) => run_query(picked, environment),
         CheckCommand::Ready(arguments) => wait_until_ready(arguments),
     }
 }
 
-fn ask(
+fn run_query(
     picked: &ProtocolInvocation<QueryCommand>,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
-    let answer = query::ask(picked.entry, &picked.matches, environment)?;
+    let answer = query::send_query(picked.entry, &picked.matches, environment)?;
     if picked.shared.json {
         print_json(&answer.json)?
     } else {

@@ -160,7 +160,7 @@ pub(crate) fn document(comparison: &Comparison) -> Value {
         "plan_differences": comparison
             .plan_differences
             .iter()
-            .map(|d| json!({ "key": d.key, "a": d.a, "b": d.b, "matters": d.matters() }))
+            .map(|d| json!({ "key": d.key, "a": d.a, "b": d.b, "matters": d.affects_measurement() }))
             .collect::<Vec<_>>(),
         "metrics": comparison.rows.iter().map(row).collect::<Vec<_>>(),
     })
@@ -180,6 +180,6 @@ fn row(row: &ComparisonRow) -> Value {
         "relative": row.relative_shift(),
         "p_value": row.difference.map(|d| d.p_value),
         "interval": row.difference.map(|d| [d.low, d.high]),
-        "better": row.better(),
+        "better": row.is_better(),
     })
 }

@@ -29,7 +29,7 @@ enum Shell {
 }
 
 pub(crate) fn execute(arguments: &CompletionsArguments) -> Result<Exit, Failure> {
-    let mut command = shown(&super::command())
+    let mut command = without_hidden_commands(&super::command())
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true);
     let shell = match arguments.shell {
@@ -44,12 +44,12 @@ pub(crate) fn execute(arguments: &CompletionsArguments) -> Result<Exit, Failure>
 }
 
 /// Returns the command without its hidden subcommands, which would otherwise appear in the completions.
-fn shown(command: &Command) -> Command {
+fn without_hidden_commands(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut own = Command::new(command.get_name().to_owned())
         .args(command.get_arguments().cloned())
         .groups(command.get_groups().cloned())
-        .subcommands(visible.map(shown));
+        .subcommands(visible.map(without_hidden_commands));
     if let Some(about) = command.get_about() {
         own = own.about(about.clone());
     }

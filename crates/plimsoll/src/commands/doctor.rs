@@ -50,7 +50,7 @@ pub(crate) fn execute(
     if arguments.json.json {
         print_json(&json!({ "findings": findings, "calibration": figures, "summary": summary }))?;
     } else {
-        console::result(shown(&findings, &summary))?;
+        console::result(render_findings(&findings, &summary))?;
     }
     let distorts = |finding: &MachineFinding| finding.kind == FindingKind::Distortion;
     Ok(if findings.iter().any(distorts) {
@@ -61,7 +61,7 @@ pub(crate) fn execute(
 }
 
 /// Returns the findings as a list, with the summary as the last paragraph.
-fn shown(findings: &[MachineFinding], summary: &str) -> String {
+fn render_findings(findings: &[MachineFinding], summary: &str) -> String {
     const INDENT: usize = 17;
     let options = presentation::options();
     let width = options.width.saturating_sub(INDENT).max(20);
@@ -132,7 +132,7 @@ mod tests {
             "Nothing distorts figures; worth knowing: ports."
         );
         assert_eq!(summary(&all[..1], None), "Nothing has to be changed.");
-        let text = shown(&all, "Done.");
+        let text = render_findings(&all, "Done.");
         assert!(text.contains("! load           3 of 2"), "{text}");
         assert!(text.contains("→ stop it"), "{text}");
     }

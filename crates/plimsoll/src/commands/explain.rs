@@ -7,7 +7,7 @@ use plimsoll_report::explanation;
 use serde_json::json;
 
 use crate::console;
-use crate::documents::{JsonFlag, ReportContents, named, print_json};
+use crate::documents::{JsonFlag, ReportContents, resolve_latest, print_json};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 
@@ -28,9 +28,9 @@ pub(crate) struct ExplainArguments {
 }
 
 pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
-    let dir = named(&arguments.run);
+    let dir = resolve_latest(&arguments.run);
     let contents = ReportContents::of(&[dir])?;
-    let parts = parts(&contents);
+    let parts = explain_each(&contents);
     if arguments.json.json {
         let parts: Vec<_> = parts
             .iter()
@@ -49,19 +49,19 @@ pub(crate) fn execute(arguments: &ExplainArguments) -> Result<Exit, Failure> {
 }
 
 /// Returns each measurement's directory with the sentences that explain the measurement.
-fn parts(contents: &ReportContents) -> Vec<(&Path, Vec<String>)> {
+fn explain_each(contents: &ReportContents) -> Vec<(&Path, Vec<String>)> {
     match contents {
         ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => {
             let explained = runs.iter();
             explained
-                .map(|run| (run.dir.as_path(), explanation::of_run(run)))
+                .map(|run| (run.dir.as_path(), explanation::explain_run(run)))
                 .collect()
         }
         ReportContents::Search(dir, record) => {
-            vec![(dir, explanation::of_search(record, dir))]
+            vec![(dir, explanation::explain_search(record, dir))]
         }
         ReportContents::Ladder(dir, record) => {
-            vec![(dir, explanation::of_ladder(record, dir))]
+            vec![(dir, explanation::explain_ladder(record, dir))]
         }
     }
 }

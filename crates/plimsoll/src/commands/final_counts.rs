@@ -11,7 +11,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When stdout can't be written to.
-pub(super) fn conclude(json: &JsonFlag, counts: &[(&str, u64)]) -> Result<(), Failure> {
+pub(super) fn print_with_panics(json: &JsonFlag, counts: &[(&str, u64)]) -> Result<(), Failure> {
     let panics = Some((defects::PANICS_COUNTER, defect::panic_count())).filter(|(_, n)| *n > 0);
     let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
     print(json, &counts, |_| true)

@@ -20,11 +20,11 @@ use plimsoll_model::search::{
     self, LimitingFactor, SearchGoal, SearchRecord, SearchStep, Trial, TrialPurpose,
 };
 use plimsoll_model::spec::{
-    FindSpec, RateSpec, RowsSpec, Spec, apply_typed, apply_typed_to_optional,
+    FindSpec, RateSpec, RowsSpec, Spec, apply_flags, apply_flags_to_optional,
 };
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_report::closing;
-use plimsoll_report::quantity::{exact_rate, planned, rate, time};
+use plimsoll_report::quantity::{exact_rate, planned_time, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ use crate::process::ProcessContext;
 use crate::progress::{Progress, ProgressSeries};
 use crate::shards::identity::ShardFlags;
 use crate::shards::{ShardContext, ShardGroup};
-use judging::{drain, errors_share, growth, judge, limited_us, warmup};
+use judging::{drain, errors_share, growth, judge, plotted_time_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
@@ -103,7 +103,7 @@ pub(crate) fn execute(
     meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let (mut spec, text) = read(&arguments.plan)?;
-    let source = PlanSource::of(&arguments.plan, &text);
+    let source = PlanSource::from_file(&arguments.plan, &text);
     arguments.apply(&mut spec, &process.origins)?;
     let start_per_s = normalise_load(&mut spec);
     if let Some(limits) = &process.environment.limits {
@@ -112,13 +112,13 @@ pub(crate) fn execute(
     let plan = planning::plan(&spec, &process.environment, &source)?;
     check(&plan)?;
     let goal = spec
-        .goal(&plan, start_per_s)
+        .search_goal(&plan, start_per_s)
         .map_err(|problem| problems::failure(vec![problem], &source))?;
     if let Some(limits) = &process.environment.limits {
         limits.check_search(&goal)?;
     }
     if arguments.dry_run {
-        let filled_in = spec.filled_in(&plan);
+        let filled_in = spec.with_defaults(&plan);
         presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
         return Ok(Exit::Done);
     }
@@ -140,7 +140,7 @@ pub(crate) fn execute(
                 target: plan.target.url.clone(),
                 tool_version: env!("CARGO_PKG_VERSION").to_owned(),
                 started_at: Timestamp::now(),
-                conditions: Some(CommonConditions::of(std::slice::from_ref(&plan))),
+                conditions: Some(CommonConditions::from_plans(std::slice::from_ref(&plan))),
                 objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
                 implied_errors_share: implied.then_some(MAX_IMPLIED_ERRORS_SHARE),
                 goal,
@@ -153,7 +153,7 @@ pub(crate) fn execute(
             process,
             shards: team,
         };
-        hunt.run(&plan, arguments.documents.screen())
+        hunt.run(&plan, arguments.documents.stdout_content())
     })
 }
 
@@ -171,17 +171,17 @@ impl FindArguments {
             }
         }
         spec.target = self.target.clone().or(spec.target.take());
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)
+        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)
             .map_err(problems::flag_failure)?;
         self.load.apply(spec, origins)?;
-        apply_typed("find", &self.find, spec.find.get_or_insert_default())
+        apply_flags("find", &self.find, spec.find.get_or_insert_default())
             .map_err(problems::flag_failure)
     }
 }
 
 /// Describes the search and its limits, for `--dry-run`.
 fn outline(plan: &Plan, goal: &SearchGoal) -> String {
-    let time = |seconds: f64| planned(Duration::from_secs_f64(seconds));
+    let time = |seconds: f64| planned_time(Duration::from_secs_f64(seconds));
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
     format!(
         "a search for the highest rate that meets {}\nfrom {} on, between {} and {}, until the bounds are within {} %\n\
@@ -289,7 +289,7 @@ struct SearchRun<'a> {
 
 impl SearchRun<'_> {
     fn run(&mut self, plan: &Plan, screen: StdoutContent) -> Result<Exit, Failure> {
-        let text = self.template.spec.filled_in(plan).to_toml();
+        let text = self.template.spec.with_defaults(plan).to_toml();
         execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
         self.save_record()?;
         let series = ProgressSeries::new(self.process.progress);
@@ -304,7 +304,7 @@ impl SearchRun<'_> {
             screen,
             &self.process.output_dirs,
             |options| shown::render(&self.record, options),
-            |options| closing::of_search(&self.record, options),
+            |options| closing::search_lines(&self.record, options),
         )?;
         Ok(self.exit())
     }
@@ -324,7 +324,7 @@ impl SearchRun<'_> {
         let clock = Clock::new();
         let began = clock.now();
         loop {
-            match search::next(&self.record.goal, &self.record.trials) {
+            match search::next_step(&self.record.goal, &self.record.trials) {
                 SearchStep::Done(finding) => {
                     self.record.finding = Some(*finding);
                     return Ok(());
@@ -338,12 +338,12 @@ impl SearchRun<'_> {
                     let context = self.progress_line(rate_per_s, spent);
                     let attempt = TrialParams { rate_per_s, length };
                     let trial =
-                        self.run_trial(purpose, attempt, |plan| series.one(plan, vec![context]))?;
+                        self.run_trial(purpose, attempt, |plan| series.for_run(plan, vec![context]))?;
                     if self.is_stopped() {
                         self.record.interrupted = true;
                         self.record.finding = Some(search::SearchResult {
                             budget_spent: true,
-                            ..search::finding(&self.record.goal, &self.record.trials)
+                            ..search::search_result(&self.record.goal, &self.record.trials)
                         });
                         return Ok(());
                     }
@@ -377,14 +377,14 @@ impl SearchRun<'_> {
         };
         let run = match self.shards {
             None => execution::measure(job, self.process, LoadRunner::Local)?,
-            Some(team) => team.lead(attempt, job)?,
+            Some(team) => team.run_load(attempt, job)?,
         };
         if !self.is_stopped() {
             thread::sleep(SETTLE_TIME);
         }
         let took = clock.now().duration_since(began);
         let growth = growth(&plan, &run)?;
-        let growing = growth.filter(|g| g.is_clear(rate_per_s, self.record.goal.precision));
+        let growing = growth.filter(|g| g.is_significant(rate_per_s, self.record.goal.precision));
         let (total, response) = (&run.summary.total, run.summary.total.response);
         Ok(Trial {
             purpose,
@@ -397,7 +397,7 @@ impl SearchRun<'_> {
             p99_us: response.and_then(|r| r.p99_us),
             p99_9_us: response.and_then(|r| r.p99_9_us),
             mean_us: response.map(|r| r.mean_us),
-            limited_us: limited_us(&plan, &run),
+            limited_us: plotted_time_us(&plan, &run),
             errors_share: errors_share(&run),
             growth,
             run: Some(name),
@@ -406,7 +406,7 @@ impl SearchRun<'_> {
 
     /// Returns the line about the state of the search before its next trial.
     fn progress_line(&self, rate_per_s: f64, spent: Duration) -> String {
-        let known = search::finding(&self.record.goal, &self.record.trials);
+        let known = search::search_result(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
                 format!("the load line is between {} and {}", rate(low), rate(high))

@@ -73,22 +73,22 @@ pub(crate) struct ImportArguments {
 const MAX_PLAN_SOURCE_BYTES: u64 = 256 << 20;
 
 /// How much of a file's start is read to recognise the file's format, bytes.
-const BEGINNING_BYTES: u64 = 64 << 10;
+const FORMAT_PROBE_BYTES: u64 = 64 << 10;
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
 const MAX_S_TIME_BYTES: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &ImportArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
-        return from_stdin(arguments);
+        return import_stdin(arguments);
     }
     import(&arguments.file, arguments)
 }
 
 /// Copies stdin into a file first, because recognising the format needs a second read.
-fn from_stdin(arguments: &ImportArguments) -> Result<Exit, Failure> {
+fn import_stdin(arguments: &ImportArguments) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::error(format_args!("can't read stdin: {e}"));
-    let content = input::stdin().map_err(failed)?;
+    let content = input::read_stdin().map_err(failed)?;
     let folder = tempfile::tempdir().map_err(failed)?;
     let file = folder.path().join("stdin");
     std::fs::write(&file, content).map_err(failed)?;
@@ -106,7 +106,7 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
     let runs =
-        match s_time_output(file) {
+        match read_s_time_output(file) {
             Some(text) => s_time::import(file, &text, &dir, version, now)
                 .map_err(|e| Failure::error(chain(&e)))?,
             None => vec![match recognised_format(file) {
@@ -133,11 +133,11 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
 fn plan_source(file: &Path) -> Option<&'static PlanSource> {
     let file = input::open_file(file).ok()?;
     let mut beginning = Vec::new();
-    file.take(BEGINNING_BYTES)
+    file.take(FORMAT_PROBE_BYTES)
         .read_to_end(&mut beginning)
         .ok()?;
-    let beginning = input::without_byte_order_mark(beginning);
-    registry::plan_source(&String::from_utf8_lossy(&beginning))
+    let beginning = input::strip_byte_order_mark(beginning);
+    registry::find_plan_source(&String::from_utf8_lossy(&beginning))
 }
 
 /// Rejects flags that apply to plans only, because this file is converted to a run.
@@ -172,7 +172,7 @@ fn import_plan(
     }
     let shown = arguments.file.display();
     let failed = |problem: &dyn std::fmt::Display| {
-        let problem = printable(&problem.to_string());
+        let problem = strip_control_characters(&problem.to_string());
         Failure::error(format_args!("can't import {shown}: {problem}"))
     };
     let text = plan_source_text(file).map_err(|e| failed(&e))?;
@@ -216,7 +216,7 @@ fn plan_source_text(file: &Path) -> Result<String, String> {
             MAX_PLAN_SOURCE_BYTES >> 20
         ));
     }
-    let content = input::without_byte_order_mark(content);
+    let content = input::strip_byte_order_mark(content);
     String::from_utf8(content).map_err(|e| format!("the file is not UTF-8: {e}"))
 }
 
@@ -233,14 +233,14 @@ fn write_new(path: &Path, plan: &str) -> Result<(), Failure> {
     })?;
     let written = file
         .write_all(plan.as_bytes())
-        .and_then(|()| output::settle(&file));
+        .and_then(|()| output::sync(&file));
     written.map_err(|e| Failure::error(format_args!("can't write {shown}: {e}")))
 }
 
 /// Prints how much of the file was converted, what to add to the plan, and the command to run next.
 fn summarise(imported: &PlanImportResult, out: &str) {
     let notes = imported.notes.iter();
-    notes.map(|note| printable(note)).for_each(console::notice);
+    notes.map(|note| strip_control_characters(note)).for_each(console::notice);
     if !imported.variables.is_empty() {
         let variables = imported.variables.join(", ");
         console::notice(format_args!(
@@ -258,13 +258,13 @@ fn summarise(imported: &PlanImportResult, out: &str) {
 }
 
 /// Replaces characters that would control the terminal.
-fn printable(text: &str) -> String {
+fn strip_control_characters(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()
 }
 
 /// Returns the file's text if it is output of `openssl s_time`; `None` for other files, which are read line by line.
-fn s_time_output(file: &Path) -> Option<String> {
+fn read_s_time_output(file: &Path) -> Option<String> {
     let mut file = input::open_file(file).ok()?.take(MAX_S_TIME_BYTES);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

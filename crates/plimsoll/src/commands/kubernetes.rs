@@ -152,7 +152,7 @@ pub(crate) fn execute(
             }
             console::notice(format_args!(
                 "the run directory is {} of the claim {claim}",
-                objects.out()
+                objects.run_directory()
             ));
             Ok(exit.unwrap_or(Exit::Error))
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::spec::{
-    CallSpec, LadderSpec, RowsSpec, RungTable, Spec, apply_typed_to_optional, schemes_like,
+    CallSpec, LadderSpec, RowsSpec, RungTable, Spec, apply_flags_to_optional, schemes_for_url,
 };
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::closing;
@@ -70,14 +70,14 @@ pub(crate) fn execute(
     let (mut spec, text) = match arguments.what.as_slice() {
         [plan] if services.is_empty() => {
             reject_call_flags(origins)?;
-            flags.spec(Path::new(plan), origins)?
+            flags.read_spec(Path::new(plan), origins)?
         }
         all if services.len() == all.len() && (all.len() > 1 || arguments.via.len() > 1) => (
-            arguments.spec_of_services(&services, origins)?,
+            arguments.spec_from_services(&services, origins)?,
             String::new(),
         ),
         _ => {
-            let (plain, secured) = schemes_like("");
+            let (plain, secured) = schemes_for_url("");
             return Err(Failure::usage(
                 "ladder takes one plan, or two or more services",
                 &format!(
@@ -86,7 +86,7 @@ pub(crate) fn execute(
             ));
         }
     };
-    apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
+    apply_flags_to_optional("rows", &arguments.rows, &mut spec.rows)
         .map_err(problems::flag_failure)?;
     if !arguments.via.is_empty() {
         let ladder = spec.ladder.get_or_insert_default();
@@ -114,13 +114,13 @@ pub(crate) fn execute(
         let (record, made) = (&climb.record, &process.output_dirs);
         execution::show_record(
             &climb.dir,
-            flags.documents.screen(),
+            flags.documents.stdout_content(),
             made,
             |options| {
                 shown::render(record, options)
                     + &shown::render_profiles(record, &climb.dir, options)
             },
-            |options| closing::of_ladder(record, options),
+            |options| closing::ladder_lines(record, options),
         )?;
         Ok(climb.exit())
     })
@@ -136,10 +136,10 @@ fn split_service(typed: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns a typed flag that sets a key of the plan's call, without its dashes; `None` if no such flag was typed.
-pub(crate) fn typed_call_flag(origins: &FlagOrigins) -> Option<String> {
+pub(crate) fn find_call_flag(origins: &FlagOrigins) -> Option<String> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed = |flag: &&clap::Arg| {
-        origins.strength(flag.get_id().as_str()) == Some(Precedence::CommandLine)
+        origins.precedence(flag.get_id().as_str()) == Some(Precedence::CommandLine)
     };
     let found = flags.get_arguments().find(typed)?;
     found.get_long().map(str::to_owned)
@@ -150,7 +150,7 @@ pub(crate) fn typed_call_flag(origins: &FlagOrigins) -> Option<String> {
 /// # Errors
 /// When such a flag was typed.
 pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
-    match typed_call_flag(origins) {
+    match find_call_flag(origins) {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
             format_args!("--{flag} can't be combined with a plan"),
@@ -164,13 +164,13 @@ pub(crate) fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
 
 impl LadderArguments {
     /// Returns a spec with one rung per service.
-    fn spec_of_services(
+    fn spec_from_services(
         &self,
         services: &[(&str, &str)],
         origins: &FlagOrigins,
     ) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
-        let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
+        let call = CallSpec::from_section(&self.call.to_plan_section()?).map_err(wrong)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };
             RungTable {

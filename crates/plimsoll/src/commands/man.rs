@@ -117,7 +117,7 @@ fn examples(text: &str) -> Roff {
             section.control("PP", []);
         }
         section.text([roman(format!("{}:", capitalised(purpose)))]);
-        verbatim(&mut section, lines);
+        add_verbatim(&mut section, lines);
     }
     section
 }
@@ -135,13 +135,13 @@ fn notes(text: &str) -> Roff {
             .find_map(|(begin, heading)| Some((part.strip_prefix(begin)?, *heading)));
         let (part, heading) = known.unwrap_or((part, "NOTES"));
         sections.control("SH", [heading]);
-        verbatim(&mut sections, &capitalised(part));
+        add_verbatim(&mut sections, &capitalised(part));
     }
     sections
 }
 
 /// Adds lines without roff's filling (joining and breaking of lines), so that columns and commands stay intact.
-fn verbatim(section: &mut Roff, lines: &str) {
+fn add_verbatim(section: &mut Roff, lines: &str) {
     section.control("nf", []);
     for line in lines.lines() {
         section.text([roman(line)]);

@@ -43,7 +43,7 @@ pub(crate) struct McpArguments {
         long,
         value_name = "RATE",
         default_value = "10000/s",
-        value_parser = units::per_second::<Rate>,
+        value_parser = units::parse_per_second::<Rate>,
         help_heading = "Limits"
     )]
     max_rate: Rate,
@@ -53,7 +53,7 @@ pub(crate) struct McpArguments {
         long,
         value_name = "TIME",
         default_value = "60s",
-        value_parser = units::seconds,
+        value_parser = units::parse_seconds,
         help_heading = "Limits"
     )]
     max_duration: Period,
@@ -101,7 +101,7 @@ pub(crate) fn execute(arguments: &McpArguments) -> Result<Exit, Failure> {
         is_read_only: arguments.read_only,
     };
     let server = McpServer::new(limits, runs)?;
-    stopping::until_stopped(Some(1), "", async |stopped| {
+    stopping::run_until_stopped(Some(1), "", async |stopped| {
         let service = match server.serve(transport::stdio()).await {
             Ok(service) => service,
             // A client that disconnects before its first message is not an error.

@@ -26,6 +26,6 @@ pub(crate) struct MergeArguments {
 }
 
 pub(crate) fn execute(arguments: &MergeArguments, made: &OutputDirs) -> Result<Exit, Failure> {
-    let (out, screen) = (arguments.out.as_deref(), arguments.documents.screen());
+    let (out, screen) = (arguments.out.as_deref(), arguments.documents.stdout_content());
     shards::merge(&arguments.run, out, screen, made)
 }

@@ -1,7 +1,7 @@
 //! Defines the command line: one file per command.
 
 pub(crate) mod assay;
-pub(crate) mod calling;
+pub(crate) mod protocol_command;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -21,7 +21,7 @@ pub(crate) mod price;
 pub(crate) mod proxies;
 mod query;
 pub(crate) mod redirects;
-mod registered;
+mod registry_commands;
 mod relay;
 mod renewing;
 pub(crate) mod report;
@@ -57,7 +57,7 @@ use crate::progress::{ProgressMode, ProgressStyle};
 use crate::shards::{LoadSequence, ShardContext};
 use crate::telemetry;
 use crate::version;
-use registered::ProtocolInvocation;
+use registry_commands::ProtocolInvocation;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Args)]
@@ -139,7 +139,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// # Errors
     /// When values of flags contradict each other.
-    pub(crate) fn of(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+    pub(crate) fn from_matches(matches: &ArgMatches) -> Result<Cli, clap::Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
             let verb = definitions().find(|verb| verb.name == name)?;
             Some((verb.read)(typed))
@@ -154,16 +154,16 @@ impl Cli {
 /// Returns the command line with all commands. A flag's variable is derived from its name, and a boolean flag accepts
 /// `1` and `yes` as well as `true`, because its value may come from a variable.
 pub(crate) fn command() -> Command {
-    with(|_| true)
+    build_command(|_| true)
 }
 
 /// Returns the command line with only the commands named in `words`, which are enough to parse `words`. Building all
 /// commands would raise the CPU time of a start from 1.5 to 4 ms, and a relay's memory by 3 MB.
-pub(crate) fn command_of(words: &[OsString]) -> Command {
-    with(|name| words.iter().any(|word| word == name))
+pub(crate) fn command_for_words(words: &[OsString]) -> Command {
+    build_command(|name| words.iter().any(|word| word == name))
 }
 
-fn with(wanted: impl Fn(&str) -> bool) -> Command {
+fn build_command(wanted: impl Fn(&str) -> bool) -> Command {
     let wanted = definitions().filter(|verb| wanted(verb.name));
     let own = wanted.map(|verb| (verb.flags)(Command::new(verb.name)));
     with_variables(MessageFlags::augment_args(Command::new("plimsoll")).subcommands(own))
@@ -246,7 +246,7 @@ struct CommandDefinition {
 }
 
 impl CommandDefinition {
-    fn of<A: Args + 'static>(
+    fn for_arguments<A: Args + 'static>(
         name: &'static str,
         chosen: fn(A) -> ParsedCommand,
     ) -> CommandDefinition {
@@ -257,10 +257,10 @@ impl CommandDefinition {
         }
     }
 
-    fn of_protocol(entry: &'static CommandEntry) -> CommandDefinition {
+    fn for_protocol(entry: &'static CommandEntry) -> CommandDefinition {
         CommandDefinition {
             name: entry.name,
-            flags: Box::new(|_| registered::command(entry)),
+            flags: Box::new(|_| registry_commands::command(entry)),
             read: Box::new(|typed| {
                 Ok(ParsedCommand::Call(Box::new(ProtocolInvocation::new(
                     entry, typed,
@@ -273,38 +273,38 @@ impl CommandDefinition {
 /// Returns all commands in the order in which the help lists them.
 fn definitions() -> impl Iterator<Item = CommandDefinition> {
     let measuring = [
-        CommandDefinition::of("run", ParsedCommand::Run),
-        CommandDefinition::of("find", ParsedCommand::Find),
-        CommandDefinition::of("ladder", ParsedCommand::Ladder),
-        CommandDefinition::of("sweep", ParsedCommand::Sweep),
-        CommandDefinition::of("track", ParsedCommand::Track),
+        CommandDefinition::for_arguments("run", ParsedCommand::Run),
+        CommandDefinition::for_arguments("find", ParsedCommand::Find),
+        CommandDefinition::for_arguments("ladder", ParsedCommand::Ladder),
+        CommandDefinition::for_arguments("sweep", ParsedCommand::Sweep),
+        CommandDefinition::for_arguments("track", ParsedCommand::Track),
     ];
     let others = [
-        CommandDefinition::of("shard", ParsedCommand::Shard),
-        CommandDefinition::of("report", ParsedCommand::Report),
-        CommandDefinition::of("explain", ParsedCommand::Explain),
-        CommandDefinition::of("compare", ParsedCommand::Compare),
-        CommandDefinition::of("assay", ParsedCommand::Assay),
-        CommandDefinition::of("import", ParsedCommand::Import),
-        CommandDefinition::of("merge", ParsedCommand::Merge),
-        CommandDefinition::of("watch", ParsedCommand::Watch),
-        CommandDefinition::of("view", ParsedCommand::View),
-        CommandDefinition::of("mcp", ParsedCommand::Mcp),
-        CommandDefinition::of("slurm", ParsedCommand::Slurm),
-        CommandDefinition::of("kubernetes", ParsedCommand::Kubernetes),
-        CommandDefinition::of("check", ParsedCommand::Check),
-        CommandDefinition::of("doctor", ParsedCommand::Doctor),
-        CommandDefinition::of("serve", ParsedCommand::Serve),
-        CommandDefinition::of("relay", ParsedCommand::Relay),
-        CommandDefinition::of("stack", ParsedCommand::Stack),
-        CommandDefinition::of("proxies", ParsedCommand::Proxies),
-        CommandDefinition::of("price", ParsedCommand::Price),
-        CommandDefinition::of("certs", ParsedCommand::Certs),
-        CommandDefinition::of("payload", ParsedCommand::Payload),
-        CommandDefinition::of("completions", ParsedCommand::Completions),
-        CommandDefinition::of("man", ParsedCommand::Man),
+        CommandDefinition::for_arguments("shard", ParsedCommand::Shard),
+        CommandDefinition::for_arguments("report", ParsedCommand::Report),
+        CommandDefinition::for_arguments("explain", ParsedCommand::Explain),
+        CommandDefinition::for_arguments("compare", ParsedCommand::Compare),
+        CommandDefinition::for_arguments("assay", ParsedCommand::Assay),
+        CommandDefinition::for_arguments("import", ParsedCommand::Import),
+        CommandDefinition::for_arguments("merge", ParsedCommand::Merge),
+        CommandDefinition::for_arguments("watch", ParsedCommand::Watch),
+        CommandDefinition::for_arguments("view", ParsedCommand::View),
+        CommandDefinition::for_arguments("mcp", ParsedCommand::Mcp),
+        CommandDefinition::for_arguments("slurm", ParsedCommand::Slurm),
+        CommandDefinition::for_arguments("kubernetes", ParsedCommand::Kubernetes),
+        CommandDefinition::for_arguments("check", ParsedCommand::Check),
+        CommandDefinition::for_arguments("doctor", ParsedCommand::Doctor),
+        CommandDefinition::for_arguments("serve", ParsedCommand::Serve),
+        CommandDefinition::for_arguments("relay", ParsedCommand::Relay),
+        CommandDefinition::for_arguments("stack", ParsedCommand::Stack),
+        CommandDefinition::for_arguments("proxies", ParsedCommand::Proxies),
+        CommandDefinition::for_arguments("price", ParsedCommand::Price),
+        CommandDefinition::for_arguments("certs", ParsedCommand::Certs),
+        CommandDefinition::for_arguments("payload", ParsedCommand::Payload),
+        CommandDefinition::for_arguments("completions", ParsedCommand::Completions),
+        CommandDefinition::for_arguments("man", ParsedCommand::Man),
     ];
-    let calls = COMMAND_ENTRIES.iter().map(CommandDefinition::of_protocol);
+    let calls = COMMAND_ENTRIES.iter().map(CommandDefinition::for_protocol);
     measuring.into_iter().chain(calls).chain(others)
 }
 
@@ -382,7 +382,7 @@ impl ParsedCommand {
         if dry_run && loads == LoadSequence::Series {
             return Ok(None);
         }
-        let meeting = ShardContext::of(shards, loads, environment)?;
+        let meeting = ShardContext::from_flags(shards, loads, environment)?;
         if let Some(meeting) = meeting.as_ref().filter(|_| dry_run) {
             meeting.mark_joined();
         }
@@ -410,7 +410,7 @@ pub(crate) fn execute(
         }
         run_command(cli, origins, environment, &made, meeting)
     });
-    telemetry::end();
+    telemetry::finish();
     let delivered = documents.map_or(Ok(()), |documents| documents.deliver(&made, environment));
     match (ended, delivered) {
         (Ok(exit), delivered) => delivered.map(|()| exit),
@@ -474,7 +474,7 @@ fn run_command(
         ParsedCommand::Track(arguments) => track::execute(&arguments, &process()?),
         ParsedCommand::Shard(arguments) => shard::execute(&arguments, &process()?),
         ParsedCommand::Stack(arguments) => stack::execute(&arguments, process),
-        ParsedCommand::Call(arguments) => calling::execute(&arguments, &process()?),
+        ParsedCommand::Call(arguments) => protocol_command::execute(&arguments, &process()?),
         ParsedCommand::Report(arguments) => report::execute(&arguments, origins, environment),
         ParsedCommand::Explain(arguments) => explain::execute(&arguments),
         ParsedCommand::Compare(arguments) => compare::execute(&arguments),

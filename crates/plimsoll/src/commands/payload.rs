@@ -56,7 +56,7 @@ pub(crate) fn execute(arguments: &PayloadArguments) -> Result<Exit, Failure> {
         };
         Failure::error_with_help(format_args!("can't make {shown}: {e}"), help)
     })?;
-    let written = fill(&mut file, arguments.size.0).and_then(|()| output::settle(&file));
+    let written = fill(&mut file, arguments.size.0).and_then(|()| output::sync(&file));
     if let Err(e) = written {
         // Don't leave a file of the wrong size.
         let _ = std::fs::remove_file(&arguments.file);

@@ -44,7 +44,7 @@ pub(crate) struct PriceArguments {
 
 pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
     let record = LadderRecord::load(&arguments.ladder).map_err(Failure::error)?;
-    let list = PriceList::of(&record);
+    let list = PriceList::new(&record);
     let names = arguments.chain.iter().map(|name| name.trim().to_owned());
     let chains: Vec<Vec<String>> = if arguments.chain.is_empty() {
         let layers = list.layers().into_iter();
@@ -66,7 +66,7 @@ pub(crate) fn execute(arguments: &PriceArguments) -> Result<Exit, Failure> {
             )
         }));
     }
-    let whole = json!({ "base": list.base(), "predictions": documents });
+    let whole = json!({ "base": list.base_name(), "predictions": documents });
     arguments.json.result(&whole, lines.join("\n"))?;
     Ok(Exit::Done)
 }
@@ -117,14 +117,14 @@ fn unbounded_metrics(
 }
 
 /// Number of cores that one process needs: the estimate and the bounds of its interval.
-struct Cores {
+struct CoreEstimate {
     user: &'static str,
     estimate: f64,
     low: f64,
     high: f64,
 }
 
-fn cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<Cores> {
+fn estimate_cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<CoreEstimate> {
     let of = |(metric, user): (LadderMetric, &'static str)| {
         let cost = costs.iter().find(|cost| cost.metric == metric)?;
         let base = match metric {
@@ -133,7 +133,7 @@ fn cores(list: &PriceList, costs: &[PredictedCost], rate: Rate) -> Vec<Cores> {
         };
         // CPU time per call in µs times calls per second, divided by 1e6 µs/s, is a number of cores.
         let cores = |added: f64| ((base + added) * rate.0 / 1e6).max(0.0);
-        Some(Cores {
+        Some(CoreEstimate {
             user,
             estimate: cores(cost.estimate),
             low: cores(cost.low),
@@ -160,7 +160,7 @@ fn describe(
     let mut lines = vec![format!(
         "{}, added to {} ({how}):",
         chain.join(" + "),
-        list.base()
+        list.base_name()
     )];
     for cost in costs {
         lines.push(format!(
@@ -172,12 +172,12 @@ fn describe(
         ));
     }
     if let Some(rate) = rate {
-        for Cores {
+        for CoreEstimate {
             user,
             estimate,
             low,
             high,
-        } in cores(list, costs, rate)
+        } in estimate_cores(list, costs, rate)
         {
             lines.push(format!(
                 "  at {rate}, {user} need {estimate:.2} cores ({low:.2} … {high:.2})"
@@ -209,7 +209,7 @@ fn document(
         })
         .collect();
     let cores: Vec<Value> = rate
-        .map_or_else(Vec::new, |rate| cores(list, costs, rate))
+        .map_or_else(Vec::new, |rate| estimate_cores(list, costs, rate))
         .iter()
         .map(|need| json!({ "user": need.user, "cores": need.estimate, "low": need.low, "high": need.high }))
         .collect();
@@ -241,7 +241,7 @@ mod tests {
             rungs: vec![rung("direct", 100.0, false), rung("nginx", 150.0, true)],
             ..LadderRecord::default()
         };
-        let list = PriceList::of(&record);
+        let list = PriceList::new(&record);
         let chain = ["nginx".to_owned()];
         let costs = list.predict(&chain).unwrap();
         assert_eq!(costs.len(), 1, "{costs:?}");

@@ -30,15 +30,15 @@ pub(crate) struct ProxiesArguments {
     config: Option<String>,
 
     /// The protocol to proxy: HTTP/1.1, HTTP/2, gRPC, WebSocket or TCP.
-    #[arg(long, value_name = "PROTOCOL", default_value = "HTTP/1.1", requires = "config", value_parser = wire)]
+    #[arg(long, value_name = "PROTOCOL", default_value = "HTTP/1.1", requires = "config", value_parser = parse_wire_format)]
     carry: WireFormat,
 
     /// How the load's connections are secured: off, server or mutual.
-    #[arg(long, value_name = "HOW", default_value = "off", requires = "config", value_parser = secured)]
+    #[arg(long, value_name = "HOW", default_value = "off", requires = "config", value_parser = parse_security)]
     tls: RungSecurity,
 
     /// How the proxy's connections to the server are secured [default: --tls].
-    #[arg(long, value_name = "HOW", requires = "config", value_parser = secured)]
+    #[arg(long, value_name = "HOW", requires = "config", value_parser = parse_security)]
     upstream_tls: Option<RungSecurity>,
 
     /// Number of the proxy's workers.
@@ -57,7 +57,7 @@ pub(crate) struct ProxiesArguments {
     json: JsonFlag,
 }
 
-fn wire(typed: &str) -> Result<WireFormat, String> {
+fn parse_wire_format(typed: &str) -> Result<WireFormat, String> {
     let mut all = WireFormat::ALL.into_iter();
     let found = all.find(|wire| wire.name().eq_ignore_ascii_case(typed));
     found.ok_or_else(|| {
@@ -68,7 +68,7 @@ fn wire(typed: &str) -> Result<WireFormat, String> {
     })
 }
 
-fn secured(typed: &str) -> Result<RungSecurity, String> {
+fn parse_security(typed: &str) -> Result<RungSecurity, String> {
     let mut all = RungSecurity::ALL.into_iter();
     let found = all.find(|secured| secured.name() == typed);
     found.ok_or_else(|| "use off, server or mutual".to_owned())
@@ -80,7 +80,7 @@ pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
         (Some(name), _) => show_configuration(arguments, &catalog, name)?,
         (None, Some(name)) => {
             let text = shipped_definition(name)
-                .ok_or_else(|| unknown("--definition", name, shipped_names()))?;
+                .ok_or_else(|| unknown_value_failure("--definition", name, shipped_names()))?;
             console::result(format_args!("{text}"))?;
         }
         (None, None) => list(&catalog, &arguments.json)?,
@@ -88,7 +88,7 @@ pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn unknown<'a>(flag: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+fn unknown_value_failure<'a>(flag: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     let names: Vec<&str> = known.collect();
     Failure::usage(
         format_args!("{flag}: `{name}` is not a known proxy"),
@@ -103,10 +103,10 @@ fn show_configuration(
 ) -> Result<(), Failure> {
     let proxy = catalog.named(name).ok_or_else(|| {
         let names = catalog.iter().map(|proxy| proxy.name.as_str());
-        unknown("--config", name, names)
+        unknown_value_failure("--config", name, names)
     })?;
     let wrong = |why: String| Failure::error(format_args!("--config {name}: {why}"));
-    let installed = proxy.installed().map_err(wrong)?;
+    let installed = proxy.find_installed().map_err(wrong)?;
     let task = ProxyTask {
         wire: arguments.carry,
         listen: arguments.tls,
@@ -121,7 +121,7 @@ fn list(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
     for proxy in catalog.iter() {
-        let found = proxy.installed();
+        let found = proxy.find_installed();
         let installed = found.as_ref().ok();
         documents.push(json!({
             "name": proxy.name,
@@ -129,7 +129,7 @@ fn list(catalog: &ProxyCatalog, json: &JsonFlag) -> Result<(), Failure> {
             "program": installed.map(|found| found.program.display().to_string()),
             "version": installed.map(|found| &found.version.number),
             "tls": installed.and_then(|found| found.version.tls.as_ref()),
-            "carries": proxy.carried(),
+            "carries": proxy.supported_protocols(),
             "remark": proxy.remark,
             "install": proxy.install,
         }));
@@ -154,6 +154,6 @@ fn describe(proxy: &Proxy, found: &Result<InstalledProxy, String>) -> String {
     format!(
         "{}\n  {here}\n  carries {}{remark}",
         proxy.name,
-        proxy.carries_in_words()
+        proxy.supported_protocols_text()
     )
 }

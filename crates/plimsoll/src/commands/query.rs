@@ -8,20 +8,20 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::planning;
 use crate::problems::{self, PlanSource};
-use crate::protocols::server_unreachable;
+use crate::protocols::query_failure;
 
 /// Sends the query to the server that `typed` names, and returns the answer.
 ///
 /// # Errors
 /// When the server can't be reached or refuses to answer, or a flag is invalid.
-pub(super) fn ask(
+pub(super) fn send_query(
     question: &QueryCommand,
     typed: &ArgMatches,
     environment: &Environment,
 ) -> Result<QueryOutput, Failure> {
     let answer = planning::with_resolve_context(environment, |surroundings| {
         let notice = &|text: &str| console::notice(text);
-        question.ask(
+        question.run(
             typed,
             QueryContext {
                 surroundings,
@@ -32,7 +32,7 @@ pub(super) fn ask(
     answer.map_err(|why| match why {
         QueryError::Usage(wrong) => wrong.into(),
         QueryError::Flags(found) => problems::failure(found, &PlanSource::Flags),
-        QueryError::Unreachable(why) => server_unreachable(why),
+        QueryError::Unreachable(why) => query_failure(why),
         QueryError::Refused(why, Some(help)) => Failure::error_with_help(why, help),
         QueryError::Refused(why, None) => Failure::error(why),
     })

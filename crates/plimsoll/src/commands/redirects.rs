@@ -1,7 +1,7 @@
 //! Follows redirects before a load, for the commands that have `--redirects`.
 
 use plimsoll_model::Plan;
-use plimsoll_model::redaction::masked;
+use plimsoll_model::redaction::mask_urls;
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::CommandEntry;
 
@@ -10,7 +10,7 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::planning;
 use crate::problems::PlanSource;
-use crate::protocols::server_unreachable;
+use crate::protocols::query_failure;
 
 /// Follows at most `limit` redirects from the target of `plan`, which was resolved from `spec`. Returns the plan for
 /// the final target, and changes `spec` accordingly.
@@ -26,7 +26,7 @@ pub(super) fn follow(
     let mut dropped = Vec::new();
     for followed in 0..=limit {
         let hop = entry.follow_redirect(&plan, spec);
-        let Some(hop) = hop.map_err(server_unreachable)? else {
+        let Some(hop) = hop.map_err(query_failure)? else {
             announce(followed, &plan, &dropped);
             return Ok(plan);
         };
@@ -34,7 +34,7 @@ pub(super) fn follow(
             return Err(Failure::error_with_help(
                 format_args!(
                     "--redirects: more than {limit} redirects; the last one leads to {}",
-                    masked(&hop.url)
+                    mask_urls(&hop.url)
                 ),
                 "raise the limit with --redirects=N, or write the URL that is to be measured",
             ));
@@ -59,6 +59,6 @@ fn announce(followed: u32, plan: &Plan, dropped: &[String]) {
     };
     console::confirmation(format_args!(
         "redirects followed: {followed}; the load goes to {}{without}",
-        masked(&plan.target.url)
+        mask_urls(&plan.target.url)
     ));
 }

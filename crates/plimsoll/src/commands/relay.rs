@@ -18,7 +18,7 @@ use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig, SidecarError};
 use plimsoll_relays::token::TokenKeys;
 
-use super::final_counts::conclude;
+use super::final_counts::print_with_panics;
 use super::renewing;
 use super::secret::{MissingSecret, SecretFlags};
 use super::tls_flags::ServerTlsFlags;
@@ -29,7 +29,7 @@ use crate::environment::Environment;
 use crate::failure::{self, Exit, Failure};
 use crate::listening::listening_address;
 use crate::processor;
-use crate::stopping::{self, STOPPING_NOTICE, ShutdownMode, until_stopped};
+use crate::stopping::{self, STOPPING_NOTICE, ShutdownMode, run_until_stopped};
 
 /// How long to wait for Redis at startup.
 const BUS_START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -175,7 +175,7 @@ impl ServiceFlags {
     ///
     /// # Errors
     /// When a secret can't be read or is unusable.
-    pub(super) fn keys(
+    pub(super) fn read_token_keys(
         &self,
         environment: &Environment,
         without: MissingSecret,
@@ -292,7 +292,7 @@ impl BusFlags {
             sharded: self.sharded,
         };
         let bus = Bus::redis(self.with_certificates(address)?, options);
-        bus.ready(BUS_START_TIMEOUT).await.map_err(Failure::error)?;
+        bus.wait_until_ready(BUS_START_TIMEOUT).await.map_err(Failure::error)?;
         Ok(bus)
     }
 
@@ -309,7 +309,7 @@ impl BusFlags {
                 NamedFile("--redis-cert", cert),
                 NamedFile("--redis-key", key),
             );
-            files::identity(cert, key, &provider).map_err(Failure::error)?;
+            files::read_identity(cert, key, &provider).map_err(Failure::error)?;
         }
         let authorities = read("--redis-ca", &self.redis_ca)?;
         let certificate = read("--redis-cert", &self.redis_cert)?;
@@ -328,8 +328,8 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     match &arguments.relay {
-        RelayCommand::Sidecar(arguments) => sidecar(arguments),
-        RelayCommand::Gateway(arguments) => gateway(arguments, environment),
+        RelayCommand::Sidecar(arguments) => run_sidecar(arguments),
+        RelayCommand::Gateway(arguments) => run_gateway(arguments, environment),
     }
 }
 
@@ -341,7 +341,7 @@ enum SidecarEvent {
     GiveUp(SidecarError),
 }
 
-fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
+fn run_sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     let config = read_sidecar_config(&arguments.file)?;
     if config.uses_tls() {
         processor::leave_wide_vectors();
@@ -454,7 +454,7 @@ fn announce_routes(sidecar: &Sidecar, config: &SidecarConfig) -> Result<(), Fail
     Ok(())
 }
 
-fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {
+fn run_gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {
     descriptors::raise_limit()?;
     let service = &arguments.service;
     if service.bus.redis.is_none() && !arguments.echo {
@@ -468,7 +468,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     } else {
         MissingSecret::Fails
     };
-    let keys = service.keys(environment, without)?;
+    let keys = service.read_token_keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
     let size = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
     let options = GatewayOptions {
@@ -485,13 +485,13 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     };
     let renewals = bound.renewal.clone().into_iter().collect();
     renewing::reload_at_hangup(&service.secret, environment, &keys, renewals)?;
-    let metrics = until_stopped(service.workers, STOPPING_NOTICE, async |stopped| {
+    let metrics = run_until_stopped(service.workers, STOPPING_NOTICE, async |stopped| {
         let bus = service.bus.connect().await?;
         service.announce("gateway", &bound)?;
         let gateway = Gateway::new(bus, keys, options);
         gateway.serve(bound, stopped).await.map_err(Failure::error)
     })?;
-    conclude(&service.json, &gateway_counts(&metrics))?;
+    print_with_panics(&service.json, &gateway_counts(&metrics))?;
     Ok(Exit::Done)
 }
 

@@ -19,7 +19,7 @@ use plimsoll_report::{
 };
 
 use crate::console;
-use crate::documents::{DocumentFlags, ReportContents, is_stdout, named, write_text};
+use crate::documents::{DocumentFlags, ReportContents, is_stdout, resolve_latest, write_text};
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure, chain};
 use crate::origins::{FlagOrigins, Precedence};
@@ -91,7 +91,7 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     arguments.documents.check(environment)?;
-    let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
+    let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| resolve_latest(dir)).collect();
     let contents = ReportContents::of(&asked)?;
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
@@ -148,7 +148,7 @@ fn overhead_over(
         Ok(_) => None,
     };
     // A value from a variable may be meant for another command, so it is ignored.
-    let is_typed = origins.strength("overhead_over") == Some(Precedence::CommandLine);
+    let is_typed = origins.precedence("overhead_over") == Some(Precedence::CommandLine);
     match refused {
         Some(failure) if is_typed => Err(failure),
         Some(_) => Ok(None),
@@ -173,7 +173,7 @@ fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<()
         ..presentation::options()
     };
     let (text, answer) = render(contents, &options);
-    let end = closing::closing(&text, answer, &options);
+    let end = closing::closing_lines(&text, answer, &options);
     console::result(text + &end)
 }
 
@@ -189,24 +189,24 @@ pub(crate) fn render(
     match contents {
         ReportContents::Lanes(record, runs) => (
             lanes::render(record, runs, options) + "\n" + &each(runs),
-            closing::of_lanes(record, runs, options),
+            closing::lane_lines(record, runs, options),
         ),
         ReportContents::Search(_, record) => (
             search::render(record, options),
-            closing::of_search(record, options),
+            closing::search_lines(record, options),
         ),
         ReportContents::Ladder(_, record) if record.limits.is_some() => {
             (sweep::render(record, options), Vec::new())
         }
         ReportContents::Ladder(dir, record) => (
             ladder::render(record, options) + &ladder::render_profiles(record, dir, options),
-            closing::of_ladder(record, options),
+            closing::ladder_lines(record, options),
         ),
         // Only a single run gets closing lines; the tables of several runs have their verdicts at the top.
         ReportContents::Runs(runs) => (
             each(runs),
             match &runs[..] {
-                [run] => closing::of_run(run, options),
+                [run] => closing::run_lines(run, options),
                 _ => Vec::new(),
             },
         ),
@@ -258,7 +258,7 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     let written = export(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| wrong(&e))?;
     if let Some(created) = created {
-        output::settle(&created).map_err(|e| wrong(&e))?;
+        output::sync(&created).map_err(|e| wrong(&e))?;
         console::confirmation(format_args!("wrote {written} {what} to {shown}"));
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{RowsSpec, Spec, apply_flags_to_optional};
 
 use crate::documents::print_json;
 use crate::execution::{self, LoadRunner, OutputFlags};
@@ -62,11 +62,11 @@ pub(crate) fn execute(
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
         spec.target = arguments.target.clone().or(spec.target);
-        apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
+        apply_flags_to_optional("rows", &arguments.rows, &mut spec.rows)
             .map_err(problems::flag_failure)?;
         arguments.load.apply(&mut spec, &process.origins)?;
-        let source = PlanSource::of(path, &text);
-        let asked = match LaneSet::of(&spec, environment, &source)? {
+        let source = PlanSource::from_file(path, &text);
+        let asked = match LaneSet::resolve(&spec, environment, &source)? {
             Some(lanes) => PlannedLoad::Lanes(lanes),
             None => PlannedLoad::One(Box::new(planning::plan(&spec, environment, &source)?)),
         };
@@ -128,7 +128,7 @@ impl PlannedLoad {
     /// Returns the specification that a dry run shows.
     fn dry_run_spec(&self, spec: &Spec) -> Spec {
         match self {
-            PlannedLoad::One(plan) => spec.filled_in(plan),
+            PlannedLoad::One(plan) => spec.with_defaults(plan),
             // Show the spec as written, because lanes inherit keys from the plan.
             PlannedLoad::Lanes(_) => spec.without_secrets(),
         }

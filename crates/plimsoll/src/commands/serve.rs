@@ -1,12 +1,12 @@
 //! `plimsoll serve`: runs the reference servers. The protocols' servers come from the registry.
 
 use clap::{Args, Command, Subcommand};
-use plimsoll_engine::tls::validity::{format_utc, now};
+use plimsoll_engine::tls::validity::{format_utc, unix_now};
 use plimsoll_protocols::registry::REFERENCE_SERVERS;
 use plimsoll_protocols::serving::CertificateRenewal;
-use plimsoll_protocols::serving::reference::{ServeContext, Server};
+use plimsoll_protocols::serving::reference::{ServeContext, ServerEntry};
 
-use super::registered::{ProtocolInvocation, Registered};
+use super::registry_commands::{ProtocolInvocation, RegistryEntry};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -34,15 +34,15 @@ pub(crate) struct ServeArguments {
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
     #[command(flatten)]
-    Reference(Box<ProtocolInvocation<Server>>),
+    Reference(Box<ProtocolInvocation<ServerEntry>>),
     Hostile(Box<hostile::HostileArguments>),
     Llm(Box<llm::LlmArguments>),
 }
 
-impl Registered for Server {
+impl RegistryEntry for ServerEntry {
     type Shared = ListenFlags;
 
-    fn all() -> &'static [Server] {
+    fn all() -> &'static [ServerEntry] {
         &REFERENCE_SERVERS
     }
 
@@ -66,12 +66,12 @@ pub(crate) fn execute(
     }
 }
 
-impl ProtocolInvocation<Server> {
+impl ProtocolInvocation<ServerEntry> {
     /// Serves until a signal, in this process or in several.
     fn run(&self) -> Result<Exit, Failure> {
         let (name, listen) = (self.entry.name, &self.shared);
         if listen.processes > 1 {
-            if let Some(reason) = self.entry.single_process {
+            if let Some(reason) = self.entry.single_process_reason {
                 return Err(Failure::usage(
                     format_args!("--processes {}: serve {name}: {reason}", listen.processes),
                     "leave --processes out; --workers N serves from N threads",
@@ -84,8 +84,8 @@ impl ProtocolInvocation<Server> {
         let announced = bound.startup_facts.clone();
         if let Some(ended) = renewal
             .as_ref()
-            .and_then(CertificateRenewal::ends)
-            .filter(|end| *end < now())
+            .and_then(CertificateRenewal::chain_expiry)
+            .filter(|end| *end < unix_now())
         {
             console::notice(format_args!(
                 "the server's certificate expired at {}: clients that check it will refuse it",
@@ -93,7 +93,7 @@ impl ProtocolInvocation<Server> {
             ));
         }
         let counted =
-            stopping::until_stopped(listen.workers, stopping::STOPPING_NOTICE, async |stopped| {
+            stopping::run_until_stopped(listen.workers, stopping::STOPPING_NOTICE, async |stopped| {
                 let address = bound.address().clone();
                 let place = ServeContext {
                     bound,
@@ -101,7 +101,7 @@ impl ProtocolInvocation<Server> {
                     stopped,
                 };
                 // Read the server's files before its address is printed, so that errors are reported first.
-                let serving = self.entry.serving(&self.matches, place)?;
+                let serving = self.entry.start(&self.matches, place)?;
                 listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)
             })?;
@@ -109,13 +109,13 @@ impl ProtocolInvocation<Server> {
             console::notice(format_args!(
                 "handshakes {}: {}",
                 alike.count,
-                alike.sentence()
+                alike.describe()
             ));
         }
-        if let Some(renewed) = renewal.map(|renewal| renewal.renewed()).filter(|n| *n > 0) {
+        if let Some(renewed) = renewal.map(|renewal| renewal.reload_count()).filter(|n| *n > 0) {
             console::notice(format_args!("certificate reloaded {renewed}"));
         }
-        listen.conclude(&counted)?;
+        listen.print_final_counts(&counted)?;
         Ok(Exit::Done)
     }
 }

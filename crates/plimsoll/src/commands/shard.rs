@@ -17,7 +17,7 @@ use plimsoll_model::recording::Recording;
 
 use crate::failure::{Exit, Failure};
 use crate::multiprocess::wire::{
-    ChildOrder, FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, messages,
+    ChildOrder, FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, send_observation,
 };
 use crate::planning;
 use crate::planning::read;
@@ -72,7 +72,7 @@ pub(crate) fn execute(
         ));
     }
     send_heartbeats()?;
-    match run_part(arguments, process) {
+    match run_share(arguments, process) {
         Ok(end) => send(&ShardMessage::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&ShardMessage::Defect(failure.to_string()))
@@ -83,10 +83,10 @@ pub(crate) fn execute(
     Ok(Exit::Done)
 }
 
-fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
+fn run_share(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
     let orders = receive_orders(process)?;
     let (spec, text) = read(&arguments.plan)?;
-    let source = PlanSource::of(&arguments.plan, &text);
+    let source = PlanSource::from_file(&arguments.plan, &text);
     let mut plan = planning::plan(&spec, &process.environment, &source)?;
     plan.watch = WatchedProcess::Nothing;
     plan.load.processes = None;
@@ -94,7 +94,7 @@ fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<Fini
     plan.load.source_addresses.clone_from(&arguments.source);
     let load = process.prepare(&plan)?;
     let mut start = |established: &ConnectSummary, workers: u32| {
-        send(&ShardMessage::Ready(ReadyReport::of(established, workers)));
+        send(&ShardMessage::Ready(ReadyReport::new(established, workers)));
         match orders.recv() {
             Ok(ChildOrder::Begin(at)) => Some(at),
             Ok(ChildOrder::Stop) | Err(_) => None,
@@ -105,17 +105,17 @@ fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<Fini
             index: arguments.index,
             of: arguments.of,
         },
-        clock: Clock::of_origin(arguments.origin),
+        clock: Clock::from_origin(arguments.origin),
         start: &mut start,
     };
     let finished = load(place, &process.stop, &mut |event| {
-        messages(&event, |message| send(&message));
+        send_observation(&event, |message| send(&message));
     })
     .map_err(|e| protocols::start_failure(e, &plan))?;
     if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::find_loss) {
         return Err(Failure::error(lost));
     }
-    Ok(FinishReport::of(finished))
+    Ok(FinishReport::from_completion(finished))
 }
 
 /// Starts a thread that reads the supervisor's orders.

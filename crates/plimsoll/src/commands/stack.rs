@@ -244,7 +244,7 @@ pub(crate) fn execute(
     process: impl FnOnce() -> Result<ProcessContext, Failure>,
 ) -> Result<Exit, Failure> {
     match &arguments.action {
-        StackAction::Up(arguments) => bring_up(
+        StackAction::Up(arguments) => start_detached(
             &arguments.place,
             &arguments.topology,
             arguments.workers,
@@ -252,13 +252,13 @@ pub(crate) fn execute(
         ),
         StackAction::Status(arguments) => status(arguments),
         StackAction::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
-        StackAction::Down(place) => take_down(&place.dir),
+        StackAction::Down(place) => stop_stack(&place.dir),
         StackAction::Run(arguments) if arguments.up_only => {
             let (flags, workers) = (&arguments.topology, arguments.server_workers);
-            bring_up(&arguments.place, flags, workers, arguments.clients())
+            start_detached(&arguments.place, flags, workers, arguments.clients())
         }
         StackAction::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
-        StackAction::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
+        StackAction::Run(arguments) if arguments.down => stop_stack(&arguments.place.dir),
         StackAction::Run(arguments) => run(arguments, &process()?),
     }
 }
@@ -271,7 +271,7 @@ impl StackRunArguments {
 }
 
 /// Starts a stack and leaves it running.
-fn bring_up(
+fn start_detached(
     place: &StackLocation,
     flags: &TopologyFlags,
     workers: u16,
@@ -290,7 +290,7 @@ fn bring_up(
     Ok(Exit::Done)
 }
 
-fn take_down(dir: &Path) -> Result<Exit, Failure> {
+fn stop_stack(dir: &Path) -> Result<Exit, Failure> {
     let mut stack = Stack::load(dir).map_err(Failure::error)?;
     let ended = stack.down(dir).map_err(Failure::error)?;
     let processes = if ended == 1 { "process" } else { "processes" };
@@ -310,7 +310,7 @@ fn start_stack(
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
     let sessions = flags.sessions.max(clients).unwrap_or(DEFAULT_SESSIONS);
-    let limits = StackLimits::of_this_machine();
+    let limits = StackLimits::for_this_machine();
     let topology = StackTopology {
         backends: flags.backends,
         gateways: flags.gateways,
@@ -324,7 +324,7 @@ fn start_stack(
         sessions,
         balancers: flags
             .balancers
-            .unwrap_or_else(|| limits.balancers(sessions)),
+            .unwrap_or_else(|| limits.required_balancers(sessions)),
         embedded: flags.embedded,
     };
     for problem in limits.problems(&topology) {

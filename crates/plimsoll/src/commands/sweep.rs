@@ -9,7 +9,7 @@ use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::output;
 use plimsoll_model::plan::{KeyExchangeGroup, Plan, TlsSuite};
 use plimsoll_model::spec::Spec;
-use plimsoll_protocols::registry::sweeping;
+use plimsoll_protocols::registry::sweep_checks;
 use plimsoll_report::sweep as shown;
 
 use crate::console;
@@ -37,7 +37,7 @@ Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
 Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
     after_help = crate::environment::VARIABLES_HELP,
-    mut_arg("target", |arg| arg.help(sweeping::TARGET_HELP)),
+    mut_arg("target", |arg| arg.help(sweep_checks::TARGET_HELP)),
     mut_arg("rounds", |arg| arg.help("How often each configuration is measured [default: 1]")))]
 pub(crate) struct SweepArguments {
     #[arg(value_name = "PLAN")]
@@ -53,23 +53,23 @@ pub(crate) fn execute(
     meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.ladder;
-    let (spec, text) = flags.spec(&arguments.plan, &process.origins)?;
+    let (spec, text) = flags.read_spec(&arguments.plan, &process.origins)?;
     let asked = LadderRequest {
         kind: "sweep",
         flags,
-        source: &PlanSource::of(&arguments.plan, &text),
+        source: &PlanSource::from_file(&arguments.plan, &text),
         process,
         shard_context: meeting,
         services: None,
     };
-    climb(&spec, &asked, flags.documents.screen())
+    run_sweep(&spec, &asked, flags.documents.stdout_content())
 }
 
 /// Measures the rungs of a ladder that was given as flags (`fetch --mode both`).
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
-pub(crate) fn typed(
+pub(crate) fn run_typed_ladder(
     spec: &Spec,
     output: &OutputFlags,
     process: &ProcessContext,
@@ -85,15 +85,15 @@ pub(crate) fn typed(
         shard_context: None,
         services: None,
     };
-    climb(spec, &asked, output.screen())
+    run_sweep(spec, &asked, output.stdout_content())
 }
 
 /// Measures the links that the ladder axes in `spec` describe, and shows the results.
 ///
 /// # Errors
 /// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
-fn climb(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
-    sweeping::check(spec, asked.kind)?;
+fn run_sweep(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
+    sweep_checks::check_fetches_files(spec, asked.kind)?;
     ladder_run::execute(spec, asked, |mut climb| {
         let (suites, groups) = offered_parameters(climb.plans())?;
         let limits = crypto_speed::measure(&suites, &groups).map_err(Failure::error)?;
@@ -122,7 +122,7 @@ fn offered_parameters(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeG
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
         let Some(tls) = &plan.tls else {
-            return Err(sweeping::plaintext_target_error().into());
+            return Err(sweep_checks::plaintext_target_error().into());
         };
         for suite in &tls.suites {
             if !suites.contains(suite) {
@@ -167,7 +167,7 @@ fn exit_code(record: &LadderRecord) -> Exit {
     let volumes = record.rungs.iter().flat_map(|r| &r.slices);
     let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);
     if ok {
-        Exit::of(record.conclusion())
+        Exit::from_verdict(record.conclusion())
     } else {
         Exit::Error
     }

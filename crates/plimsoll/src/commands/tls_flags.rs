@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
-use plimsoll_model::spec::{group_named, suite_named, tls_version_named};
+use plimsoll_model::spec::{find_group, find_suite, find_tls_version};
 use plimsoll_protocols::serving::ServerTlsOptions;
 
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct ServerTlsFlags {
     tls_client_crl: Option<PathBuf>,
 
     /// A version of TLS to speak, 1.3 or 1.2; repeatable [default: 1.3].
-    #[arg(long, value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
+    #[arg(long, value_name = "VERSION", value_parser = find_tls_version, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
 
     /// Compress certificates for clients that accept it (RFC 8879).
@@ -40,11 +40,11 @@ pub(super) struct ServerTlsFlags {
     compressed_certificates: bool,
 
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; repeatable.
-    #[arg(long, value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
+    #[arg(long, value_name = "SUITE", value_parser = find_suite, help_heading = "TLS")]
     suite: Vec<TlsSuite>,
 
     /// A key-exchange group to offer, such as X25519; repeatable.
-    #[arg(long, value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
+    #[arg(long, value_name = "GROUP", value_parser = find_group, help_heading = "TLS")]
     group: Vec<KeyExchangeGroup>,
 }
 
@@ -77,7 +77,7 @@ impl ServerTlsFlags {
     }
 
     /// Describes how the link is secured.
-    pub(super) fn link(&self) -> String {
+    pub(super) fn describe_security(&self) -> String {
         let versions: Vec<_> = self.versions().iter().map(|v| v.name()).collect();
         match (&self.tls_cert, &self.tls_client_ca) {
             (None, _) => "plaintext".to_owned(),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use plimsoll_model::gate::Gate;
 use plimsoll_model::redaction;
 use plimsoll_model::run::SCHEMA_VERSION;
-use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_of};
+use plimsoll_model::spec::{self, CallSpec, RateSpec, Spec, section_for_url};
 use plimsoll_model::track::{
     DEFAULT_GATES, ERROR_PROBABILITY, TrackJudgement, TrackRecord, TrackedVersion,
 };
@@ -16,7 +16,7 @@ use plimsoll_model::units::{Period, Rate};
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::{closing, ladder as ladder_report, track as shown};
 
-use super::ladder::{reject_call_flags, typed_call_flag};
+use super::ladder::{reject_call_flags, find_call_flag};
 use crate::console;
 use crate::documents::{self, DocumentFlags, OutputDirs, ReportContents, StdoutContent};
 use crate::execution::{self, save_failure};
@@ -26,7 +26,7 @@ use crate::problems::{self, PlanSource};
 use crate::process::ProcessContext;
 use crate::tracking::{
     self, BisectionRequest, BuildResult, BuiltTrees, GitCommit, GitRepository, MergeAncestry,
-    PreparedVersion, VersionComparer, bisect, redacted,
+    PreparedVersion, VersionComparer, bisect, redact_command,
 };
 
 /// Total rate to both versions, calls per second, if neither plan nor flag sets one.
@@ -39,7 +39,7 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Both versions are started and called in turns, until the whole interval of the p99 and of the server's CPU time is
 /// within what is allowed (exit code 0) or beyond it (99). Where time runs out first, the code is 90.
 #[derive(Debug, Args)]
-#[command(mut_args(describe_for_versions))]
+#[command(mut_args(adapt_help))]
 #[command(before_help = "\
 Example: this branch, with what is not committed yet, and the commit where it left main
   plimsoll track --build make --serve './svc {port}' --plan score.toml
@@ -121,7 +121,7 @@ pub(crate) struct TrackArguments {
 }
 
 /// Replaces the help of flags whose defaults differ from a ladder's.
-fn describe_for_versions(arg: Arg) -> Arg {
+fn adapt_help(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "budget" => arg.help("The longest load of a comparison [default: 3m]"),
         "fail_if" => arg.help(
@@ -160,16 +160,16 @@ pub(crate) fn execute(
     let (mut spec, source) = match (&arguments.plan, &arguments.url) {
         (Some(plan), _) => {
             reject_call_flags(&process.origins)?;
-            let read = flags.spec(plan, &process.origins)?;
+            let read = flags.read_spec(plan, &process.origins)?;
             text = read.1;
-            (read.0, PlanSource::of(plan, &text))
+            (read.0, PlanSource::from_file(plan, &text))
         }
         (None, url) => (
-            arguments.spec_of_url(url.as_deref().unwrap_or_default(), process)?,
+            arguments.spec_from_url(url.as_deref().unwrap_or_default(), process)?,
             PlanSource::Flags,
         ),
     };
-    flags.note(&mut spec)?;
+    flags.apply_to_spec(&mut spec)?;
     fill_in_defaults(&mut spec)?;
     let comparer = VersionComparer {
         spec,
@@ -233,7 +233,7 @@ fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
     }
     if ladder.parts.is_none() {
         let gates = ladder.fail_if.iter().flatten();
-        let parts = gates.filter_map(|gate| gate.metric.part());
+        let parts = gates.filter_map(|gate| gate.metric.source_measurement());
         let parts: Vec<String> = parts.map(|part| part.name().to_owned()).collect();
         let none = vec!["none".to_owned()];
         ladder.parts = Some(if parts.is_empty() { none } else { parts });
@@ -242,7 +242,7 @@ fn fill_in_defaults(spec: &mut Spec) -> Result<(), Failure> {
 }
 
 impl TrackArguments {
-    fn spec_of_url(&self, url: &str, process: &ProcessContext) -> Result<Spec, Failure> {
+    fn spec_from_url(&self, url: &str, process: &ProcessContext) -> Result<Spec, Failure> {
         let mut spec = Spec {
             target: Some(url.to_owned()),
             ..Spec::default()
@@ -250,13 +250,13 @@ impl TrackArguments {
         let default = registry::default_schemes().section;
         // The URL's port may be a placeholder, so only the scheme is parsed here.
         let wrong = |problems| problems::failure(problems, &PlanSource::Flags);
-        match section_of(url).filter(|section| *section != default) {
+        match section_for_url(url).filter(|section| *section != default) {
             None => {
-                let call = CallSpec::of(&self.call.typed()?);
+                let call = CallSpec::from_section(&self.call.to_plan_section()?);
                 spec.call = call.map_err(|problem| wrong(vec![problem]))?;
             }
             Some(section) => {
-                if let Some(flag) = typed_call_flag(&process.origins) {
+                if let Some(flag) = find_call_flag(&process.origins) {
                     return Err(Failure::usage(
                         format_args!("--{flag} is not for the scheme of {url}"),
                         "write a plan that says what is called: --plan FILE",
@@ -286,7 +286,7 @@ impl VersionTracking<'_> {
         let version = |name: &str, serve: &str| PreparedVersion {
             version: TrackedVersion {
                 name: name.to_owned(),
-                serve: redacted(serve),
+                serve: redact_command(serve),
                 ..TrackedVersion::default()
             },
             serve: serve.to_owned(),
@@ -297,9 +297,9 @@ impl VersionTracking<'_> {
     }
 
     fn compare_commits(&self) -> Result<Exit, Failure> {
-        let repository = GitRepository::of_current_folder()?;
+        let repository = GitRepository::from_current_folder()?;
         if let Some(range) = &self.arguments.bisect {
-            return self.search(&repository, range);
+            return self.bisect_range(&repository, range);
         }
         let arguments = self.arguments;
         let new = match &arguments.candidate {
@@ -323,25 +323,25 @@ impl VersionTracking<'_> {
         let dir = self.make_directory()?;
         let build = arguments.build.as_deref();
         let mut trees = BuiltTrees::new(&repository, build, &dir, self.process)?;
-        let old = self.built(&mut trees, &old)?;
-        let new = self.built(&mut trees, &new)?;
+        let old = self.build_version(&mut trees, &old)?;
+        let new = self.build_version(&mut trees, &new)?;
         self.compare([&old, &new], &dir)
     }
 
-    fn serve(&self) -> &str {
+    fn serve_command(&self) -> &str {
         self.arguments.serve.as_deref().unwrap_or_default()
     }
 
-    fn built(
+    fn build_version(
         &self,
         trees: &mut BuiltTrees<'_>,
         commit: &GitCommit,
     ) -> Result<PreparedVersion, Failure> {
-        match trees.built(commit)? {
+        match trees.build(commit)? {
             BuildResult::Built(folder) => {
                 let build = self.arguments.build.as_deref();
-                let serve = self.serve();
-                Ok(PreparedVersion::of_commit(commit, build, serve, folder))
+                let serve = self.serve_command();
+                Ok(PreparedVersion::from_commit(commit, build, serve, folder))
             }
             BuildResult::Failed(reason) => {
                 Err(Failure::error(format_args!("{}: {reason}", commit.name())))
@@ -394,19 +394,19 @@ impl VersionTracking<'_> {
         record.write(dir).map_err(|e| save_failure(&e, dir))?;
         execution::show_record(
             dir,
-            self.screen(),
+            self.stdout_content(),
             &OutputDirs::default(),
             |options| ladder_report::render(&ladder, options),
-            |options| closing::of_ladder(&ladder, options),
+            |options| closing::ladder_lines(&ladder, options),
         )?;
-        self.conclude(&record, dir, dir)
+        self.report_result(&record, dir, dir)
     }
 
-    fn screen(&self) -> StdoutContent {
-        self.arguments.ladder.documents.screen()
+    fn stdout_content(&self) -> StdoutContent {
+        self.arguments.ladder.documents.stdout_content()
     }
 
-    fn search(&self, repository: &GitRepository, range: &str) -> Result<Exit, Failure> {
+    fn bisect_range(&self, repository: &GitRepository, range: &str) -> Result<Exit, Failure> {
         let Some((good, bad)) = range.split_once("..").filter(|(good, _)| !good.is_empty()) else {
             return Err(Failure::usage(
                 format_args!("--bisect: `{range}` is not a range"),
@@ -429,11 +429,11 @@ impl VersionTracking<'_> {
                 MergeAncestry::AllParents
             },
             build,
-            serve: self.serve(),
+            serve: self.serve_command(),
             dir: &dir,
         };
         let version = |commit: &GitCommit| {
-            PreparedVersion::of_commit(commit, build, self.serve(), PathBuf::new()).version
+            PreparedVersion::from_commit(commit, build, self.serve_command(), PathBuf::new()).version
         };
         let (old, new) = (version(&good), version(&bad));
         let mut record = self.record(&old, &new);
@@ -454,12 +454,12 @@ impl VersionTracking<'_> {
         let deciding = tracking::deciding_directory(&found).map(|name| dir.join(name));
         record.search = Some(found);
         record.write(&dir).map_err(|e| save_failure(&e, &dir))?;
-        self.conclude(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
+        self.report_result(&record, &dir, &deciding.unwrap_or_else(|| dir.clone()))
     }
 
     /// Prints the result and writes the documents; these show the ladder of the directory `shown`.
-    fn conclude(&self, record: &TrackRecord, dir: &Path, shown: &Path) -> Result<Exit, Failure> {
-        documents::note_latest(dir);
+    fn report_result(&self, record: &TrackRecord, dir: &Path, shown: &Path) -> Result<Exit, Failure> {
+        documents::write_latest_file(dir);
         let documents = self.documents();
         if documents.json {
             documents::print_json(&record)?;
@@ -468,8 +468,8 @@ impl VersionTracking<'_> {
         } else {
             self.process.output_dirs.add(shown);
         }
-        if self.screen() == StdoutContent::Tables {
-            let summary = redaction::masked(&record.summary);
+        if self.stdout_content() == StdoutContent::Tables {
+            let summary = redaction::mask_urls(&record.summary);
             let dir = dir.display();
             console::result(format_args!(
                 "\n{summary}\nThe record is {dir}/track.json\n"

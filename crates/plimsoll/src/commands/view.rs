@@ -68,7 +68,7 @@ pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
     }
     let shelf = Arc::new(Mutex::new(index));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
-    stopping::until_stopped(Some(1), "", async |stopped| {
+    stopping::run_until_stopped(Some(1), "", async |stopped| {
         let bound = pages::bind(address).map_err(|e| {
             Failure::error_with_help(
                 format_args!("can't listen on {address}: {e}"),
@@ -100,7 +100,7 @@ fn print_changes(index: &mut RunIndex, json: &JsonFlag) -> Result<Exit, Failure>
 
 async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
-    if !host.and_then(|h| h.to_str().ok()).is_some_and(is_here) {
+    if !host.and_then(|h| h.to_str().ok()).is_some_and(is_loopback_host) {
         let text = "the Host header is not a name of this machine\n".to_owned();
         return response(StatusCode::MISDIRECTED_REQUEST, text, &[]);
     }
@@ -144,7 +144,7 @@ fn response(
 }
 
 /// Returns whether the value of a Host field is a loopback name or address, with or without a port.
-fn is_here(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn only_loopback_hosts_are_accepted() {
         for host in ["localhost", "localhost:8470", "127.0.0.1:1", "[::1]:8470"] {
-            assert!(is_here(host), "{host}");
+            assert!(is_loopback_host(host), "{host}");
         }
         for host in [
             "",
@@ -168,7 +168,7 @@ mod tests {
             "localhost.",
             "[::1",
         ] {
-            assert!(!is_here(host), "{host}");
+            assert!(!is_loopback_host(host), "{host}");
         }
     }
 }

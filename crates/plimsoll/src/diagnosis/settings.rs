@@ -32,21 +32,21 @@ pub(crate) fn settings() -> Vec<MachineFinding> {
     let all = [
         Some(cores(available_cores())),
         load(
-            read("/proc/loadavg").as_deref(),
-            machine_cores(&read("/proc/stat").unwrap_or_default()),
+            read_kernel_file("/proc/loadavg").as_deref(),
+            machine_cores(&read_kernel_file("/proc/stat").unwrap_or_default()),
         ),
-        governor(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()),
-        clock(read("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
+        governor(read_kernel_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_deref()),
+        clock(read_kernel_file("/sys/devices/system/clocksource/clocksource0/current_clocksource").as_deref()),
         descriptors(),
-        ports(read("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
-        memory(read("/proc/meminfo").as_deref()),
-        profiles(read("/proc/sys/kernel/perf_event_paranoid").as_deref()),
+        ports(read_kernel_file("/proc/sys/net/ipv4/ip_local_port_range").as_deref()),
+        memory(read_kernel_file("/proc/meminfo").as_deref()),
+        profiles(read_kernel_file("/proc/sys/kernel/perf_event_paranoid").as_deref()),
     ];
     all.into_iter().flatten().collect()
 }
 
 /// Returns the trimmed text of a file in /proc or /sys; `None` if this machine does not have it.
-fn read(path: &str) -> Option<String> {
+fn read_kernel_file(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
 }
@@ -123,7 +123,7 @@ fn clock(source: Option<&str>) -> Option<MachineFinding> {
 }
 
 fn descriptors() -> Option<MachineFinding> {
-    let limit = DescriptorLimit::of_process().ok()?.maximum;
+    let limit = DescriptorLimit::for_this_process().ok()?.maximum;
     let text = format!("{} open files: nearly as many connections", count(limit));
     Some(if limit < MIN_DESCRIPTORS {
         MachineFinding::limit(

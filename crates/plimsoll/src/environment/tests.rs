@@ -59,7 +59,7 @@ fn env_file_cannot_run_commands_or_plugins() {
         ("PLIMSOLL_DURATION", "http"),
     ] {
         assert_eq!(environment.fallback(variable, command), None, "{variable}");
-        let failure = environment.needed_but_refused(variable, command);
+        let failure = environment.rejected_value_failure(variable, command);
         let text = failure.expect("a failure").to_string();
         assert!(text.starts_with(".env"), "{text}");
         assert!(!text.contains("touch") && !text.contains("'5"), "{text}");
@@ -68,24 +68,24 @@ fn env_file_cannot_run_commands_or_plugins() {
     assert_eq!(rate.map(|found| found.value).as_deref(), Some("5/s"));
     assert!(
         environment
-            .needed_but_refused("PLIMSOLL_RATE", "http")
+            .rejected_value_failure("PLIMSOLL_RATE", "http")
             .is_none()
     );
-    assert_eq!(environment.refusals().count(), 4);
+    assert_eq!(environment.rejection_messages().count(), 4);
     // The process's own environment may set it.
     environment
         .process
         .insert("SSLKEYLOGFILE".into(), "own".into());
     assert!(
         environment
-            .needed_but_refused("PLIMSOLL_KEY_LOG", "http")
+            .rejected_value_failure("PLIMSOLL_KEY_LOG", "http")
             .is_none()
     );
     // A file with precedence replaces a malformed line.
     environment.read_file(".env", "T_DURATION_SEC=5");
     assert!(
         environment
-            .needed_but_refused("PLIMSOLL_DURATION", "http")
+            .rejected_value_failure("PLIMSOLL_DURATION", "http")
             .is_none()
     );
 }

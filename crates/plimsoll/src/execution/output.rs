@@ -36,11 +36,11 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
-    pub(crate) fn screen(&self) -> StdoutContent {
+    pub(crate) fn stdout_content(&self) -> StdoutContent {
         if self.saves_to_stdout() {
             StdoutContent::Document
         } else {
-            self.documents.screen()
+            self.documents.stdout_content()
         }
     }
 
@@ -66,7 +66,7 @@ impl OutputFlags {
         let Some(path) = &self.save_plan else {
             return Ok(());
         };
-        if self.saves_to_stdout() && self.documents.screen() != StdoutContent::Tables {
+        if self.saves_to_stdout() && self.documents.stdout_content() != StdoutContent::Tables {
             return Err(Failure::usage(
                 "--save-plan - and another flag both write to stdout",
                 "write one of them to a file, such as --save-plan plan.toml",

@@ -40,16 +40,16 @@ impl<'a> RunRecorder<'a> {
         spread: &ProcessLayout,
     ) -> Result<RunRecorder<'a>, Failure> {
         let mut header =
-            RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
+            RunHeader::for_plan(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
         header.processes = Some(spread.processes).filter(|&n| n > 1);
         header.notes.clone_from(&spread.notes);
         let replayed = plan.load.recording.iter();
         header
             .notes
             .extend(replayed.flat_map(|arrivals| arrivals.notes()));
-        if never_began(dir) {
+        if has_never_begun(dir) {
             // Replace a run that never started, so that the user can repeat the command with the same directory.
-            discard(dir, true);
+            remove_run_files(dir, true);
         }
         let existed = dir.exists();
         let writer = RunWriter::create(dir, header, plan_toml)
@@ -82,7 +82,7 @@ impl<'a> RunRecorder<'a> {
         let established = &finished.established;
         let writer = &mut self.writer;
         if let Some(tls) = finished.negotiated.clone() {
-            writer.negotiated(tls);
+            writer.set_negotiated_tls(tls);
         }
         writer.set_connection_heap(established.open, established.heap_bytes);
         if established.failed > 0 {
@@ -121,7 +121,7 @@ impl<'a> RunRecorder<'a> {
     ///
     /// # Errors
     /// When the load did not start, or the run can't be saved.
-    pub(super) fn failed(mut self, error: EngineError, plan: &Plan) -> Result<Run, ExecutionError> {
+    pub(super) fn finish_failed(mut self, error: EngineError, plan: &Plan) -> Result<Run, ExecutionError> {
         if self.has_intervals {
             return self.finish(RunEnding::partial(error.to_string()));
         }
@@ -135,7 +135,7 @@ impl<'a> RunRecorder<'a> {
         } else {
             // Nothing was measured: remove the files, so that the same command can be repeated.
             drop(self.writer);
-            discard(self.dir, self.existed);
+            remove_run_files(self.dir, self.existed);
         }
         Err(failure.into())
     }
@@ -154,12 +154,12 @@ impl Reporter for RunRecorder<'_> {
                 plural(u64::from(*workers), "worker"),
                 plural(*connections, "connection")
             )),
-            Observation::Shards(shards) => self.writer.shards(shards.to_vec()),
+            Observation::Shards(shards) => self.writer.set_shards(shards.to_vec()),
             Observation::Interval(interval, requests) => {
                 self.has_intervals = true;
                 fault::point("interval");
-                if let Err(e) = self.writer.interval(interval, requests) {
-                    let remedy = remedy_of(&e).map_or_else(String::new, |what| format!("; {what}"));
+                if let Err(e) = self.writer.add_interval(interval, requests) {
+                    let remedy = save_error_help(&e).map_or_else(String::new, |what| format!("; {what}"));
                     self.log_and_show(&format!(
                         "the run directory can't be written any more; totals are kept in memory only: {}{remedy}",
                         chain(&e)
@@ -178,14 +178,14 @@ const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 /// resources.
 fn is_target_unreachable(error: &EngineError) -> bool {
     match error {
-        EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(FailureSource::Client),
-        EngineError::Resolve { source, .. } => LocalResourceError::of(source).is_none(),
+        EngineError::NoConnection { outcome, .. } => outcome.failure_source() != Some(FailureSource::Client),
+        EngineError::Resolve { source, .. } => LocalResourceError::from_io_error(source).is_none(),
         _ => false,
     }
 }
 
 /// Returns whether the directory contains a run that never started because its target was unreachable.
-pub(super) fn never_began(dir: &Path) -> bool {
+pub(super) fn has_never_begun(dir: &Path) -> bool {
     Run::load(dir).is_ok_and(|run| {
         run.reason
             .is_some_and(|r| r.starts_with(NEVER_BEGAN_PREFIX))
@@ -193,14 +193,14 @@ pub(super) fn never_began(dir: &Path) -> bool {
 }
 
 /// Removes the files of a run that never started.
-fn discard(dir: &Path, existed: bool) {
+fn remove_run_files(dir: &Path, existed: bool) {
     for name in [
-        run::file::PLAN,
-        run::file::RUN,
-        run::file::INTERVALS,
-        run::file::REQUESTS,
-        run::file::LOG,
-        run::file::REPORT,
+        run::file_name::PLAN,
+        run::file_name::RUN,
+        run::file_name::INTERVALS,
+        run::file_name::REQUESTS,
+        run::file_name::LOG,
+        run::file_name::REPORT,
     ] {
         let _ = std::fs::remove_file(dir.join(name));
     }
@@ -214,13 +214,13 @@ pub(super) const OUT_DIR_HELP: &str =
     "give a writable directory on a disk with free space, with --out";
 
 /// Help text for a file that has reached the size limit.
-const RAISE_FILE_SIZE: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
+const FILE_SIZE_HELP: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
 
 /// Returns the help text for an error of writing a run directory; `None` if there is no specific help.
-fn remedy_of(error: &run::RunError) -> Option<&'static str> {
+fn save_error_help(error: &run::RunError) -> Option<&'static str> {
     match error {
         run::RunError::Io { source, .. } => Some(match source.kind() {
-            io::ErrorKind::FileTooLarge => RAISE_FILE_SIZE,
+            io::ErrorKind::FileTooLarge => FILE_SIZE_HELP,
             _ => OUT_DIR_HELP,
         }),
         _ => None,
@@ -230,7 +230,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
 /// Converts an error of writing a run directory.
 pub(crate) fn save_failure(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't save the run in {}: {}", dir.display(), chain(error));
-    match remedy_of(error) {
+    match save_error_help(error) {
         Some(remedy) => Failure::error_with_help(text, remedy),
         None => Failure::error(text),
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_engine::tls::crypto_speed;
 use plimsoll_model::ladder::{ExtraMeasurement, PercentileEstimate, Rung};
-use plimsoll_model::limits::{HandshakeWork, PrimitiveCosts};
+use plimsoll_model::crypto_speeds::{HandshakeWork, PrimitiveCosts};
 use plimsoll_model::plan::{ClientIdentity, ConnectionReuse, KeyExchangeGroup, TlsVersion};
 use plimsoll_model::record::TimeHistogram;
 use plimsoll_model::run::Run;
@@ -49,7 +49,7 @@ fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
 }
 
 /// Adds a slice's connection setup times to those of its rung.
-pub(super) fn note_connections(
+pub(super) fn add_connection_times(
     plan: &Plan,
     run: &Run,
     all: &mut BTreeMap<ExtraMeasurement, TimeHistogram>,
@@ -64,7 +64,7 @@ pub(super) fn note_connections(
         ExtraMeasurement::Connections
     };
     let times = all.entry(part).or_default();
-    times.merge(run.measured().measures.times(TimeMeasure::Connection));
+    times.merge(run.measured_record().measures.times(TimeMeasure::Connection));
     if let Some(p99) = PercentileEstimate::p99(times) {
         rung.connection_p99.insert(part, p99);
     }
@@ -103,6 +103,6 @@ pub(super) fn primitives(
         .iter()
         .filter_map(|(asked, identity)| Some((algorithm_name(asked.as_deref())?, identity.clone())))
         .collect();
-    let measured = crypto_speed::primitives(&groups, &identities);
+    let measured = crypto_speed::measure_primitives(&groups, &identities);
     measured.map(Some).map_err(Failure::error)
 }

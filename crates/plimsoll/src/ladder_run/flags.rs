@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{LadderSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{LadderSpec, Spec, apply_flags_to_optional};
 use plimsoll_model::units::Period;
 
 use crate::documents::DocumentFlags;
@@ -64,7 +64,7 @@ impl LadderFlags {
     ///
     /// # Errors
     /// When the file can't be read or is not a valid plan.
-    pub(crate) fn spec(
+    pub(crate) fn read_spec(
         &self,
         plan: &Path,
         origins: &FlagOrigins,
@@ -83,8 +83,8 @@ impl LadderFlags {
     /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
     ///
     /// # Errors
-    /// As for [`apply_typed_to_optional`].
-    pub(crate) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
+    /// As for [`apply_flags_to_optional`].
+    pub(crate) fn apply_to_spec(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));
         // Batches and slices exclude each other: a flag about one of them clears the plan's keys about the other.
@@ -96,7 +96,7 @@ impl LadderFlags {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }
-        apply_typed_to_optional("ladder", &typed, &mut spec.ladder)
+        apply_flags_to_optional("ladder", &typed, &mut spec.ladder)
             .map_err(problems::flag_failure)?;
         if self.no_keep_awake {
             spec.ladder.get_or_insert_default().keep_awake = Some(false);

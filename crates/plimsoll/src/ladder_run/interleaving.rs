@@ -4,21 +4,21 @@
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
-use plimsoll_engine::awake::AwakeCores;
+use plimsoll_engine::awake_cores::AwakeCores;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::ladder::turns::{
+use plimsoll_model::ladder::batches::{
     self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, RungMeasurement,
 };
 use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateObstacle, GateOutcome, GateResult};
 use plimsoll_model::plan::BatchSchedule;
-use plimsoll_model::run::MANY_CONNECTIONS;
+use plimsoll_model::run::MIN_CONNECTIONS_FOR_MEMORY;
 use plimsoll_model::schedule::Schedule;
-use plimsoll_model::schedule::turns::order;
+use plimsoll_model::schedule::batches::shuffle_batches;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
 use super::replicates::replicates_per_segment;
-use super::testbed::ServersUp;
+use super::testbed::RunningServers;
 use super::{LADDER_KIND, LadderRequest, LadderRun, time_slots};
 use crate::failure::Failure;
 use crate::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
@@ -66,13 +66,13 @@ impl Interleaving {
     ///
     /// # Errors
     /// When interleaving was requested but is not possible.
-    pub(super) fn of(
+    pub(super) fn from_options(
         spec: &Spec,
         rungs: &[RungSpec],
         asked: &LadderRequest<'_>,
     ) -> Result<Result<Interleaving, String>, Failure> {
         let options = spec.ladder.clone().unwrap_or_default();
-        let turning = Interleaving::wanted(spec, rungs, asked, &options)?;
+        let turning = Interleaving::plan_interleaving(spec, rungs, asked, &options)?;
         if turning.is_err() && options.resolution.is_some() {
             return Err(Failure::usage(
                 "ladder.resolution (--resolution): needs batches, and these rungs are measured in slices",
@@ -82,7 +82,7 @@ impl Interleaving {
         Ok(turning)
     }
 
-    fn wanted(
+    fn plan_interleaving(
         spec: &Spec,
         rungs: &[RungSpec],
         asked: &LadderRequest<'_>,
@@ -100,7 +100,7 @@ impl Interleaving {
         }
         let full_load = match asked.kind {
             LADDER_KIND => Ok(None),
-            _ => time_slots::turns(spec, rungs, options).map(Some),
+            _ => time_slots::plan_time_slots(spec, rungs, options).map(Some),
         };
         let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
         if let Some(obstacle) = obstacle.or(full_load.as_ref().err().cloned()) {
@@ -216,7 +216,7 @@ fn obstacle(
     if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
         return Some("batches need a rate, and a closed loop has none".to_owned());
     }
-    if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
+    if rungs.iter().any(|rung| rung.spec.call.schedules_own_arrivals()) {
         return Some("sessions and held connections last longer than batches".to_owned());
     }
     if rungs
@@ -231,7 +231,7 @@ fn obstacle(
         && served
         && rungs
             .iter()
-            .any(|rung| connections(rung) >= MANY_CONNECTIONS)
+            .any(|rung| connections(rung) >= MIN_CONNECTIONS_FOR_MEMORY)
     {
         return Some("measuring memory per connection restarts the servers".to_owned());
     }
@@ -251,7 +251,7 @@ impl LadderRun<'_> {
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         let series = ProgressSeries::new(self.process.progress);
         let sittings = turning.segments * turning.replicates;
-        let remaining = RemainingTime::of(sittings);
+        let remaining = RemainingTime::start(sittings);
         // Later segments are left out once the result is conclusive, so the time shown is an upper bound.
         let at_most = |sitting| match turning.segments {
             1 => remaining.after(sitting),
@@ -322,12 +322,12 @@ impl LadderRun<'_> {
         // probability among the tests (Bonferroni).
         let alpha = turning.alpha / f64::from(turning.segments);
         let seed = self.record.seed;
-        let mut turns = BatchesRecord::of(&self.interleaved, alpha, metrics.sum(), seed);
+        let mut turns = BatchesRecord::from_measurements(&self.interleaved, alpha, metrics.sum(), seed);
         turns.wanted_us = turning.resolution_us;
         turns.kept_awake = self.kept_awake;
         turns.alpha = turning.alpha;
         if self.testbed.compares_services() {
-            turns.required_replicates = turns::MIN_REPLICATES;
+            turns.required_replicates = batches::MIN_REPLICATES;
         }
         self.record.batches = Some(turns);
     }
@@ -341,7 +341,7 @@ impl LadderRun<'_> {
         if turning.restarts_servers && sitting > 1 {
             let seed = self.replicate_seed(sitting);
             let of = self.outline.rungs.len() as u32;
-            self.testbed.restart_all(&order(of, 0, seed))?;
+            self.testbed.restart_all(&shuffle_batches(of, 0, seed))?;
         }
         if self.testbed.proxies_mut().report_exits() {
             return Ok(None);
@@ -362,13 +362,13 @@ impl LadderRun<'_> {
 
     /// Returns whether the requested resolution is reached and all gates on interleaved metrics are decided.
     fn is_conclusive(&self) -> bool {
-        let in_turns = |gated: &GateResult| turns::COMPARED_METRICS.contains(&gated.gate.metric);
-        let gated = self.record.gated();
+        let in_turns = |gated: &GateResult| batches::COMPARED_METRICS.contains(&gated.gate.metric);
+        let gated = self.record.evaluate_gates();
         // More time can't decide a gate whose metric is not measured, or whose rungs keep failing differently.
         let can_be_decided = |gated: &GateResult| match gated.obstacle {
             Some(GateObstacle::NotMeasured) => false,
             Some(GateObstacle::FailsDifferently) => {
-                !self.record.fail_differently_for_good(gated.rung, 0)
+                !self.record.failure_rates_differ_in_most_replicates(gated.rung, 0)
             }
             Some(GateObstacle::TooFewReplicates) | None => true,
         };
@@ -408,7 +408,7 @@ impl LadderRun<'_> {
             // Turn off the request log and byte counts at full load, where they would slow the generator.
             plan.keep_requests = turning.time_slots.is_none();
             plan.load.count_bytes = turning.time_slots.is_none();
-            before.push(self.testbed.prepare_slice(rung, plan, ServersUp::All)?);
+            before.push(self.testbed.prepare_slice(rung, plan, RunningServers::All)?);
         }
         let loads = self.outline.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<ParallelLoad<'_>> = loads
@@ -420,7 +420,7 @@ impl LadderRun<'_> {
             })
             .collect();
         let what = format!("{} rungs, in batches", plans.len());
-        let awake = turning.keep_awake.then(AwakeCores::keep).flatten();
+        let awake = turning.keep_awake.then(AwakeCores::start).flatten();
         let runs = parallel_loads::run(&parts, &what, self.process)?;
         self.kept_awake = awake.is_some();
         drop(awake);
@@ -431,19 +431,19 @@ impl LadderRun<'_> {
             let dealt = plan.load.batches.unwrap_or_else(|| turns(rung as u32));
             let mut measured = RungMeasurement::new(dealt, turning.discarded_calls, stages);
             if plan.keep_requests {
-                run.each_request(|request| {
-                    measured.call(&request.sample);
+                run.for_each_request(|request| {
+                    measured.add_call(&request.sample);
                     Ok(())
                 })
                 .map_err(Failure::error)?;
             }
-            run.each_interval(|interval| {
-                measured.interval(&interval);
+            run.for_each_interval(|interval| {
+                measured.add_interval(&interval);
             })
             .map_err(Failure::error)?;
             let mut slice = self.slice(plan, run, directory(rung, sitting));
             self.testbed
-                .complete_slice(rung, &before[rung], run, &mut slice);
+                .add_server_and_proxy_usage(rung, &before[rung], run, &mut slice);
             if plan.keep_requests {
                 slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
                 slice.p99_us = measured.quantile_us(0.99);
@@ -453,9 +453,9 @@ impl LadderRun<'_> {
             all.push(measured);
         }
         let pids = runs.iter().map(|run| &*run.header.server_pids);
-        let are_known = self.testbed.serves_all(plans.len());
+        let are_known = self.testbed.starts_all_servers(plans.len());
         let servers: Vec<&[i32]> = pids.filter(|_| are_known).collect();
-        RungMeasurement::end(&mut all, &servers);
+        RungMeasurement::end_batch_group(&mut all, &servers);
         let measured = self.record.rungs.iter_mut().zip(&all).zip(&plans);
         for ((rung, measured), plan) in measured {
             let Some(slice) = rung.slices.last_mut() else {
@@ -466,7 +466,7 @@ impl LadderRun<'_> {
                     let turns = Schedule::new(&plan.load, plan.seed).share(0, 1);
                     let warm =
                         turns.take_while(|turn| plan.load.stages[usize::from(turn.stage)].warmup);
-                    volume.set_batches(measured.carried(warm.count(), slot));
+                    volume.set_batches(measured.closed_loop_batches(warm.count(), slot));
                 }
                 _ => slice.server_cpu_us_per_call = measured.server_cpu_us_per_call(),
             }

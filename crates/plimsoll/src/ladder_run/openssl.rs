@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::spec::{RungSecurity, Spec, made_by_server};
+use plimsoll_model::spec::{RungSecurity, Spec, generated_file_size};
 use plimsoll_stack::certificates::CertificateSet;
 
 use crate::child::ServerProcess;
@@ -35,14 +35,14 @@ pub(super) struct OpenSslOptions {
 
 impl OpenSslOptions {
     /// Derives the options from the spec of a rung, which must fetch a file that the server generates.
-    pub(super) fn of(spec: &Spec) -> OpenSslOptions {
+    pub(super) fn from_spec(spec: &Spec) -> OpenSslOptions {
         let tls = spec.tls.clone().unwrap_or_default();
-        let (path, _) = spec.file().unwrap_or_default();
+        let (path, _) = spec.fetched_file().unwrap_or_default();
         OpenSslOptions {
             groups: tls.groups.unwrap_or_default(),
             versions: tls.versions.unwrap_or_default(),
             file: path.trim_start_matches("/bytes/").to_owned(),
-            size: made_by_server(path).unwrap_or(0),
+            size: generated_file_size(path).unwrap_or(0),
         }
     }
 

@@ -6,13 +6,13 @@ use std::fmt;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, ExtraMeasurement, Gate, turns};
+use plimsoll_model::ladder::{self, ExtraMeasurement, Gate, batches};
 use plimsoll_model::spec::{LadderSpec, RungRoute, RungSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_report::quantity::planned;
+use plimsoll_report::quantity::planned_time;
 
 use super::interleaving::Interleaving;
-use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, parts, slices, time_slots};
+use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, extra_measurements, slices, time_slots};
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::presentation;
@@ -43,9 +43,9 @@ impl LadderOutline {
     ///
     /// # Errors
     /// When the plan or a flag is invalid.
-    pub(super) fn of(spec: &Spec, asked: &LadderRequest<'_>) -> Result<LadderOutline, Failure> {
+    pub(super) fn from_spec(spec: &Spec, asked: &LadderRequest<'_>) -> Result<LadderOutline, Failure> {
         let mut spec = spec.clone();
-        asked.flags.note(&mut spec)?;
+        asked.flags.apply_to_spec(&mut spec)?;
         let options = spec.ladder.clone().unwrap_or_default();
         let length = options.slice.map_or(DEFAULT_SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
@@ -62,9 +62,9 @@ impl LadderOutline {
         if asked.is_sharded() {
             reject_local_servers(&options, &unserved)?;
         }
-        let turning = Interleaving::of(&spec, &unserved, asked)?;
+        let turning = Interleaving::from_options(&spec, &unserved, asked)?;
         let in_calls = turning.as_ref().ok().filter(|t| t.time_slots.is_none());
-        let parts = parts::wanted(&options, &unserved, in_calls.copied(), asked)?;
+        let parts = extra_measurements::select_measurements(&options, &unserved, in_calls.copied(), asked)?;
         let length = turning.as_ref().map_or(length, |turning| turning.length);
         let replicates = turning.as_ref().map_or(1, |turning| turning.replicates);
         let timed = turning.as_ref().ok().and_then(|turning| turning.time_slots);
@@ -92,7 +92,7 @@ impl LadderOutline {
         let is_ladder = asked.kind == LADDER_KIND;
         let rounds = match options.rounds {
             Some(rounds) => rounds as usize,
-            None if is_ladder => ladder::fewest_rounds(rungs.len()),
+            None if is_ladder => ladder::min_rounds(rungs.len()),
             None => 1,
         };
         let gates = options.fail_if.unwrap_or_default();
@@ -158,7 +158,7 @@ impl LadderOutline {
     /// Returns the number of metrics with simultaneous confidence intervals.
     pub(super) fn metrics(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.metrics().len());
-        turns::COMPARED_METRICS.len() + parts.sum::<usize>()
+        batches::COMPARED_METRICS.len() + parts.sum::<usize>()
     }
 }
 
@@ -191,8 +191,8 @@ impl LadderOutline {
             Err(_) => self.slices_duration(),
         };
         let n = self.rungs.len();
-        let rounds = parts::round_count(n, self.metrics());
-        rungs + parts::PART_SLICE * (n * rounds * self.parts.len()) as u32
+        let rounds = extra_measurements::round_count(n, self.metrics());
+        rungs + extra_measurements::SLICE_DURATION * (n * rounds * self.parts.len()) as u32
     }
 
     /// Describes rounds, slices and warm-ups, on one line per number of rounds if links have different numbers.
@@ -205,11 +205,11 @@ impl LadderOutline {
             write!(
                 f,
                 "{rounds} rounds of slices of {}, each after a warm-up of {}",
-                planned(slice.map_or(self.length, |p| p.0)),
-                planned(longest)
+                planned_time(slice.map_or(self.length, |p| p.0)),
+                planned_time(longest)
             )?;
             for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
-                write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
+                write!(f, ", {} for {}", planned_time(warmup(rung)), rung.name)?;
             }
             return writeln!(f);
         }
@@ -227,8 +227,8 @@ impl LadderOutline {
             writeln!(
                 f,
                 "{rounds} of {}, each after a warm-up of {}: {}",
-                planned(slice),
-                planned(warmup),
+                planned_time(slice),
+                planned_time(warmup),
                 names.join("; ")
             )?;
         }
@@ -271,13 +271,13 @@ impl fmt::Display for LadderOutline {
             Ok(Interleaving {
                 time_slots: Some(turns),
                 ..
-            }) => time_slots::show(*turns, longest, f)?,
+            }) => time_slots::write_description(*turns, longest, f)?,
             Ok(turning) => {
                 write!(
                     f,
                     "in batches of {} calls for {}",
                     turning.calls,
-                    planned(self.length)
+                    planned_time(self.length)
                 )?;
                 if turning.replicates > 1 {
                     write!(f, " in {} replicates", turning.replicates)?;
@@ -287,11 +287,11 @@ impl fmt::Display for LadderOutline {
                     write!(
                         f,
                         ", repeated until the gate or resolution is decided, for {} at most",
-                        planned(most)
+                        planned_time(most)
                     )?;
                 }
                 let each = if turning.replicates > 1 { "each " } else { "" };
-                writeln!(f, ", {each}after a warm-up of {}", planned(longest))?;
+                writeln!(f, ", {each}after a warm-up of {}", planned_time(longest))?;
             }
             Err(why) => {
                 if self.kind != LADDER_KIND {
@@ -301,12 +301,12 @@ impl fmt::Display for LadderOutline {
             }
         }
         for part in &self.parts {
-            let rounds = parts::round_count(n, self.metrics());
+            let rounds = extra_measurements::round_count(n, self.metrics());
             writeln!(
                 f,
                 "{}: {rounds} rounds of slices of {}",
                 part.words(),
-                planned(parts::PART_SLICE)
+                planned_time(extra_measurements::SLICE_DURATION)
             )?;
         }
         for gate in &self.gates {
@@ -315,7 +315,7 @@ impl fmt::Display for LadderOutline {
         write!(
             f,
             "{} of load at most, plus the time to start and connect",
-            planned(Duration::from_secs(
+            planned_time(Duration::from_secs(
                 self.duration().as_secs_f64().ceil() as u64
             ))
         )

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::proxies::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
 
 /// Paths of the system's CA bundle in various distributions.
-const SYSTEM_CAS: [&str; 3] = [
+const SYSTEM_CA_BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
@@ -33,12 +33,12 @@ pub(crate) struct ProxyTask {
 
 impl ProxyTask {
     /// Returns the tasks of a rung's proxies, in order from the load to the server.
-    pub(super) fn of(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
+    pub(super) fn for_rung(rung: &RungSpec, proxies: &[&InstalledProxy]) -> Vec<ProxyTask> {
         let is_passed = rung.is_passed_through();
         let mut wire = if is_passed && rung.security != RungSecurity::Off {
             WireFormat::Bytes
         } else {
-            rung.spec.call.wire(&rung.spec)
+            rung.spec.call.wire_format(&rung.spec)
         };
         let at_end = |security| {
             if is_passed {
@@ -62,7 +62,7 @@ impl ProxyTask {
                 },
                 workers: rung.proxy_workers,
             });
-            wire = proxy.proxy.forwards(wire);
+            wire = proxy.proxy.forwarded_as(wire);
         }
         tasks
     }
@@ -149,7 +149,7 @@ pub(super) fn external_upstream_tls(
         ));
     }
     let system = || {
-        SYSTEM_CAS
+        SYSTEM_CA_BUNDLES
             .map(PathBuf::from)
             .into_iter()
             .find(|file| file.is_file())
@@ -187,7 +187,7 @@ pub(super) fn external_upstream_tls(
 }
 
 /// Writes each certificate and its key into one file with mode 0600, for proxies that need them together.
-pub(super) fn join_keys(route: &ProxyRoute) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn join_certificates_and_keys(route: &ProxyRoute) -> Result<Vec<PathBuf>, Failure> {
     let listen = route.listen_tls.as_ref().map(|tls| &tls.identity);
     let upstream = route.upstream_tls.as_ref();
     let upstream = upstream.and_then(|tls| tls.identity.as_ref());
@@ -200,13 +200,13 @@ pub(super) fn join_keys(route: &ProxyRoute) -> Result<Vec<PathBuf>, Failure> {
             let mut file = options.open(&identity.both)?;
             file.write_all(&[cert, b"\n".to_vec(), key].concat())
         };
-        join().map_err(|e| cannot_write(&identity.both, &e))?;
+        join().map_err(|e| write_failure(&identity.both, &e))?;
         files.push(identity.both.clone());
     }
     Ok(files)
 }
 
-pub(super) fn cannot_write(path: &Path, e: &io::Error) -> Failure {
+pub(super) fn write_failure(path: &Path, e: &io::Error) -> Failure {
     Failure::error(format_args!(
         "ladder.via: can't write {}: {e}",
         path.display()

@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use std::thread;
 
 use plimsoll_engine::resources::WatchedProcesses;
-use plimsoll_engine::{cores, layout};
+use plimsoll_engine::{cores, memory_layout};
 use plimsoll_model::ladder::SkippedRung;
 use plimsoll_model::plan::ClientIdentity;
 use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary};
@@ -77,14 +77,14 @@ struct ServerRequirements {
 }
 
 impl ServerRequirements {
-    fn of(words: &[String], rung: &RungSpec) -> ServerRequirements {
+    fn for_rung(words: &[String], rung: &RungSpec) -> ServerRequirements {
         ServerRequirements {
             words: rung.serve.as_deref().unwrap_or(words).to_vec(),
             network: rung.network,
             secured: rung.server_security(),
             kind: rung.certificate.clone(),
             openssl: (rung.library == TlsLibrary::OpenSsl)
-                .then(|| openssl::OpenSslOptions::of(&rung.spec)),
+                .then(|| openssl::OpenSslOptions::from_spec(&rung.spec)),
             fixed_address: match &rung.route {
                 RungRoute::Custom(own) => Some(own.upstream),
                 _ => None,
@@ -109,10 +109,10 @@ pub(super) fn start(
     if rungs.iter().any(|rung| rung.library == TlsLibrary::OpenSsl) {
         servers.openssl = Some(openssl::version()?);
     }
-    servers.make_networks(rungs)?;
+    servers.create_network_namespace(rungs)?;
     let mut started: BTreeMap<(ServerRequirements, usize), usize> = BTreeMap::new();
     for (nth, rung) in rungs.iter_mut().enumerate() {
-        let wanted = ServerRequirements::of(words, rung);
+        let wanted = ServerRequirements::for_rung(words, rung);
         let kind = wanted.kind.clone();
         let is_plain =
             rung.security == RungSecurity::Off && rung.server_security() == RungSecurity::Off;
@@ -212,12 +212,12 @@ impl RungServers<'_> {
     }
 
     /// Creates the network namespace that rungs request, and removes those rungs if that fails.
-    fn make_networks(&mut self, rungs: &mut Vec<RungSpec>) -> Result<(), Failure> {
+    fn create_network_namespace(&mut self, rungs: &mut Vec<RungSpec>) -> Result<(), Failure> {
         let is_inside = |rung: &RungSpec| rung.network == RungNetwork::Namespaces;
         if !rungs.iter().any(is_inside) {
             return Ok(());
         }
-        match NetworkNamespace::make() {
+        match NetworkNamespace::create() {
             Ok(namespace) => {
                 self.namespace = Some(namespace);
                 // The generator uses more cores for a target that is not on a loopback address. This target's address
@@ -258,9 +258,9 @@ impl RungServers<'_> {
         let Some(&place) = self.by_rung.get(rung) else {
             return Ok(None);
         };
-        self.running[place].process.end();
+        self.running[place].process.stop();
         let pid = self.relaunch(place)?;
-        let usage = |pid| Some((pid, WatchedProcesses::pid(pid).usage()?.rss_bytes));
+        let usage = |pid| Some((pid, WatchedProcesses::process_tree(pid).usage()?.rss_bytes));
         Ok(pid.and_then(usage))
     }
 
@@ -270,7 +270,7 @@ impl RungServers<'_> {
     /// When a server does not restart.
     pub(super) fn restart_all(&mut self, order: &[u32]) -> Result<(), Failure> {
         let all = self.running.iter_mut();
-        all.for_each(|server| server.process.end());
+        all.for_each(|server| server.process.stop());
         let mut left: BTreeSet<usize> = (0..self.running.len()).collect();
         for rung in order {
             let place = self.by_rung.get(*rung as usize).copied();
@@ -415,9 +415,9 @@ impl RungServers<'_> {
     }
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let mut start = || layout::alike(|| command.spawn());
+        let mut start = || memory_layout::run_with_fixed_layout(|| command.spawn());
         match self.whose {
-            ServerSharing::PerRung => cores::on_server_cores(start),
+            ServerSharing::PerRung => cores::run_on_server_cores(start),
             ServerSharing::Shared => start(),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_engine::cores;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_report::quantity::planned;
+use plimsoll_report::quantity::planned_time;
 
 use crate::child::ServerProcess;
 use crate::console;
@@ -80,7 +80,7 @@ impl ServiceCommand {
             .env("ADDRESS", self.address.to_string());
         let stopped = || process.stop.level() != StopLevel::Run;
         let (name, port) = (&self.name, self.address.port());
-        let limit = planned(self.start_timeout);
+        let limit = planned_time(self.start_timeout);
         let mut due = PROGRESS_INTERVAL;
         let mut wait = |waited: Duration| {
             if stopped() {
@@ -91,7 +91,7 @@ impl ServiceCommand {
             }
             if waited >= due && process.progress != ProgressStyle::None {
                 due += PROGRESS_INTERVAL;
-                let so_far = planned(Duration::from_secs(waited.as_secs()));
+                let so_far = planned_time(Duration::from_secs(waited.as_secs()));
                 console::notice(format_args!(
                     "waiting for {name} to listen on port {port}: {so_far} of at most {limit}"
                 ));
@@ -99,8 +99,8 @@ impl ServiceCommand {
             Ok(())
         };
         let kind = ProcessKind::Service;
-        let started = cores::on_server_cores(|| {
-            ProxyProcess::start_while(&mut command, kind, self.address, log, &mut wait)
+        let started = cores::run_on_server_cores(|| {
+            ProxyProcess::start_with_wait(&mut command, kind, self.address, log, &mut wait)
         });
         let process = started.map_err(|e| {
             let help = format!(
@@ -114,9 +114,9 @@ impl ServiceCommand {
                     "nothing is left running",
                 );
             }
-            Failure::error_with_help(format_args!("{name}: {e}"), &help).of_service(name)
+            Failure::error_with_help(format_args!("{name}: {e}"), &help).for_service(name)
         })?;
-        let watched = process.serving(self.address);
+        let watched = process.find_serving_process(self.address);
         let known = &self.known;
         match watched {
             Some(pid) if !known.never_rests.load(Ordering::Relaxed) => {
@@ -158,10 +158,10 @@ impl RunningServer {
     }
 
     /// Stops the server and its children.
-    pub(super) fn end(&mut self) {
+    pub(super) fn stop(&mut self) {
         match self {
-            RunningServer::Own(process) => process.end(),
-            RunningServer::Service(service) => service.process.end(),
+            RunningServer::Own(process) => process.kill(),
+            RunningServer::Service(service) => service.process.stop(),
         }
     }
 }

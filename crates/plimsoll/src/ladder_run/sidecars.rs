@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_engine::{Address, layout};
+use plimsoll_engine::{Address, memory_layout};
 use plimsoll_model::spec::{
-    RungRoute, RungSecurity, RungSpec, WatchSpec, give_addresses, parse_target,
+    RungRoute, RungSecurity, RungSpec, WatchSpec, set_target_addresses, parse_target,
 };
 use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
 use plimsoll_protocols::relayed::RelayMode;
@@ -53,7 +53,7 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<SidecarChains,
             let made = make_certificates(&dir.join("certs"), &CertificateOptions::default());
             set = Some(made.map_err(Failure::error)?);
         }
-        let end = ProxyTarget::of(rung)?;
+        let end = ProxyTarget::from_rung(rung)?;
         let way = (end.address, rung.route.clone());
         if !sidecars.chains.contains_key(&way) {
             let started = start_proxy_chain(
@@ -80,7 +80,7 @@ impl SidecarChains {
     /// When a sidecar does not restart.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
         let mut all: Vec<&mut SidecarProcess> = self.chains.values_mut().flatten().collect();
-        all.iter_mut().for_each(|sidecar| sidecar.process.end());
+        all.iter_mut().for_each(|sidecar| sidecar.process.kill());
         for old in all {
             let (file, route) = (old.file.clone(), old.route.clone());
             *old = start_sidecar(file, route, old.address)?;
@@ -99,10 +99,10 @@ impl SidecarChains {
     }
 
     /// Returns the resources that a rung's sidecars have used so far; `None` if the rung has no sidecars.
-    pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
+    pub(super) fn resource_usage(&self, rung: usize) -> Option<ProcessUsage> {
         let way = self.by_rung.get(rung)?.as_ref()?;
         let all = self.chains.get(way)?.iter();
-        let used = all.map(|sidecar| ProcessUsage::by(sidecar.process.0.id()));
+        let used = all.map(|sidecar| ProcessUsage::from_process_tree(sidecar.process.0.id()));
         used.reduce(|a, b| Some(a?.plus(b?)))?
     }
 }
@@ -131,7 +131,7 @@ fn start_proxy_chain(
         (RungRoute::OneSidecar, _) => Ok(vec![start_sidecar(
             file(""),
             route(end, ""),
-            ANY_LOCAL_PORT,
+            FREE_LOOPBACK_PORT,
         )?]),
         (RungRoute::TwoSidecars, Some(set)) => {
             let files = |cert: &Path, key: &Path| {
@@ -140,10 +140,10 @@ fn start_proxy_chain(
             };
             let listen = files(&set.server_cert, &set.server_key);
             let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
-            let far = start_sidecar(file("-far"), far, ANY_LOCAL_PORT)?;
+            let far = start_sidecar(file("-far"), far, FREE_LOOPBACK_PORT)?;
             let upstream = files(&set.client_cert, &set.client_key);
             let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
-            let near = start_sidecar(file("-near"), route(far.address, &tls), ANY_LOCAL_PORT)?;
+            let near = start_sidecar(file("-near"), route(far.address, &tls), FREE_LOOPBACK_PORT)?;
             Ok(vec![far, near])
         }
         _ => Ok(Vec::new()),
@@ -151,7 +151,7 @@ fn start_proxy_chain(
 }
 
 /// Loopback address with port 0: the system chooses a free port.
-const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const FREE_LOOPBACK_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Starts a sidecar with one route, which listens on `at`.
 fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<SidecarProcess, Failure> {
@@ -167,7 +167,7 @@ fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
     let mut command = Command::new(program);
     command.args(["relay", "sidecar"]).arg(&file);
-    let started = ServerProcess::start(&mut command, |c| layout::alike(|| c.spawn()));
+    let started = ServerProcess::start(&mut command, |c| memory_layout::run_with_fixed_layout(|| c.spawn()));
     let (process, line) = started.map_err(|e| wrong("can't start a sidecar of", e))?;
     let address = line.split("listening on ").nth(1);
     let address = address.and_then(|address| address.trim().parse().ok());
@@ -194,7 +194,7 @@ impl ProxyTarget {
     ///
     /// # Errors
     /// When the target has no TCP address.
-    pub(super) fn of(rung: &RungSpec) -> Result<ProxyTarget, Failure> {
+    pub(super) fn from_rung(rung: &RungSpec) -> Result<ProxyTarget, Failure> {
         let url = rung.spec.target.as_deref().unwrap_or_default();
         let wrong = |why: String| {
             Failure::usage(
@@ -204,7 +204,7 @@ impl ProxyTarget {
         };
         let (mut target, _) = parse_target(url).map_err(wrong)?;
         let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
-        give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
+        set_target_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
         // A proxy has a single upstream address, so use the first address that the name resolves to.
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
@@ -225,7 +225,7 @@ impl ProxyTarget {
             tls.server_name.get_or_insert_with(|| self.host.clone());
         }
         let watch = rung.spec.watch.get_or_insert_with(WatchSpec::default);
-        if !watch.names_process() {
+        if !watch.selects_process() {
             let local = self.address.ip().is_loopback();
             watch.port = local.then_some(self.address.port());
             watch.off = (!local).then_some(true);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::throughput::{is_measured_in, pieces};
+use plimsoll_model::ladder::throughput::{is_round_measured, parts_per_slice};
 use plimsoll_model::ladder::{self, ExtraMeasurement};
 use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
 
-use super::testbed::ServersUp;
+use super::testbed::RunningServers;
 use super::{LadderRun, SliceId};
 use crate::execution::{self, LoadRunner};
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ impl SliceRounds {
 pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     let links = rungs.len();
     let mut divide = |rung: &mut RungSpec| {
-        let size = rung.spec.file().and_then(|(_, size)| size);
+        let size = rung.spec.fetched_file().and_then(|(_, size)| size);
         let is_judged = !rung.spec.objective.is_empty();
         let load = &mut rung.spec.load;
         let (Some(slice), Some(size), Some(clients)) = (load.duration, size, load.clients) else {
@@ -57,7 +57,7 @@ pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
         if is_judged || load.rate.is_some() || load.steps.is_some() || load.precision.is_some() {
             return rounds;
         }
-        let pieces = pieces(slice.0, rounds, links, size.saturating_mul(clients.into()));
+        let pieces = parts_per_slice(slice.0, rounds, links, size.saturating_mul(clients.into()));
         if pieces > 1 {
             // Round to whole milliseconds, which are easier to read.
             let part = |of: Duration| Duration::from_millis(of.as_millis() as u64 / pieces as u64);
@@ -74,7 +74,7 @@ impl LadderRun<'_> {
     pub(super) fn run_rounds(&mut self, all: &SliceRounds) -> Result<(), Failure> {
         let process = self.process;
         let rounds = all.rounds.iter().copied().max().unwrap_or_default();
-        let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
+        let orders = ladder::slice_order(self.outline.rungs.len(), rounds, self.record.seed);
         // Keep `series` alive until all slices are done: dropping it restores the terminal.
         let series = ProgressSeries::new(process.progress);
         let of_part = all
@@ -83,18 +83,18 @@ impl LadderRun<'_> {
         if let Some(part) = all.part {
             series.notice(format_args!("{}: {rounds} rounds", part.words()));
         }
-        let remaining = RemainingTime::of(u32::try_from(rounds).unwrap_or(u32::MAX));
+        let remaining = RemainingTime::start(u32::try_from(rounds).unwrap_or(u32::MAX));
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         for (round, mut order) in orders.into_iter().enumerate() {
             let shifted = |rung: usize| (round + rung) % rounds;
-            order.retain(|rung| is_measured_in(shifted(*rung), all.rounds[*rung], rounds));
+            order.retain(|rung| is_round_measured(shifted(*rung), all.rounds[*rung], rounds));
             let slices = order.len();
             let left = remaining.after(u32::try_from(round).unwrap_or(u32::MAX));
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
                 let company = match all.part {
-                    None | Some(ExtraMeasurement::Memory) => ServersUp::OnlyThis,
-                    Some(_) => ServersUp::All,
+                    None | Some(ExtraMeasurement::Memory) => RunningServers::OnlyThis,
+                    Some(_) => RunningServers::All,
                 };
                 if self.testbed.proxies_mut().is_down(rung) {
                     continue;
@@ -116,7 +116,7 @@ impl LadderRun<'_> {
                     nth + 1,
                     self.outline.rungs[rung].name
                 );
-                let progress = series.one(plan, vec![context]);
+                let progress = series.for_run(plan, vec![context]);
                 let dir = self.dir.join(&name);
                 let job = execution::PlannedRun {
                     spec: &spec,
@@ -129,7 +129,7 @@ impl LadderRun<'_> {
                     None => {
                         execution::measure(job, process, LoadRunner::Local).map_err(Failure::from)
                     }
-                    Some(team) => team.lead(SliceId { rung }, job),
+                    Some(team) => team.run_load(SliceId { rung }, job),
                 };
                 if process.stop.level() != StopLevel::Run {
                     self.record.interrupted = true;
@@ -142,7 +142,7 @@ impl LadderRun<'_> {
                 let run = run?;
                 // Compared rungs have one slice in every round, so their k-th slices belong to the same round.
                 let mut slice = self.slice(plan, &run, name);
-                self.testbed.complete_slice(rung, &before, &run, &mut slice);
+                self.testbed.add_server_and_proxy_usage(rung, &before, &run, &mut slice);
                 self.record_connections(rung, plan, &run);
                 let measured = &mut self.record.rungs[rung];
                 match all.part {

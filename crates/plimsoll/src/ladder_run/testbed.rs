@@ -6,10 +6,10 @@ use std::path::Path;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::SliceResult;
 use plimsoll_model::plan::WatchedProcess;
-use plimsoll_model::run::{MANY_CONNECTIONS, Run};
+use plimsoll_model::run::{MIN_CONNECTIONS_FOR_MEMORY, Run};
 use plimsoll_model::spec::RungSpec;
 
-use super::proxied::{AvailableProxies, RungProxies};
+use super::rung_proxies::{AvailableProxies, RungProxies};
 use super::servers::RungServers;
 use super::sidecars::{self, SidecarChains};
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ pub(super) struct Testbed<'a> {
 
 /// Which rungs' servers are running.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ServersUp {
+pub(super) enum RunningServers {
     /// Only the server of the measured rung is in use, so it may be restarted.
     OnlyThis,
     All,
@@ -67,11 +67,11 @@ impl<'a> Testbed<'a> {
         &mut self,
         rung: usize,
         plan: &mut Plan,
-        company: ServersUp,
+        company: RunningServers,
     ) -> Result<UsageBaseline, Failure> {
-        let is_many = plan.load.connections >= MANY_CONNECTIONS;
+        let is_many = plan.load.connections >= MIN_CONNECTIONS_FOR_MEMORY;
         let fresh = match company {
-            ServersUp::OnlyThis if is_many => self.servers.restart(rung)?,
+            RunningServers::OnlyThis if is_many => self.servers.restart(rung)?,
             _ => None,
         };
         match self.servers.pid(rung) {
@@ -102,12 +102,12 @@ impl<'a> Testbed<'a> {
 
     /// Returns the resources that a rung's sidecars or proxies have used so far; `None` if the rung has none.
     fn proxy_usage(&self, rung: usize) -> Option<ProcessUsage> {
-        self.sidecars.used(rung).or_else(|| self.proxies.used(rung))
+        self.sidecars.resource_usage(rung).or_else(|| self.proxies.resource_usage(rung))
     }
 
     /// Returns the proxies with their versions, by rung.
     pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
-        self.proxies.described()
+        self.proxies.descriptions()
     }
 
     /// Returns the proxies, so that callers can check which of them have exited or are down.
@@ -122,13 +122,13 @@ impl<'a> Testbed<'a> {
 
     /// Returns whether the ladder started the servers of all `rungs` rungs. If so, calls can't reach another rung's
     /// server, as they could behind a shared proxy.
-    pub(super) fn serves_all(&self, rungs: usize) -> bool {
+    pub(super) fn starts_all_servers(&self, rungs: usize) -> bool {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }
 
     /// Adds figures to a slice that its run does not contain: CPU and memory of proxies, and server memory per
     /// connection.
-    pub(super) fn complete_slice(
+    pub(super) fn add_server_and_proxy_usage(
         &self,
         rung: usize,
         before: &UsageBaseline,
@@ -150,7 +150,7 @@ impl<'a> Testbed<'a> {
             slice.server_rss_bytes_max = total.server.map(|server| server.rss_bytes_max);
         }
         if let (Some(before), Some(server)) = (before.server_rss, total.server)
-            && open >= u64::from(MANY_CONNECTIONS)
+            && open >= u64::from(MIN_CONNECTIONS_FOR_MEMORY)
         {
             let grown = server.rss_bytes_max.saturating_sub(before) as f64;
             slice.server_bytes_per_connection = Some(grown / open as f64);

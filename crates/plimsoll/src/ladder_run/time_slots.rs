@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_model::ladder::throughput;
 use plimsoll_model::plan::batch_start_window;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
-use plimsoll_report::quantity::planned;
+use plimsoll_report::quantity::planned_time;
 
 use super::DEFAULT_SLICE;
 
@@ -14,7 +14,7 @@ use super::DEFAULT_SLICE;
 ///
 /// # Errors
 /// Returns the reason if these rungs can't be interleaved.
-pub(super) fn turns(
+pub(super) fn plan_time_slots(
     spec: &Spec,
     rungs: &[RungSpec],
     options: &LadderSpec,
@@ -40,7 +40,7 @@ pub(super) fn turns(
     }
     let (mut bytes, mut handshakes) = (0, 0);
     for rung in rungs {
-        let (load, size) = (&rung.spec.load, rung.spec.file().and_then(|(_, size)| size));
+        let (load, size) = (&rung.spec.load, rung.spec.fetched_file().and_then(|(_, size)| size));
         let Some(size) = size else {
             return no(
                 "the length of batches depends on the size of the files, and the plan gives none",
@@ -53,12 +53,12 @@ pub(super) fn turns(
         }
     }
     let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
-    throughput::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short: confidence intervals need several batches of every configuration, and batches are long with so much data in flight (--duration)", planned(length)))
+    throughput::plan_batches(length, rungs.len(), bytes, handshakes)
+        .ok_or_else(|| format!("{} are too short: confidence intervals need several batches of every configuration, and batches are long with so much data in flight (--duration)", planned_time(length)))
 }
 
 /// Writes a sentence that describes the time slots, for the outline.
-pub(super) fn show(
+pub(super) fn write_description(
     (slot, turns): (Duration, u32),
     warmup: Duration,
     f: &mut fmt::Formatter<'_>,
@@ -66,8 +66,8 @@ pub(super) fn show(
     writeln!(
         f,
         "all up together, in {turns} batches of {} each, in random order within each round, one every {}, after a warm-up of {}",
-        planned(batch_start_window(slot)),
-        planned(slot),
-        planned(warmup)
+        planned_time(batch_start_window(slot)),
+        planned_time(slot),
+        planned_time(warmup)
     )
 }

@@ -17,7 +17,7 @@ use crate::execution::slug;
 use crate::failure::{self, Failure};
 
 /// Maximum size of a ConfigMap or Secret, bytes (API reference of ConfigMap v1).
-const MAX_OBJECT: usize = 1 << 20;
+const MAX_OBJECT_BYTES: usize = 1 << 20;
 /// Maximum length of the run ID in an object's name, so that `plimsoll-ID-tls` has at most the 63 characters of a label
 /// (RFC 1123).
 const MAX_ID_LENGTH: usize = 50;
@@ -118,7 +118,7 @@ impl KubernetesManifests<'_> {
     }
 
     /// Returns the path of the run directory that shard 0 writes.
-    pub(crate) fn out(&self) -> String {
+    pub(crate) fn run_directory(&self) -> String {
         match self.rendezvous {
             PodRendezvous::Url(_) => format!("{RUNS_DIR}/run"),
             PodRendezvous::Claim(_) => format!("{RENDEZVOUS_DIR}/runs/{}", self.run_id),
@@ -136,7 +136,7 @@ impl KubernetesManifests<'_> {
             PodRendezvous::Claim(claim) => format!(
                 "#   kubectl{space} logs -f job/{name} --all-pods\n\
                  # The run directory is {} of the claim {claim}.\n",
-                self.out().trim_start_matches(RENDEZVOUS_DIR)
+                self.run_directory().trim_start_matches(RENDEZVOUS_DIR)
             ),
         };
         format!(
@@ -150,13 +150,13 @@ impl KubernetesManifests<'_> {
     /// Returns the plan's path in the pods, and all files including the plan.
     fn data(&self) -> Result<(String, PodFiles), Failure> {
         let mut files = read(self.load.spec.data_files())?;
-        if let Some(folder) = registry::folder(&self.load.spec.call) {
+        if let Some(folder) = registry::local_folder(&self.load.spec.call) {
             return Err(Failure::usage(
                 format_args!("{}: a folder can't be passed to pods", folder.key),
                 folder.help,
             ));
         }
-        let plan = place(&self.load.path).unwrap_or_else(|| "plan.toml".to_owned());
+        let plan = relative_path(&self.load.path).unwrap_or_else(|| "plan.toml".to_owned());
         let plan = if files.contains_key(&plan) {
             format!("plimsoll-{}.toml", self.load.name)
         } else {
@@ -245,7 +245,7 @@ impl KubernetesManifests<'_> {
     }
 
     /// Returns the `envFrom` entries that set environment variables from the secrets named by flags.
-    fn variables(&self) -> String {
+    fn secret_references(&self) -> String {
         let mut text = String::new();
         for secret in &self.pods.secret {
             if text.is_empty() {
@@ -262,7 +262,7 @@ impl KubernetesManifests<'_> {
 
     fn job(&self, name: &str, plan: &str, data: &PodFiles, secret: &PodFiles) -> String {
         let shards = self.shards.to_string();
-        let (url, out) = (self.url(), self.out());
+        let (url, out) = (self.url(), self.run_directory());
         let flags = [
             ("--rendezvous", &*url),
             ("--run-id", self.run_id),
@@ -274,7 +274,7 @@ impl KubernetesManifests<'_> {
         let arguments: String = words
             .map(|word| format!("            - {}\n", json(word)))
             .collect();
-        let variables = self.variables();
+        let variables = self.secret_references();
         let (mount, volumes) = self.volumes(name, data, secret);
         let account = self.pods.service_account.as_deref();
         let account = account.map_or_else(|| name.to_owned(), json);
@@ -353,7 +353,7 @@ kind: Job
 fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
     let mut files = PodFiles::new();
     for (key, path) in named {
-        let place = place(&path).ok_or_else(|| {
+        let place = relative_path(&path).ok_or_else(|| {
             Failure::usage(
                 format_args!("{key}: {} is not under the current directory", path.display()),
                 "pods have the plan's files in their working directory, under the same relative paths: put the file under the current directory, and give its relative path",
@@ -365,7 +365,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
 }
 
 /// Normalises a path below the working directory; `None` for any other path.
-fn place(path: &Path) -> Option<String> {
+fn relative_path(path: &Path) -> Option<String> {
     let mut words = Vec::new();
     for component in path.components() {
         match component {
@@ -378,12 +378,12 @@ fn place(path: &Path) -> Option<String> {
 }
 
 fn check_length(what: &str, length: usize) -> Result<(), Failure> {
-    if length <= MAX_OBJECT {
+    if length <= MAX_OBJECT_BYTES {
         return Ok(());
     }
     Err(Failure::error_with_help(
         format_args!(
-            "the plan's {what} take {length} bytes: a Kubernetes object holds at most {MAX_OBJECT}"
+            "the plan's {what} take {length} bytes: a Kubernetes object holds at most {MAX_OBJECT_BYTES}"
         ),
         "build an image that has the files under its working directory, and run the plan from there",
     ))
@@ -461,9 +461,9 @@ mod tests {
 
     #[test]
     fn paths_outside_working_directory_are_rejected() {
-        assert_eq!(place(Path::new("./a/b.csv")).as_deref(), Some("a/b.csv"));
+        assert_eq!(relative_path(Path::new("./a/b.csv")).as_deref(), Some("a/b.csv"));
         for other in ["/a", "../a", "a/../b", "-", "."] {
-            assert_eq!(place(Path::new(other)), None, "{other}");
+            assert_eq!(relative_path(Path::new(other)), None, "{other}");
         }
         assert_eq!(key(3, "a b/c d.toml"), "3-c_d.toml");
     }

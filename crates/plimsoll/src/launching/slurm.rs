@@ -30,11 +30,11 @@ pub(crate) struct ScriptFlags {
     cores: u32,
 
     /// The job's time limit, in Slurm's format: 10:00 is ten minutes [default: the partition's].
-    #[arg(long, value_name = "TIME", value_parser = word)]
+    #[arg(long, value_name = "TIME", value_parser = parse_unquoted)]
     time: Option<String>,
 
     /// The partition [default: the cluster's].
-    #[arg(long, value_name = "NAME", value_parser = word)]
+    #[arg(long, value_name = "NAME", value_parser = parse_unquoted)]
     partition: Option<String>,
 
     /// This program on the nodes.
@@ -43,7 +43,7 @@ pub(crate) struct ScriptFlags {
 }
 
 /// Parses the value of a flag; accepts only values that need no quoting on an #SBATCH line.
-fn word(text: &str) -> Result<String, String> {
+fn parse_unquoted(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.,".contains(c);
     if !text.is_empty() && text.chars().all(legal) {
         Ok(text.to_owned())

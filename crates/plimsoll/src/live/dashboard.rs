@@ -40,7 +40,7 @@ pub(super) struct PeriodStats {
 }
 
 impl PeriodStats {
-    fn of(record: StageRecord, seconds: f64) -> PeriodStats {
+    fn new(record: StageRecord, seconds: f64) -> PeriodStats {
         PeriodStats {
             seconds,
             times: times(&record),
@@ -62,7 +62,7 @@ impl PeriodStats {
                 (Count::Reconnects, "reconnects"),
             ]
             .into_iter()
-            .map(|(count, name)| (name, self.record.measures.of(count)))
+            .map(|(count, name)| (name, self.record.measures.counter(count)))
             .filter(|(_, n)| *n > 0),
         );
         besides
@@ -87,10 +87,10 @@ impl PeriodStats {
 
 /// Returns the measured kinds of time, including those of messages and tokens.
 fn times(record: &StageRecord) -> Vec<(&'static str, TimeStats)> {
-    let mut kinds = vec![("response", TimesSummary::of(&record.response))];
+    let mut kinds = vec![("response", TimesSummary::from_times(&record.response))];
     let mut part = |name, times: Option<&TimeHistogram>| {
         if let Some(times) = times.filter(|times| !times.is_empty()) {
-            kinds.push((name, TimesSummary::of(times)));
+            kinds.push((name, TimesSummary::from_times(times)));
         }
     };
     let of = |measure| Some(record.measures.times(measure)).filter(|t| !t.is_empty());
@@ -99,8 +99,8 @@ fn times(record: &StageRecord) -> Vec<(&'static str, TimeStats)> {
     part("token gap", of(TimeMeasure::TokenGap));
     part("1st msg", of(TimeMeasure::FirstMessage));
     part("msg gap", of(TimeMeasure::InterMessage));
-    kinds.push(("service", TimesSummary::of(&record.service)));
-    kinds.push(("send delay", TimesSummary::of(&record.lag)));
+    kinds.push(("service", TimesSummary::from_times(&record.service)));
+    kinds.push(("send delay", TimesSummary::from_times(&record.lag)));
     kinds
 }
 
@@ -115,7 +115,7 @@ pub(super) struct EndpointUsage {
 }
 
 impl EndpointUsage {
-    fn of(resources: &ResourceUsage, seconds: f64, ended: u64) -> EndpointUsage {
+    fn from_usage(resources: &ResourceUsage, seconds: f64, ended: u64) -> EndpointUsage {
         let cpu_us = resources.cpu_us().unwrap_or(0) as f64;
         EndpointUsage {
             cpu_share: cpu_us / (seconds.max(1e-3) * 1e6),
@@ -167,7 +167,7 @@ pub(super) struct Dashboard {
 
 impl Dashboard {
     /// Returns the state before the first call of `plan`. `view_cpu` is the live view's CPU time so far.
-    pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
+    pub(super) fn new(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
         let schedule = Schedule::new(&plan.load, plan.seed);
         let (_, call) = plan.call.names();
         Dashboard {
@@ -179,8 +179,8 @@ impl Dashboard {
             planned: schedule.end().map(Duration::from_nanos),
             wanted_calls: plan.load.calls,
             calls: 0,
-            last: PeriodStats::of(StageRecord::default(), 0.0),
-            so_far: PeriodStats::of(StageRecord::default(), 0.0),
+            last: PeriodStats::new(StageRecord::default(), 0.0),
+            so_far: PeriodStats::new(StageRecord::default(), 0.0),
             in_flight: 0,
             backlog: 0,
             connections: 0,
@@ -193,7 +193,7 @@ impl Dashboard {
             longest: VecDeque::new(),
             objectives: Vec::new(),
             wanted_objectives: plan.objectives.clone(),
-            objective_inputs: LiveObjectiveInputs::of_plan(plan),
+            objective_inputs: LiveObjectiveInputs::new(plan),
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             view_cpu,
         }
@@ -224,7 +224,7 @@ impl Dashboard {
         let ended = last.ended();
         // Skip a truncated interval, which is too short to give a rate.
         if interval.length >= MIN_COMPLETE_INTERVAL {
-            self.last = PeriodStats::of(last, seconds);
+            self.last = PeriodStats::new(last, seconds);
         }
         self.calls = self.so_far.record.ended();
         if !self.wanted_objectives.is_empty() && counts {
@@ -232,7 +232,7 @@ impl Dashboard {
             let (ended, measured_for) = (self.calls as f64, self.so_far.seconds);
             self.objective_inputs.measured.all.achieved_per_s =
                 (measured_for > 0.0).then(|| ended / measured_for);
-            self.objectives = objective::judge(
+            self.objectives = objective::judge_objectives(
                 &self.wanted_objectives,
                 &self.objective_inputs.measured,
                 RunValidity::Sound,
@@ -241,7 +241,7 @@ impl Dashboard {
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
-        let end = |r: &ResourceUsage| EndpointUsage::of(r, seconds, ended);
+        let end = |r: &ResourceUsage| EndpointUsage::from_usage(r, seconds, ended);
         self.client = interval.client.as_ref().map(end);
         self.server = interval.server.as_ref().map(end).or(self.server);
         self.busiest_worker = interval.busiest_worker_ratio;
@@ -267,7 +267,7 @@ impl Dashboard {
 
     /// Returns the name and the values, by interval, of the p99 response time, or of the maximum if no interval has
     /// enough calls for a p99.
-    pub(super) fn tail(&self) -> (&'static str, &VecDeque<u64>) {
+    pub(super) fn tail_history(&self) -> (&'static str, &VecDeque<u64>) {
         if self.p99s.iter().any(|us| *us > 0) {
             ("p99", &self.p99s)
         } else {

@@ -46,7 +46,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         frame.render_widget(Paragraph::new(lines(board, area)), area);
         return;
     }
-    let rows = RowLayout::of(area, board, noted);
+    let rows = RowLayout::allot(area, board, noted);
     let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
         Constraint::Length(rows.head),
         Constraint::Length(TIMES_TABLE_ROWS),
@@ -63,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
     header(frame, head, board);
     let [calls, times] = halves(middle);
-    calls_panel(frame, before_gap(calls), board);
+    calls_panel(frame, without_gap(calls), board);
     times_panel(frame, times, board);
     objectives_panel(frame, objectives, board);
     let [rates, tails] =
@@ -73,10 +73,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         rate(n as f64)
     });
     let orange = Style::new().fg(Color::Yellow);
-    let (name, tail) = board.tail();
+    let (name, tail) = board.tail_history();
     history(frame, tails, name, tail, orange, |us| time(us as f64));
     let [failed, both] = halves(ends);
-    errors_panel(frame, before_gap(failed), board);
+    errors_panel(frame, without_gap(failed), board);
     endpoints_panel(frame, both, board);
     notes_panel(frame, notes, noted);
     let keys = "q/Ctrl-C: stop and save · Ctrl-C twice: quit now";
@@ -94,7 +94,7 @@ struct RowLayout {
 impl RowLayout {
     /// Distributes the rows of the terminal. If there are too few, the least important parts are dropped first; spare
     /// rows are used for objectives with long reasons, then for the charts.
-    fn of(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
+    fn allot(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
         let mut left = area.height.saturating_sub(head + TIMES_TABLE_ROWS + 1);
@@ -138,7 +138,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     };
     let width = usize::from(area.width);
     let room = width.saturating_sub(columns(&phase) + 1);
-    let title = shortened(&board.title, room);
+    let title = shorten(&board.title, room);
     let gap = room - columns(&title) + 1;
     let mut lines = vec![
         Line::from(vec![
@@ -146,9 +146,9 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
             Span::raw(" ".repeat(gap)),
             Span::styled(phase, style),
         ]),
-        Line::styled(shortened(&board.subtitle, width), DIM_STYLE),
+        Line::styled(shorten(&board.subtitle, width), DIM_STYLE),
     ];
-    let context = board.context.iter().map(|line| shortened(line, width));
+    let context = board.context.iter().map(|line| shorten(line, width));
     lines.extend(context.map(|line| Line::styled(line, ACCENT_STYLE)));
     let [text, gauge] = Layout::vertical([
         Constraint::Length(lines.len() as u16),
@@ -180,7 +180,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     }
 }
 
-fn before_gap(area: Rect) -> Rect {
+fn without_gap(area: Rect) -> Rect {
     Rect {
         width: area.width.saturating_sub(PANEL_GAP),
         ..area
@@ -199,10 +199,10 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let (now, so_far) = (&last.record, &all.record);
     let flow = |name: &str, now: u64, total: u64, style| {
         let now = rate(last.per_second(now));
-        GridRow::of([name.to_owned(), now, count(total)], style)
+        GridRow::new([name.to_owned(), now, count(total)], style)
     };
     let level =
-        |name: &str, n: u64| GridRow::of([name.to_owned(), count(n), String::new()], Style::new());
+        |name: &str, n: u64| GridRow::new([name.to_owned(), count(n), String::new()], Style::new());
     let failing = if so_far.errors() > 0 {
         ERROR_STYLE
     } else {
@@ -251,7 +251,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
         };
         let values = kinds.clone().map(|kind| or_dash(value(kind), time));
         let cells = std::iter::once(name.to_owned()).chain(values);
-        GridRow::of(cells, style)
+        GridRow::new(cells, style)
     };
     let now = &board.last.times;
     let mut entries = vec![
@@ -293,7 +293,7 @@ fn objectives(board: &Dashboard, width: u16, rows: usize) -> Vec<Line<'static>> 
         spare -= wrapped.len();
         wrapped.push(rest.join(" "));
         let style = verdict_style(judged.verdict);
-        let whole = wrapped.iter().map(|row| shortened(row, width.into()));
+        let whole = wrapped.iter().map(|row| shorten(row, width.into()));
         lines.extend(whole.map(|row| printable(&row).style(style)));
     }
     lines
@@ -331,7 +331,7 @@ fn history(
     style: Style,
     show: impl Fn(u64) -> String,
 ) {
-    let width = usize::from(before_gap(area).width);
+    let width = usize::from(without_gap(area).width);
     let shown: Vec<u64> = values.iter().rev().take(width).rev().copied().collect();
     let most = shown.iter().copied().max().unwrap_or(0);
     // If the maximum does not fit into the title, leave it out rather than cut it.
@@ -346,7 +346,7 @@ fn history(
             .data(&shown)
             .style(style)
             .block(panel(&title)),
-        before_gap(area),
+        without_gap(area),
     );
 }
 
@@ -358,16 +358,16 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
         .iter()
         .take(room)
         .map(|(outcome, n)| {
-            let now = match board.last.record.outcomes.of(*outcome) {
+            let now = match board.last.record.outcomes.get(*outcome) {
                 0 => String::new(),
                 now => format!("+{}", count(now)),
             };
             let cells = [outcome.code().to_owned(), count(*n), now, share(*n, all)];
-            GridRow::of(cells, ERROR_STYLE)
+            GridRow::new(cells, ERROR_STYLE)
         })
         .collect();
     if entries.is_empty() {
-        entries.push(GridRow::of(["none".to_owned()], DIM_STYLE));
+        entries.push(GridRow::new(["none".to_owned()], DIM_STYLE));
     }
     let title = match errors.len().saturating_sub(room) {
         0 => "errors".to_owned(),
@@ -385,7 +385,7 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
 fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
     let entry = |name: &str, end: Option<EndpointUsage>| match end {
-        None => GridRow::of([name.to_owned(), "not watched".to_owned()], DIM_STYLE),
+        None => GridRow::new([name.to_owned(), "not watched".to_owned()], DIM_STYLE),
         Some(end) => {
             let cells = [
                 name.to_owned(),
@@ -394,7 +394,7 @@ fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
                 bytes(end.rss_bytes),
                 count(end.descriptors),
             ];
-            GridRow::of(cells, Style::new())
+            GridRow::new(cells, Style::new())
         }
     };
     let [table, below] = Layout::vertical([Constraint::Length(4), Constraint::Min(0)]).areas(area);
@@ -424,7 +424,7 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     let room = usize::from(area.height - 1);
     let shown = rows[rows.len().saturating_sub(room)..].iter();
     let shown: Vec<Line<'_>> = shown
-        .map(|row| printable(&shortened(row, area.width.into())))
+        .map(|row| printable(&shorten(row, area.width.into())))
         .collect();
     frame.render_widget(Paragraph::new(shown).block(panel("so far ")), area);
 }
@@ -440,18 +440,18 @@ fn notes(noted: &[String], width: u16) -> Vec<String> {
         }
     };
     // Replace control characters before measuring: they have no width, but their replacement has.
-    let lines = noted.iter().flat_map(|text| text.lines()).map(clean);
+    let lines = noted.iter().flat_map(|text| text.lines()).map(replace_control_characters);
     lines.flat_map(|line| rows(&line)).collect()
 }
 
 /// Replaces control characters, so that text from servers or files can't control the terminal.
-fn clean(text: &str) -> String {
+fn replace_control_characters(text: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
 }
 
 fn printable(text: &str) -> Line<'static> {
-    Line::from(clean(text))
+    Line::from(replace_control_characters(text))
 }
 
 /// Returns the number of terminal columns of `text`; wide characters such as Chinese take two.
@@ -460,7 +460,7 @@ fn columns(text: &str) -> usize {
 }
 
 /// Shortens `text` to at most `room` terminal columns.
-fn shortened(text: &str, room: usize) -> String {
+fn shorten(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }

@@ -6,7 +6,7 @@ use super::*;
 struct EmptyContext;
 
 impl ResolveContext for EmptyContext {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, _: &Path) -> std::io::Result<String> {

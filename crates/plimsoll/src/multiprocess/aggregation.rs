@@ -41,13 +41,13 @@ impl IntervalAggregator {
     }
 
     /// Returns the total number of open connections, before all sources are ready.
-    pub(crate) fn connecting(&self) -> u64 {
+    pub(crate) fn open_connections(&self) -> u64 {
         let up = self.sources.iter().map(|source| source.connecting);
         up.fold(0, u64::saturating_add)
     }
 
     /// Returns the combined connection results and the total number of workers of all sources that are ready.
-    pub(crate) fn established(&self) -> (ConnectSummary, u32) {
+    pub(crate) fn connect_summary(&self) -> (ConnectSummary, u32) {
         let mut established = ConnectSummary::default();
         let mut workers = 0;
         for ready in self.sources.iter().filter_map(|s| s.ready.clone()) {
@@ -78,7 +78,7 @@ impl IntervalAggregator {
             }
             ShardMessage::Finished(end) => {
                 from.end = Some(end);
-                self.intervals.ended(source);
+                self.intervals.mark_ended(source);
             }
             ShardMessage::Failed(_)
             | ShardMessage::Defect(_)
@@ -91,6 +91,6 @@ impl IntervalAggregator {
     pub(crate) fn negotiated(&self) -> Option<NegotiatedTls> {
         let ends = self.sources.iter().filter_map(|s| s.end.as_ref());
         ends.filter_map(|end| end.negotiated.clone())
-            .reduce(NegotiatedTls::with)
+            .reduce(NegotiatedTls::merge)
     }
 }

@@ -64,7 +64,7 @@ struct MachineLimits {
 }
 
 impl MachineLimits {
-    fn of_this_machine() -> MachineLimits {
+    fn detect() -> MachineLimits {
         MachineLimits {
             connections: plimsoll_engine::max_connections(),
             descriptors: descriptor_limit(),
@@ -88,7 +88,7 @@ impl ProcessLayout {
     ///
     /// # Errors
     /// When this machine can't generate the load, or can't do so with the requested processes or addresses.
-    pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<ProcessLayout, Failure> {
+    pub(crate) fn choose(plan: &Plan, shard: Shard) -> Result<ProcessLayout, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
             let addresses = addresses.map_err(|e| protocols::start_failure(e, plan))?;
@@ -98,8 +98,8 @@ impl ProcessLayout {
             let first = hosts.find(IpAddr::is_ipv4).or(first);
             Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
-        let needs = LoadRequirements::of(plan).of_shard(shard);
-        decide(plan, needs, MachineLimits::of_this_machine(), resolve)
+        let needs = LoadRequirements::from_plan(plan).for_shard(shard);
+        decide(plan, needs, MachineLimits::detect(), resolve)
     }
 
     /// Returns the plan with this layout's source addresses.

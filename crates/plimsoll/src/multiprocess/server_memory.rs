@@ -17,7 +17,7 @@ pub(super) struct ServerMemory {
 
 impl ServerMemory {
     /// Reads the server's memory before the first process starts.
-    pub(super) fn before(server: Option<&WatchedProcesses>) -> ServerMemory {
+    pub(super) fn start(server: Option<&WatchedProcesses>) -> ServerMemory {
         let mut memory = ServerMemory {
             server: server.cloned(),
             before: None,
@@ -28,13 +28,13 @@ impl ServerMemory {
     }
 
     /// Reads the server's memory once every process has reported that its connections are open and idle.
-    pub(super) fn held(&mut self) {
+    pub(super) fn read_held(&mut self) {
         self.held = self.read();
     }
 
     /// Adds the server's memory to the processes' readings of an interval. Then reads the server's memory for the next
     /// interval already now, because the connections may be closed before that interval ends.
-    pub(super) fn add(&mut self, readings: &mut [MemoryReading]) {
+    pub(super) fn add_to_readings(&mut self, readings: &mut [MemoryReading]) {
         if readings.is_empty() {
             return;
         }
@@ -44,10 +44,10 @@ impl ServerMemory {
                 MemoryPhase::Held => self.held,
             };
         }
-        self.held();
+        self.read_held();
     }
 
     fn read(&self) -> Option<ProcessMemory> {
-        self.server.as_ref().and_then(memory::of_processes)
+        self.server.as_ref().and_then(memory::read_processes)
     }
 }

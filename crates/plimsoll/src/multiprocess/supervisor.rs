@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use plimsoll_engine::resources::{ResourceMeter, WatchedProcesses, server_of};
+use plimsoll_engine::resources::{ResourceMeter, WatchedProcesses, find_server_processes};
 use plimsoll_engine::worker::{ConnectSummary, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag, defect};
 use plimsoll_model::plan::Shard;
-use plimsoll_model::spec::secrets;
+use plimsoll_model::spec::plan_secrets;
 use plimsoll_model::{Plan, Time};
 
 use super::aggregation::IntervalAggregator;
@@ -67,8 +67,8 @@ pub(crate) fn run(
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
     let addresses = plimsoll_engine::resolve(&plan.target)?;
-    let server = server_of(&plan.watch, &addresses);
-    let memory = ServerMemory::before(server.as_ref());
+    let server = find_server_processes(&plan.watch, &addresses);
+    let memory = ServerMemory::start(server.as_ref());
     let (whole, clock, start) = match place {
         RunRole::Standalone => (Shard::WHOLE_RUN, Clock::new(), None),
         RunRole::Shard {
@@ -84,7 +84,7 @@ pub(crate) fn run(
             index,
             of: spread.processes,
         };
-        let part = whole.inner(index, spread.processes);
+        let part = whole.sub_shard(index, spread.processes);
         let command = command(plan, spread, part, clock, plan_file, process);
         members.push(ShardProcess::start(command, shard, sender.clone())?);
     }
@@ -97,7 +97,7 @@ pub(crate) fn run(
         begins_at: Time::NEVER,
         checked_at: clock.now(),
         queue_drained: false,
-        client: ResourceMeter::new(WatchedProcesses::own()),
+        client: ResourceMeter::new(WatchedProcesses::this_process()),
         server: server.map(ResourceMeter::new),
         memory,
         ordered_level: StopLevel::Run,
@@ -105,11 +105,11 @@ pub(crate) fn run(
         observe,
     };
     let (established, workers) = supervisor.wait_until_ready(plan, stop)?;
-    supervisor.memory.held();
+    supervisor.memory.read_held();
     let begin = match start {
         None => {
             let attempted = u64::from(established.open + established.failed);
-            established.check(&plan.target.url, attempted)?;
+            established.require_any(&plan.target.url, attempted)?;
             // Choose a start time far enough ahead for every process to receive it in time.
             clock.now() + Duration::from_millis(200 + 10 * supervisor.children.len() as u64)
         }
@@ -155,7 +155,7 @@ fn command(
         command.arg("--trace");
     }
     // Pass secrets as environment variables, because the plan file in the run directory contains none.
-    command.envs(secrets(plan));
+    command.envs(plan_secrets(plan));
     Ok(command)
 }
 
@@ -286,7 +286,7 @@ impl Supervisor<'_, '_> {
             if now.since(shown) >= 250_000_000 {
                 shown = now;
                 (self.observe)(Observation::Connecting {
-                    open: self.aggregator.connecting(),
+                    open: self.aggregator.open_connections(),
                     wanted,
                 });
             }
@@ -294,7 +294,7 @@ impl Supervisor<'_, '_> {
         if stop.level() != StopLevel::Run {
             return Err(EngineError::Interrupted);
         }
-        Ok(self.aggregator.established())
+        Ok(self.aggregator.connect_summary())
     }
 
     fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
@@ -321,21 +321,21 @@ impl Supervisor<'_, '_> {
                 Some((index, ChildStatus::Failed(error))) => {
                     // Stop the other processes, because without this one the load would not be the planned load.
                     console::notice(format_args!("{error}; stopping the others"));
-                    self.aggregator.intervals.ended(index);
+                    self.aggregator.intervals.mark_ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
                     // Continue with the other processes: only the share of this process is missing from the load.
                     console::notice(format_args!("{error}; the run goes on without it"));
-                    self.aggregator.intervals.ended(index);
+                    self.aggregator.intervals.mark_ended(index);
                     failure.get_or_insert(error);
                 }
                 Some((_, ChildStatus::Exited)) | None => {}
             }
             self.emit();
         }
-        self.aggregator.intervals.all_ended();
+        self.aggregator.intervals.mark_all_ended();
         self.emit();
         failure.map_or(Ok(()), Err)
     }
@@ -373,7 +373,7 @@ impl Supervisor<'_, '_> {
                 Err(problem) | Ok(ShardMessage::Failed(problem) | ShardMessage::Defect(problem)),
             ) => problem,
             Some(Ok(message)) => {
-                self.take(index, message);
+                self.process_measurement(index, message);
                 return None;
             }
         };
@@ -424,7 +424,7 @@ impl Supervisor<'_, '_> {
         )))
     }
 
-    fn take(&mut self, index: usize, message: ShardMessage) {
+    fn process_measurement(&mut self, index: usize, message: ShardMessage) {
         let member = &mut self.children[index];
         if let ShardMessage::Finished(end) = &message {
             member.has_finished = !end.interrupted || self.ordered_level != StopLevel::Run;
@@ -475,9 +475,9 @@ impl Supervisor<'_, '_> {
             .filter(|_| self.queue_drained);
         while let Some((mut record, requests)) = self.aggregator.intervals.next(late) {
             let own = self.client.read().unwrap_or_default();
-            record.client = Some(record.client.unwrap_or_default().plus(own));
+            record.client = Some(record.client.unwrap_or_default().combine(own));
             record.server = self.server.as_mut().and_then(ResourceMeter::read);
-            self.memory.add(&mut record.memory);
+            self.memory.add_to_readings(&mut record.memory);
             (self.observe)(Observation::Interval(&record, &requests));
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 struct EmptyContext;
 
 impl ResolveContext for EmptyContext {
-    fn variable(&self, _: &str) -> Option<String> {
+    fn env_variable(&self, _: &str) -> Option<String> {
         None
     }
     fn read(&self, _: &std::path::Path) -> std::io::Result<String> {
@@ -34,7 +34,7 @@ fn plan(load: &str) -> Plan {
 fn layout_for(load: &str, target: &str) -> Result<ProcessLayout, Failure> {
     let plan = plan(load);
     let target = target.parse().expect("an address");
-    decide(&plan, LoadRequirements::of(&plan), LIMITS, || Ok(target))
+    decide(&plan, LoadRequirements::from_plan(&plan), LIMITS, || Ok(target))
 }
 
 fn layout_of(load: &str) -> Result<ProcessLayout, Failure> {
@@ -106,7 +106,7 @@ fn requested_process_count_is_used_or_rejected() {
 #[test]
 fn fewer_connections_than_shards_is_rejected() {
     let plan = plan("rate = \"10/s\"\nduration = \"1s\"");
-    let needs = |index| LoadRequirements::of(&plan).of_shard(Shard { index, of: 2 });
+    let needs = |index| LoadRequirements::from_plan(&plan).for_shard(Shard { index, of: 2 });
     for index in 0..2 {
         assert_rejected(
             decide(&plan, needs(index), LIMITS, || {

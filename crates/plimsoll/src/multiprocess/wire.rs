@@ -44,7 +44,7 @@ pub(crate) struct ClockOffset {
 }
 
 /// Converts an observation into messages, and passes each to `send`.
-pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(ShardMessage)) {
+pub(crate) fn send_observation(event: &Observation<'_>, mut send: impl FnMut(ShardMessage)) {
     match event {
         Observation::Connecting { open, .. } => send(ShardMessage::Connecting(*open)),
         Observation::Started { .. } | Observation::Shards(_) => {}
@@ -68,7 +68,7 @@ pub(crate) struct ReadyReport {
 }
 
 impl ReadyReport {
-    pub(crate) fn of(established: &ConnectSummary, workers: u32) -> ReadyReport {
+    pub(crate) fn new(established: &ConnectSummary, workers: u32) -> ReadyReport {
         ReadyReport {
             workers,
             open: established.open,
@@ -87,7 +87,7 @@ pub(crate) struct FinishReport {
 }
 
 impl FinishReport {
-    pub(crate) fn of(finished: RunCompletion) -> FinishReport {
+    pub(crate) fn from_completion(finished: RunCompletion) -> FinishReport {
         FinishReport {
             interrupted: finished.interrupted,
             negotiated: finished.negotiated,

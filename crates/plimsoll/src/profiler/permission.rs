@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 use crate::failure::Failure;
 
 /// Help text with the packages that contain perf.
-const PACKAGES: &str =
+const PERF_PACKAGES_HELP: &str =
     "install it: linux-perf (Debian), linux-tools-generic (Ubuntu), perf (Fedora, Arch, Alpine)";
 
 /// Maximum number of bytes of perf's messages to quote.
@@ -27,7 +27,7 @@ pub(super) struct KernelRules {
 }
 
 impl KernelRules {
-    pub(super) fn of_system() -> KernelRules {
+    pub(super) fn read() -> KernelRules {
         let value = |name: &str| {
             let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
             text.trim().parse().ok()
@@ -90,7 +90,7 @@ fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -
     if kind == io::ErrorKind::NotFound {
         return (
             "`perf` was not found on PATH".to_owned(),
-            PACKAGES.to_owned(),
+            PERF_PACKAGES_HELP.to_owned(),
         );
     }
     let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
@@ -126,7 +126,7 @@ fn explain(said: &str, kind: io::ErrorKind, pids: &[i32], rules: &KernelRules) -
         // On Ubuntu `perf` is a script that looks for the perf version of the running kernel, and has not found it.
         return (
             format!("`perf` does not start: {said}"),
-            PACKAGES.to_owned(),
+            PERF_PACKAGES_HELP.to_owned(),
         );
     }
     (

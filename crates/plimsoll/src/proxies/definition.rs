@@ -150,12 +150,12 @@ impl Proxy {
     ///
     /// # Errors
     /// When the proxy is not installed, or does not print its version; the error says how to install it.
-    pub(crate) fn installed(self: &Arc<Self>) -> Result<InstalledProxy, String> {
+    pub(crate) fn find_installed(self: &Arc<Self>) -> Result<InstalledProxy, String> {
         let Proxy { title, install, .. } = self.as_ref();
         let program = self
             .find()
             .ok_or_else(|| format!("{title} is not on PATH or in /usr/sbin: {install}"))?;
-        let version = self.version_of(&program).ok_or_else(|| {
+        let version = self.query_version(&program).ok_or_else(|| {
             format!(
                 "{} does not print a version as {title} does: {install}",
                 program.display()
@@ -175,7 +175,7 @@ impl Proxy {
         self.programs.iter().find_map(|name| find_program(name))
     }
 
-    fn version_of(&self, program: &Path) -> Option<ProxyVersion> {
+    fn query_version(&self, program: &Path) -> Option<ProxyVersion> {
         let (number, printed) = self.version.ask(program)?;
         let tls = self.tls.as_ref().and_then(|query| query.ask(program));
         Some(ProxyVersion {
@@ -185,23 +185,23 @@ impl Proxy {
         })
     }
 
-    pub(super) fn carries(&self, wire: WireFormat) -> bool {
+    pub(super) fn supports(&self, wire: WireFormat) -> bool {
         self.carries.contains(&wire)
     }
 
     /// Returns the protocol that the proxy converts `wire` to; `wire` itself if it does not convert.
-    pub(crate) fn forwards(&self, wire: WireFormat) -> WireFormat {
+    pub(crate) fn forwarded_as(&self, wire: WireFormat) -> WireFormat {
         self.forwards.get(&wire).copied().unwrap_or(wire)
     }
 
     /// Returns the names of the supported protocols.
-    pub(crate) fn carried(&self) -> Vec<&'static str> {
+    pub(crate) fn supported_protocols(&self) -> Vec<&'static str> {
         self.carries.iter().map(|wire| wire.name()).collect()
     }
 
     /// Returns the names of the supported protocols, separated by commas.
-    pub(crate) fn carries_in_words(&self) -> String {
-        self.carried().join(", ")
+    pub(crate) fn supported_protocols_text(&self) -> String {
+        self.supported_protocols().join(", ")
     }
 }
 

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::resources::WatchedProcesses;
-use plimsoll_engine::{Address, layout};
+use plimsoll_engine::{Address, memory_layout};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
 use crate::child::ServerProcess;
@@ -76,8 +76,8 @@ pub(crate) struct ProcessUsage {
 
 impl ProcessUsage {
     /// Returns the resource usage of the process `pid` and its children; `None` if there is no such process.
-    pub(crate) fn by(pid: u32) -> Option<ProcessUsage> {
-        let watched = WatchedProcesses::pid(pid);
+    pub(crate) fn from_process_tree(pid: u32) -> Option<ProcessUsage> {
+        let watched = WatchedProcesses::process_tree(pid);
         let cpu_ns = watched.usage()?.cpu_ns;
         let highest = |pid: &i32| peak_rss_bytes(*pid);
         Some(ProcessUsage {
@@ -129,7 +129,7 @@ impl ProxyProcess {
             let limit = limit.as_secs();
             Err(format!("does not listen at {listen} after {limit} s"))
         };
-        ProxyProcess::start_while(command, ProcessKind::Proxy, listen, log, &mut wait)
+        ProxyProcess::start_with_wait(command, ProcessKind::Proxy, listen, log, &mut wait)
     }
 
     /// Starts a process like [`ProxyProcess::start`], but with a wait that the caller controls: `wait` is called
@@ -138,7 +138,7 @@ impl ProxyProcess {
     ///
     /// # Errors
     /// When the process can't be started or exits, or `wait` returns an error.
-    pub(crate) fn start_while(
+    pub(crate) fn start_with_wait(
         command: &mut Command,
         kind: ProcessKind,
         listen: SocketAddr,
@@ -174,7 +174,7 @@ impl ProxyProcess {
             .stderr(out)
             // In its own process group the proxy gets no SIGINT from Ctrl-C, and can be killed with its children.
             .process_group(0);
-        let child = layout::alike(|| command.spawn()).map_err(failed)?;
+        let child = memory_layout::run_with_fixed_layout(|| command.spawn()).map_err(failed)?;
         let mut running = ProxyProcess {
             child,
             kind,
@@ -182,17 +182,17 @@ impl ProxyProcess {
             exit_status: None,
             watchdog: None,
         };
-        running.watchdog = Some(watchdog(running.child.id()).map_err(failed)?);
+        running.watchdog = Some(start_watchdog(running.child.id()).map_err(failed)?);
         let mut waited = Duration::ZERO;
         loop {
-            if let Some(status) = running.ended() {
+            if let Some(status) = running.exit_status() {
                 let said = quote(log, begin);
                 return Err(ProxyStartError(format!(
                     "{program} exited before it listened ({}){said}",
                     describe_exit(status)
                 )));
             }
-            let may_listen = kind == ProcessKind::Service || running.listens_at(listen);
+            let may_listen = kind == ProcessKind::Service || running.may_listen_at(listen);
             if may_listen && TcpStream::connect(listen).is_ok() {
                 return Ok(running);
             }
@@ -208,8 +208,8 @@ impl ProxyProcess {
     /// Returns the id of the process to measure: the started process if it or a descendant listens on `listen`,
     /// otherwise the process that does, for example in a container. `None` if the server can't be seen, because the
     /// listener belongs to another user, or only forwards connections to the server.
-    pub(crate) fn serving(&self, listen: SocketAddr) -> Option<u32> {
-        let own = WatchedProcesses::pid(self.child.id());
+    pub(crate) fn find_serving_process(&self, listen: SocketAddr) -> Option<u32> {
+        let own = WatchedProcesses::process_tree(self.child.id());
         let found = WatchedProcesses::listening_on(&[Address::from(listen)]);
         let listeners: Vec<i32> = found.map_or_else(Vec::new, |found| found.pids().to_vec());
         if listeners.iter().any(|pid| is_port_forwarder(*pid)) {
@@ -230,10 +230,10 @@ impl ProxyProcess {
     }
 
     /// Returns whether the proxy itself listens on the address, and not another program; true if that can't be told.
-    fn listens_at(&self, listen: SocketAddr) -> bool {
+    fn may_listen_at(&self, listen: SocketAddr) -> bool {
         match WatchedProcesses::listening_on(&[Address::from(listen)]) {
             Some(found) => {
-                let own = WatchedProcesses::pid(self.child.id());
+                let own = WatchedProcesses::process_tree(self.child.id());
                 found.pids().iter().any(|pid| own.pids().contains(pid))
             }
             // There is no listener, or this user can't read its file descriptors. The caller's connection attempt will
@@ -243,8 +243,8 @@ impl ProxyProcess {
     }
 
     /// Returns the resource usage of the proxy and its children since their start; `None` if the proxy has exited.
-    pub(crate) fn used(&self) -> Option<ProcessUsage> {
-        ProcessUsage::by(self.child.id())
+    pub(crate) fn usage(&self) -> Option<ProcessUsage> {
+        ProcessUsage::from_process_tree(self.child.id())
     }
 
     /// Returns the process id.
@@ -253,7 +253,7 @@ impl ProxyProcess {
     }
 
     /// Returns the exit status; `None` if the process is running.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.exit_status.is_none() {
             self.exit_status = self.child.try_wait().ok().flatten();
         }
@@ -261,24 +261,24 @@ impl ProxyProcess {
     }
 
     /// Describes how the process has exited, with the last lines of its log; `None` if it is running.
-    pub(crate) fn death(&mut self) -> Option<String> {
-        let status = self.ended()?;
+    pub(crate) fn describe_end(&mut self) -> Option<String> {
+        let status = self.exit_status()?;
         Some(format!("{}{}", describe_exit(status), quote(&self.log, 0)))
     }
 
     /// Stops the proxy and all its children.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
             return;
         };
-        if self.ended().is_none() {
+        if self.exit_status().is_none() {
             // Ignore errors, which mean that the process has already exited.
             let _ = match self.kind {
                 ProcessKind::Proxy => kill_process(pid, Signal::TERM),
                 ProcessKind::Service => kill_process_group(pid, Signal::TERM),
             };
             for _ in 0..MAX_EXIT_POLLS {
-                if self.ended().is_some() {
+                if self.exit_status().is_some() {
                     break;
                 }
                 thread::sleep(EXIT_POLL_INTERVAL);
@@ -300,7 +300,7 @@ impl ProxyProcess {
 
 impl Drop for ProxyProcess {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }
 
@@ -327,12 +327,12 @@ fn are_descriptors_hidden(pid: i32) -> bool {
 /// not changed, and has used little CPU time, for [`SETTLE_WINDOW`], or until `is_over` returns true. Returns false if
 /// the process was not idle in any of [`MAX_SETTLE_WINDOWS`] windows.
 pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
-    let mut before = WatchedProcesses::pid(pid);
+    let mut before = WatchedProcesses::process_tree(pid);
     let cpu_ns = |watched: &WatchedProcesses| watched.usage().map_or(0, |used| used.cpu_ns);
     for _ in 0..MAX_SETTLE_WINDOWS {
         let used_ns = cpu_ns(&before);
         thread::sleep(SETTLE_WINDOW);
-        let now = WatchedProcesses::pid(pid);
+        let now = WatchedProcesses::process_tree(pid);
         let more = Duration::from_nanos(cpu_ns(&now).saturating_sub(used_ns));
         let is_same = now.pids() == before.pids();
         if is_over() || is_same && more <= SETTLE_WINDOW / 10 {
@@ -344,7 +344,7 @@ pub(crate) fn settle(pid: u32, is_over: impl Fn() -> bool) -> bool {
 }
 
 /// Starts a watchdog process, which kills a process group when its own standard input is closed.
-pub(crate) fn watchdog(group: u32) -> io::Result<ServerProcess> {
+pub(crate) fn start_watchdog(group: u32) -> io::Result<ServerProcess> {
     let script = "read -r _; kill -TERM -- \"-$0\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, &group.to_string()]);

@@ -72,7 +72,7 @@ fn shipped_proxies_have_a_configuration_for_every_task() {
 
 #[test]
 fn wrong_definitions_name_file_key_and_line() {
-    let (_, whole) = SHIPPED[0];
+    let (_, whole) = SHIPPED_DEFINITIONS[0];
     let wrong = |text: &str| {
         let failure = Proxy::parse("mine", text, "mine.toml")
             .map(|_| ())
@@ -105,7 +105,7 @@ fn wrong_definitions_name_file_key_and_line() {
 
 #[test]
 fn unknown_names_in_templates_are_reported_with_their_line() {
-    let (_, whole) = SHIPPED[0];
+    let (_, whole) = SHIPPED_DEFINITIONS[0];
     let text = whole.replacen("{{ workers }}", "{{ threads }}", 1);
     let proxy = Arc::new(Proxy::parse("mine", &text, "mine.toml").unwrap());
     let installed = installed(&proxy, "2.6.1", "");
@@ -117,7 +117,7 @@ fn unknown_names_in_templates_are_reported_with_their_line() {
 #[test]
 fn folder_adds_and_replaces_proxies() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, haproxy) = SHIPPED[0];
+    let (_, haproxy) = SHIPPED_DEFINITIONS[0];
     for name in ["mine", "haproxy"] {
         let text = haproxy.replacen("\"HAProxy\"", "\"Mine\"", 1);
         fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
@@ -127,7 +127,7 @@ fn folder_adds_and_replaces_proxies() {
     for name in ["mine", "haproxy"] {
         assert_eq!(catalog.named(name).unwrap().title, "Mine");
     }
-    assert_eq!(catalog.iter().count(), SHIPPED.len() + 1);
+    assert_eq!(catalog.iter().count(), SHIPPED_DEFINITIONS.len() + 1);
     let empty = tempfile::tempdir().unwrap();
     let said = ProxyCatalog::load(Some(empty.path()))
         .unwrap_err()
@@ -138,7 +138,7 @@ fn folder_adds_and_replaces_proxies() {
 #[test]
 fn protocols_are_forwarded_as_the_definition_says() {
     let catalog = ProxyCatalog::load(None).unwrap();
-    let forwards = |name, wire| catalog.named(name).unwrap().forwards(wire);
+    let forwards = |name, wire| catalog.named(name).unwrap().forwarded_as(wire);
     assert_eq!(forwards("nginx", WireFormat::Http2), WireFormat::Http1);
     assert_eq!(
         forwards("nginx", WireFormat::Http2Trailers),

@@ -49,7 +49,7 @@ impl ShardContext {
     ///
     /// # Errors
     /// As for [`ShardFlags::identity`].
-    pub(crate) fn of(
+    pub(crate) fn from_flags(
         flags: &ShardFlags,
         loads: LoadSequence,
         environment: &Environment,
@@ -125,7 +125,7 @@ impl ShardContext {
         let leads = self.identity.role() == ShardRole::Leader;
         if leads
             && let Ok(StoreResponse::Bytes { .. }) =
-                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+                store.send_and_wait(&StoreRequest::Get(self.announcement_object()))
         {
             return Err(Failure::usage(
                 format_args!(
@@ -142,26 +142,26 @@ impl ShardContext {
     fn announcement_object(&self) -> String {
         match self.loads {
             LoadSequence::Single => ORDERS_OBJECT.to_owned(),
-            LoadSequence::Series => objects::step(1),
+            LoadSequence::Series => objects::announcement_object(1),
         }
     }
 
     fn report_failure(&self, store: &RendezvousStore, failure: &Failure) -> Result<(), Failure> {
         let shard = self.identity.shard;
         if self.identity.role() == ShardRole::Leader {
-            let ended = RunResult::failed(failure);
+            let ended = RunResult::from_failure(failure);
             let bytes = match self.loads {
-                LoadSequence::Single => objects::to_json(&Orders::ended(ended)),
+                LoadSequence::Single => objects::to_json(&Orders::with_result(ended)),
                 LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
             };
             // Don't overwrite the announcement of a run with the same name that is in progress. Check this before `Put`
             // with `create`, because some stores can't create objects without overwriting.
             if let Ok(StoreResponse::Bytes { .. }) =
-                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+                store.send_and_wait(&StoreRequest::Get(self.announcement_object()))
             {
                 return Ok(());
             }
-            store.ask_now(&StoreRequest::Put {
+            store.send_and_wait(&StoreRequest::Put {
                 name: self.announcement_object(),
                 bytes,
                 create: true,
@@ -212,9 +212,9 @@ pub(super) fn withdraw(
     why: impl std::fmt::Display,
 ) -> Result<(), Failure> {
     let reason = why.to_string();
-    let ask = StoreRequest::write(
+    let ask = StoreRequest::put_json(
         objects::withdrawal_object(shard.index),
         &Withdrawal { reason },
     );
-    store.ask_now(&ask).map(drop)
+    store.send_and_wait(&ask).map(drop)
 }

@@ -10,7 +10,7 @@ use crate::failure::{self, Failure};
 ///
 /// # Errors
 /// When a file can't be read.
-pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
+pub(super) fn compute(spec: &Spec) -> Result<RunDigests, Failure> {
     let mut same = spec.clone();
     // Leave out keys that may differ between shards, such as the numbers of processes and workers.
     same.load.processes = None;
@@ -57,21 +57,21 @@ mod tests {
             ..Spec::default()
         };
         spec.rows.get_or_insert_default().file = Some(rows.clone());
-        let first = of(&spec).unwrap();
+        let first = compute(&spec).unwrap();
         spec.load.processes = Some(3);
         spec.load.workers = Some(2);
-        assert_eq!(of(&spec).unwrap(), first);
+        assert_eq!(compute(&spec).unwrap(), first);
         std::fs::write(&rows, "a\n2\n").unwrap();
-        let difference = first.difference(&of(&spec).unwrap()).unwrap();
+        let difference = first.difference(&compute(&spec).unwrap()).unwrap();
         assert!(difference.ends_with("rows.csv"), "{difference}");
         spec.seed = Some(4);
-        let difference = first.difference(&of(&spec).unwrap()).unwrap();
+        let difference = first.difference(&compute(&spec).unwrap()).unwrap();
         assert_eq!(difference, "another plan");
         spec.rows = Some(plimsoll_model::spec::RowsSpec {
             file: Some("absent.csv".into()),
             ..Default::default()
         });
-        let difference = of(&spec).unwrap_err().to_string();
+        let difference = compute(&spec).unwrap_err().to_string();
         assert!(
             difference.starts_with("rows.file: can't read absent.csv"),
             "{difference}"

@@ -85,7 +85,7 @@ impl MemberThread {
         while !member.is_over() {
             for (which, ask) in member.poll(self.clock.now()) {
                 let answers = self.answers.clone();
-                self.store.ask(ask, move |answer| {
+                self.store.send(ask, move |answer| {
                     let _ = answers.send(MemberInput::Answer(which, answer));
                 });
             }
@@ -95,7 +95,7 @@ impl MemberThread {
                     MemberInput::Message(message) => member.log(&message),
                     MemberInput::Close => member.close(self.clock.now()),
                     MemberInput::Answer(which, answer) => {
-                        member.answered(which, answer, self.clock.now())
+                        member.on_answer(which, answer, self.clock.now())
                     }
                 }
                 input = self.inputs.try_recv().ok();
@@ -150,7 +150,7 @@ impl LeaderDriver {
     ///
     /// # Errors
     /// When a shard is missing, was lost, or did not complete its share.
-    pub(super) fn lead(
+    pub(super) fn run_leader(
         &mut self,
         stop: &StopFlag,
         wished: &mut dyn FnMut(),
@@ -188,7 +188,7 @@ impl LeaderDriver {
             if let Some(result) = self.leader.result() {
                 observe(Observation::Shards(&self.leader.merger.figures()));
                 result?;
-                let (established, workers) = self.leader.merger.aggregator.established();
+                let (established, workers) = self.leader.merger.aggregator.connect_summary();
                 return Ok(RunCompletion {
                     interrupted: stop.level() != StopLevel::Run,
                     workers,
@@ -204,7 +204,7 @@ impl LeaderDriver {
         self.send_due_requests();
         let mut answer = self.answer_receiver.recv_timeout(POLL_INTERVAL).ok();
         while let Some((which, one)) = answer {
-            self.leader.answered(which, one, self.clock.now());
+            self.leader.on_answer(which, one, self.clock.now());
             answer = self.answer_receiver.try_recv().ok();
         }
     }
@@ -213,7 +213,7 @@ impl LeaderDriver {
     fn send_due_requests(&mut self) {
         for (which, ask) in self.leader.poll(self.clock.now()) {
             let answers = self.answers.clone();
-            self.store.ask(ask, move |answer| {
+            self.store.send(ask, move |answer| {
                 let _ = answers.send((which, answer));
             });
         }
@@ -256,7 +256,7 @@ impl LeaderShutdown {
     }
 
     /// Announces the result of the run; returns once the announcement is in the store, or the store fails.
-    pub(super) fn end(self, ended: RunResult) {
+    pub(super) fn announce_result(self, ended: RunResult) {
         let _ = self.end.send(ended);
         // Ignore a panic of the thread: the other shards detect it by the missing heartbeats.
         let _ = self.thread.join();
@@ -284,9 +284,9 @@ mod tests {
         leading.send_due_requests();
         LeaderShutdown::start(leading)
             .unwrap()
-            .end(RunResult::with(7));
+            .announce_result(RunResult::from_exit(7));
         let Ok(StoreResponse::Bytes { bytes, .. }) =
-            store.ask_now(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))
+            store.send_and_wait(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))
         else {
             panic!("no orders");
         };

@@ -64,8 +64,8 @@ impl<'a> ShardGroup<'a> {
         }
         let ended = decide(Some(&team));
         let next = NextLoad::<()>::Ended(match &ended {
-            Ok(exit) => RunResult::with(exit.code()),
-            Err(failure) => RunResult::failed(failure),
+            Ok(exit) => RunResult::from_exit(exit.code()),
+            Err(failure) => RunResult::from_failure(failure),
         });
         let announced = team.announce(team.loads_started.get() + 1, &next);
         team.store
@@ -76,18 +76,18 @@ impl<'a> ShardGroup<'a> {
 
     /// Announces load number `number` of the series, or in its place the end of the series.
     fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
-        let ask = StoreRequest::write(objects::step(number), next);
-        self.store.ask_now(&ask).map(drop)
+        let ask = StoreRequest::put_json(objects::announcement_object(number), next);
+        self.store.send_and_wait(&ask).map(drop)
     }
 
     /// Runs a load on all shards. Only shard 0 calls this; the other shards derive the same plan from `step`.
     ///
     /// # Errors
     /// When the load can't start, a shard is lost, or the results can't be saved.
-    pub(crate) fn lead(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
+    pub(crate) fn run_load(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
         let number = self.loads_started.get() + 1;
         // Prepare this shard's share first, so that a load which it can't run is not announced.
-        let part = self.part(number, job.spec, job.plan)?;
+        let part = self.shard_run(number, job.spec, job.plan)?;
         self.announce(number, &NextLoad::Load(step))?;
         self.loads_started.set(number);
         let run = part.run_as_leader(
@@ -118,11 +118,11 @@ impl<'a> ShardGroup<'a> {
                 Some(NextLoad::Load(step)) => {
                     self.loads_started.set(number);
                     let part = plan_of(step)
-                        .and_then(|(spec, plan)| self.part(number, &spec, &plan))
+                        .and_then(|(spec, plan)| self.shard_run(number, &spec, &plan))
                         .inspect_err(|failure| self.withdraw(number, failure))?;
                     part.run_as_member()?;
                 }
-                Some(NextLoad::Ended(ended)) => return ended.result(),
+                Some(NextLoad::Ended(ended)) => return ended.into_exit(),
                 None => {
                     self.withdraw(number, INTERRUPTED_REASON);
                     return Ok(Exit::Interrupted);
@@ -146,10 +146,10 @@ impl<'a> ShardGroup<'a> {
         };
         let clock = Clock::new();
         let began = clock.now();
-        let name = objects::step(number);
+        let name = objects::announcement_object(number);
         loop {
             // Retry after errors, because shard 0 may not have started yet.
-            let answer = self.store.ask_now(&StoreRequest::Get(name.clone()));
+            let answer = self.store.send_and_wait(&StoreRequest::Get(name.clone()));
             let waited = clock.now().duration_since(began);
             match answer {
                 Ok(StoreResponse::Bytes { bytes, .. }) => {
@@ -170,7 +170,7 @@ impl<'a> ShardGroup<'a> {
         }
     }
 
-    fn part(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<ShardRun<'a>, Failure> {
+    fn shard_run(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<ShardRun<'a>, Failure> {
         let store = self.store.folder(&objects::load_folder(number));
         ShardRun::new(spec, plan, self.identity, self.process, store)
     }

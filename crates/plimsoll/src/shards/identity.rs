@@ -190,7 +190,7 @@ impl ShardFlags {
             None if !found.is_empty() => {
                 let id = found.join(".");
                 let id = id.split(':').next().unwrap_or_default();
-                id.replace(|c: char| !is_plain(c), "-")
+                id.replace(|c: char| !is_run_id_character(c), "-")
             }
             None => {
                 return Err(Failure::usage(
@@ -219,7 +219,7 @@ impl ShardIdentity {
     }
 }
 
-fn is_plain(c: char) -> bool {
+fn is_run_id_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
@@ -228,7 +228,7 @@ fn is_plain(c: char) -> bool {
 /// # Errors
 /// When the ID is too long, or has characters that are not allowed.
 pub(crate) fn check_run_id(id: &str) -> Result<(), Failure> {
-    let plain = id.chars().all(is_plain) && !id.starts_with('.');
+    let plain = id.chars().all(is_run_id_character) && !id.starts_with('.');
     if plain && (1..=200).contains(&id.len()) {
         return Ok(());
     }

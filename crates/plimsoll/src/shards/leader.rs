@@ -21,7 +21,7 @@ use super::objects::{
     self, ARRIVALS_FOLDER, Arrival, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, RunResult,
     STOP_REQUEST_OBJECT, StopRequest, from_json,
 };
-use super::request_slot::{RequestSlot, unusable};
+use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
 use crate::multiprocess::wire::ShardMessage;
 
@@ -185,7 +185,7 @@ impl Leader {
         self.stopped_at = now;
         self.orders_slot.make_due(now);
         if matches!(self.phase, LeaderPhase::Arriving | LeaderPhase::Connecting) {
-            self.give_up(
+            self.abort_with_error(
                 "the run was interrupted before the load began".to_owned(),
                 EngineError::Interrupted,
                 now,
@@ -211,7 +211,7 @@ impl Leader {
             self.manifest_slot.send(now);
             asks.push((
                 LeaderRequestKind::Manifest,
-                StoreRequest::write(HEAD_OBJECT, &self.config.manifest),
+                StoreRequest::put_json(HEAD_OBJECT, &self.config.manifest),
             ));
         }
         if self.orders_slot.is_due(now) && !self.has_ended() {
@@ -220,7 +220,7 @@ impl Leader {
             self.pending_orders = self.orders.clone();
             asks.push((
                 LeaderRequestKind::Orders,
-                StoreRequest::write(ORDERS_OBJECT, &self.orders),
+                StoreRequest::put_json(ORDERS_OBJECT, &self.orders),
             ));
         }
         if self.phase == LeaderPhase::Over {
@@ -242,11 +242,11 @@ impl Leader {
         }
         for (shard, remote) in (0..).zip(&mut self.shards) {
             let wanted = match (self.phase, remote.arrival) {
-                (_, ArrivalState::Listed) => Some(objects::arrival(shard)),
+                (_, ArrivalState::Listed) => Some(objects::arrival_object(shard)),
                 (_, ArrivalState::Withdrawn) => Some(objects::withdrawal_object(shard)),
                 (LeaderPhase::Arriving, _) => None,
-                _ if self.merger.is_gone(shard) => None,
-                _ => Some(objects::part(shard, remote.next_part)),
+                _ if self.merger.has_ended(shard) => None,
+                _ => Some(objects::log_part_object(shard, remote.next_part)),
             };
             if let Some(name) = wanted.filter(|_| remote.slot.is_due(now)) {
                 remote.slot.send(now);
@@ -269,13 +269,13 @@ impl Leader {
                 let (missing, of) = (format_shards(&missing), self.config.arrival.of);
                 let seconds = self.config.barrier.as_secs();
                 let text = format!("{missing} of {of} did not join within {seconds} s (--barrier)");
-                self.fail(text, now);
+                self.abort(text, now);
             }
             LeaderPhase::Connecting
                 if now.duration_since(self.progress_sent_at) >= POLL_INTERVAL =>
             {
                 self.progress_sent_at = now;
-                let up = self.merger.aggregator.connecting();
+                let up = self.merger.aggregator.open_connections();
                 self.events.push_back(LeaderEvent::Connecting(up));
             }
             LeaderPhase::Running
@@ -283,7 +283,7 @@ impl Leader {
                     && now.duration_since(self.stopped_at) >= SHUTDOWN_TIMEOUT =>
             {
                 for shard in 0..self.config.arrival.of {
-                    if !self.merger.is_gone(shard) {
+                    if !self.merger.has_ended(shard) {
                         self.drop_shard(shard, "did not stop when it was told to".to_owned());
                     }
                 }
@@ -293,7 +293,7 @@ impl Leader {
         }
     }
 
-    pub(super) fn answered(&mut self, which: LeaderRequestKind, answer: StoreResponse, now: Time) {
+    pub(super) fn on_answer(&mut self, which: LeaderRequestKind, answer: StoreResponse, now: Time) {
         if let StoreResponse::Failed { problem, for_good } = answer {
             let lane = match which {
                 LeaderRequestKind::Manifest => &mut self.manifest_slot,
@@ -306,31 +306,31 @@ impl Leader {
                     &mut remote.slot
                 }
             };
-            let failing = lane.failed(now);
+            let failing = lane.mark_failed(now);
             let patience = match self.phase {
                 LeaderPhase::Arriving => self.config.barrier.max(STORE_TIMEOUT),
                 _ => STORE_TIMEOUT,
             };
             if (for_good && self.phase == LeaderPhase::Arriving) || failing >= patience {
                 let failing = (!for_good).then_some(failing);
-                self.lose_store(unusable(&problem, failing), now);
+                self.on_store_lost(store_failure_message(&problem, failing), now);
             }
             return;
         }
         match which {
             LeaderRequestKind::Manifest => {
                 self.manifest_written = true;
-                self.manifest_slot.answered(now);
+                self.manifest_slot.mark_answered(now);
             }
             LeaderRequestKind::Orders => {
                 self.written_orders = self.pending_orders.clone();
                 let more = self.orders != self.written_orders;
                 let sent = self.orders_slot.sent();
                 let next = if more { now } else { sent + POLL_INTERVAL };
-                self.orders_slot.answered(next);
+                self.orders_slot.mark_answered(next);
             }
             LeaderRequestKind::StopRequest => {
-                self.stop_request_slot.answered(now + STOP_POLL_INTERVAL);
+                self.stop_request_slot.mark_answered(now + STOP_POLL_INTERVAL);
                 if let StoreResponse::Bytes { bytes, .. } = answer
                     && let Ok(wish) = from_json::<StopRequest>(STOP_REQUEST_OBJECT, &bytes)
                     && wish.stop > self.orders.stop
@@ -342,7 +342,7 @@ impl Leader {
                 }
             }
             LeaderRequestKind::List => {
-                self.list_slot.answered(now + POLL_INTERVAL);
+                self.list_slot.mark_answered(now + POLL_INTERVAL);
                 if let StoreResponse::Names(names) = answer {
                     self.on_arrivals_listed(&names, now);
                 }
@@ -360,7 +360,7 @@ impl Leader {
             return;
         }
         let of = self.config.arrival.of;
-        for shard in names.iter().filter_map(|name| objects::arrived(name)) {
+        for shard in names.iter().filter_map(|name| objects::shard_from_arrival(name)) {
             match self.shards.get_mut(shard as usize) {
                 Some(remote) if remote.arrival == ArrivalState::Absent => {
                     remote.arrival = ArrivalState::Listed
@@ -370,13 +370,13 @@ impl Leader {
                     let text = format!(
                         "shard {shard} joined, but --shards is {of} (numbered from 0): pass the same --shards to every shard"
                     );
-                    return self.fail(text, now);
+                    return self.abort(text, now);
                 }
             }
         }
         for shard in names
             .iter()
-            .filter_map(|name| objects::shard_of_withdrawal(name))
+            .filter_map(|name| objects::shard_from_withdrawal(name))
         {
             // Skip this while a request is in flight, whose answer would be mistaken for the withdrawal. The withdrawal
             // is found again in the next listing.
@@ -395,14 +395,14 @@ impl Leader {
         remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
             // Retry, because a store may list an object before it can be read.
-            remote.slot.answered(now + POLL_INTERVAL);
+            remote.slot.mark_answered(now + POLL_INTERVAL);
             return;
         };
-        remote.slot.answered(now);
+        remote.slot.mark_answered(now);
         if remote.arrival == ArrivalState::Withdrawn {
-            let reason = objects::reason(bytes);
+            let reason = objects::withdrawal_reason(bytes);
             let text = format!("shard {shard} of {}: {reason}", self.config.arrival.of);
-            return self.fail(text, now);
+            return self.abort(text, now);
         }
         remote.arrival = ArrivalState::Verified;
         let own = &self.config.arrival;
@@ -421,7 +421,7 @@ impl Leader {
                 .map(|what| format!("has {what} than shard 0: give all shards the same")),
         };
         if let Some(problem) = problem {
-            return self.fail(format!("shard {shard} {problem}"), now);
+            return self.abort(format!("shard {shard} {problem}"), now);
         }
         if self.manifest_written
             && self
@@ -442,14 +442,14 @@ impl Leader {
         remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
             remote.silence += waited;
-            remote.slot.answered(now + POLL_INTERVAL);
+            remote.slot.mark_answered(now + POLL_INTERVAL);
             if remote.silence >= MAX_SILENCE {
                 let seconds = remote.silence.as_secs();
                 let why = format!(
                     "it sent nothing for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is unknown"
                 );
                 match self.phase {
-                    LeaderPhase::Connecting => self.fail(format!("shard {shard}: {why}"), now),
+                    LeaderPhase::Connecting => self.abort(format!("shard {shard}: {why}"), now),
                     _ => self.drop_shard(shard, why),
                 }
                 self.emit(now);
@@ -458,22 +458,22 @@ impl Leader {
         };
         remote.silence = Duration::ZERO;
         remote.next_part += 1;
-        remote.slot.answered(now + LOG_POLL_INTERVAL);
-        for message in objects::messages(&bytes) {
-            self.take(shard, message, now);
+        remote.slot.mark_answered(now + LOG_POLL_INTERVAL);
+        for message in objects::read_log_part(&bytes) {
+            self.on_message(shard, message, now);
         }
         self.emit(now);
     }
 
-    fn take(&mut self, shard: u32, message: ShardMessage, now: Time) {
-        if self.merger.is_gone(shard) {
+    fn on_message(&mut self, shard: u32, message: ShardMessage, now: Time) {
+        if self.merger.has_ended(shard) {
             return;
         }
         self.merger.add_message(shard, message, &self.orders);
         if let Some(problem) = self.merger.problem(shard) {
             let text = format!("shard {shard} of {}: {problem}", self.config.arrival.of);
             match self.phase {
-                LeaderPhase::Connecting | LeaderPhase::Arriving => self.fail(text, now),
+                LeaderPhase::Connecting | LeaderPhase::Arriving => self.abort(text, now),
                 _ => self.stop_all(text, now),
             }
         }
@@ -514,7 +514,7 @@ impl Leader {
                 }
             }
             LeaderPhase::Running => {
-                if (0..self.config.arrival.of).all(|shard| self.merger.is_gone(shard)) {
+                if (0..self.config.arrival.of).all(|shard| self.merger.has_ended(shard)) {
                     self.phase = LeaderPhase::Over;
                     self.result = Some(match self.failure.take() {
                         Some(text) => Err(EngineError::Shards(text)),
@@ -527,10 +527,10 @@ impl Leader {
     }
 
     fn begin(&mut self, now: Time) {
-        let (established, workers) = self.merger.aggregator.established();
+        let (established, workers) = self.merger.aggregator.connect_summary();
         let attempted = u64::from(established.open) + u64::from(established.failed);
-        if let Err(error) = established.check(&self.config.url, attempted) {
-            return self.give_up(error.to_string(), error, now);
+        if let Err(error) = established.require_any(&self.config.url, attempted) {
+            return self.abort_with_error(error.to_string(), error, now);
         }
         let offset = i128::from(self.merger.offset(0).unwrap_or_default().offset_us) * 1_000;
         let begin = i128::from(self.unix_zero) + i128::from((now + START_LEAD_TIME).0) + offset;
@@ -544,11 +544,11 @@ impl Leader {
     }
 
     /// Aborts the run before the load starts.
-    fn fail(&mut self, reason: String, now: Time) {
-        self.give_up(reason.clone(), EngineError::Shards(reason), now);
+    fn abort(&mut self, reason: String, now: Time) {
+        self.abort_with_error(reason.clone(), EngineError::Shards(reason), now);
     }
 
-    fn give_up(&mut self, reason: String, error: EngineError, now: Time) {
+    fn abort_with_error(&mut self, reason: String, error: EngineError, now: Time) {
         if self.phase == LeaderPhase::Over {
             return;
         }
@@ -559,9 +559,9 @@ impl Leader {
     }
 
     /// Ends the run because the store is unreachable. Orders can't be written either; members detect this by timeout.
-    fn lose_store(&mut self, reason: String, now: Time) {
+    fn on_store_lost(&mut self, reason: String, now: Time) {
         if self.phase != LeaderPhase::Over {
-            self.merger.aggregator.intervals.all_ended();
+            self.merger.aggregator.intervals.mark_all_ended();
             self.phase = LeaderPhase::Over;
             self.emit(now);
             self.result = Some(Err(EngineError::Shards(reason.clone())));

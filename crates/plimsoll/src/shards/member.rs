@@ -11,9 +11,9 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::objects::{
-    self, Arrival, ORDERS_OBJECT, Orders, RunResult, from_json, part, seal, to_json,
+    self, Arrival, ORDERS_OBJECT, Orders, RunResult, from_json, log_part_object, compress_log_part, to_json,
 };
-use super::request_slot::{RequestSlot, unusable};
+use super::request_slot::{RequestSlot, store_failure_message};
 use super::store::{StoreRequest, StoreResponse};
 use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
@@ -176,7 +176,7 @@ impl Member {
         // Don't write an empty log before all shards have arrived, because it is not read before.
         let idle = self.state == MemberState::Log && !self.orders.connect && self.is_written();
         if self.log_slot.is_due(now) && !idle {
-            let name = objects::arrival(self.arrival.shard);
+            let name = objects::arrival_object(self.arrival.shard);
             let ask = match self.state {
                 MemberState::CheckDuplicate | MemberState::Verify => StoreRequest::Get(name),
                 MemberState::Arrive => StoreRequest::Put {
@@ -187,12 +187,12 @@ impl Member {
                 MemberState::Log | MemberState::Over => {
                     let lines = &mut self.lines;
                     let sealed = self.sealed_part.get_or_insert_with(|| {
-                        let sealed = seal(lines);
+                        let sealed = compress_log_part(lines);
                         lines.clear();
                         sealed
                     });
                     StoreRequest::Put {
-                        name: part(self.arrival.shard, self.next_part),
+                        name: log_part_object(self.arrival.shard, self.next_part),
                         bytes: sealed.clone(),
                         create: false,
                     }
@@ -215,7 +215,7 @@ impl Member {
     }
 
     /// Handles the answer to a request.
-    pub(super) fn answered(&mut self, which: MemberRequestKind, answer: StoreResponse, now: Time) {
+    pub(super) fn on_answer(&mut self, which: MemberRequestKind, answer: StoreResponse, now: Time) {
         if self.state == MemberState::Over {
             return;
         }
@@ -224,7 +224,7 @@ impl Member {
                 MemberRequestKind::Log => &mut self.log_slot,
                 MemberRequestKind::Orders => &mut self.orders_slot,
             };
-            let failing = lane.failed(now);
+            let failing = lane.mark_failed(now);
             let patience = match self.state {
                 MemberState::Log | MemberState::Over => STORE_TIMEOUT,
                 MemberState::CheckDuplicate | MemberState::Arrive | MemberState::Verify => {
@@ -233,7 +233,7 @@ impl Member {
             };
             let for_good = for_good && self.state != MemberState::Log;
             if for_good || failing >= patience {
-                self.fail(unusable(&problem, (!for_good).then_some(failing)));
+                self.lose_run(store_failure_message(&problem, (!for_good).then_some(failing)));
             } else if failing >= FAILURE_NOTICE_DELAY
                 && !std::mem::replace(&mut self.failure_reported, true)
             {
@@ -250,7 +250,7 @@ impl Member {
         }
     }
 
-    fn fail(&mut self, why: String) {
+    fn lose_run(&mut self, why: String) {
         self.state = MemberState::Over;
         self.events.push_back(MemberEvent::Lost(why));
     }
@@ -285,12 +285,12 @@ impl Member {
                     self.state = MemberState::Log;
                 }
                 Ok(_) => {
-                    return self.fail(format!(
+                    return self.lose_run(format!(
                         "shard {} of this run has already joined: it was started twice or restarted, or the run ID was used before; give each run a --run-id of its own",
                         self.arrival.shard
                     ));
                 }
-                Err(problem) => return self.fail(problem),
+                Err(problem) => return self.lose_run(problem),
             },
             (MemberState::Log, StoreResponse::Done) => {
                 self.sealed_part = None;
@@ -304,7 +304,7 @@ impl Member {
             // Repeat the request if the answer is none of those expected.
             _ => next = now + RETRY_DELAY,
         }
-        self.log_slot.answered(next);
+        self.log_slot.mark_answered(next);
     }
 
     /// Computes the offset of the store's clock from the timestamp of the arrival. The timestamp may be an HTTP date,
@@ -342,14 +342,14 @@ impl Member {
             StoreResponse::Bytes { bytes, .. } => {
                 match from_json::<Orders>(ORDERS_OBJECT, &bytes) {
                     Ok(orders) => Some(orders),
-                    Err(problem) => return self.fail(problem),
+                    Err(problem) => return self.lose_run(problem),
                 }
             }
             _ => None,
         };
         let begun = self.orders.begin_unix_ns.is_some();
         self.orders_slot
-            .answered(now + if begun { POLL_INTERVAL } else { RETRY_DELAY });
+            .mark_answered(now + if begun { POLL_INTERVAL } else { RETRY_DELAY });
         match orders {
             Some(orders) if orders != self.orders => {
                 self.silence = Duration::ZERO;
@@ -357,7 +357,7 @@ impl Member {
             }
             None if self.orders.beat == 0 => {
                 if now > self.leader_deadline {
-                    self.fail(
+                    self.lose_run(
                         "shard 0, which leads the run, has not joined (--barrier sets how long shards wait for each other)".to_owned(),
                     );
                 }
@@ -365,7 +365,7 @@ impl Member {
             _ => {
                 self.silence += waited;
                 if self.silence >= LEADER_TIMEOUT {
-                    self.fail(format!(
+                    self.lose_run(format!(
                         "shard 0, which leads the run, has not responded for {} s; the measurements are in the rendezvous: recover them with `plimsoll merge`",
                         self.silence.as_secs()
                     ));
@@ -379,7 +379,7 @@ impl Member {
         let orders = &self.orders;
         if let Some(reason) = &orders.abort {
             let reason = reason.clone();
-            return self.fail(reason);
+            return self.lose_run(reason);
         }
         if orders.connect && !before.connect {
             self.events.push_back(MemberEvent::Connect);

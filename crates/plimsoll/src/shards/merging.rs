@@ -40,7 +40,7 @@ impl LogMerger {
     }
 
     /// Returns whether the shard has ended; its later messages are ignored.
-    pub(super) fn is_gone(&self, shard: u32) -> bool {
+    pub(super) fn has_ended(&self, shard: u32) -> bool {
         self.shards[shard as usize].state.is_some()
     }
 
@@ -68,7 +68,7 @@ impl LogMerger {
                 }
             }
             ShardMessage::Finished(end) => {
-                if let Some(contradiction) = one.totals.as_ref().and_then(|t| t.contradiction()) {
+                if let Some(contradiction) = one.totals.as_ref().and_then(|t| t.find_contradiction()) {
                     self.fail(shard, contradiction);
                     return;
                 }
@@ -103,7 +103,7 @@ impl LogMerger {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Failed);
         one.reason = Some(problem);
-        self.aggregator.intervals.ended(shard as usize);
+        self.aggregator.intervals.mark_ended(shard as usize);
     }
 
     /// Marks the shard as lost.
@@ -111,7 +111,7 @@ impl LogMerger {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);
         one.reason = Some(why);
-        self.aggregator.intervals.ended(shard as usize);
+        self.aggregator.intervals.mark_ended(shard as usize);
     }
 
     pub(super) fn figures(&self) -> Vec<ShardFigures> {

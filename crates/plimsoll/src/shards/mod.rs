@@ -43,7 +43,7 @@ use plimsoll_model::{Plan, Time};
 use crate::console;
 use crate::execution::{self, LoadRunner, OutputFlags, RunLoad};
 use crate::failure::{Exit, Failure};
-use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, messages};
+use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, send_observation};
 use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::process::ProcessContext;
 use crate::profiler;
@@ -128,9 +128,9 @@ impl<'a> ShardRun<'a> {
         store: RendezvousStore,
     ) -> Result<ShardRun<'a>, Failure> {
         if plan.profile.is_some() {
-            return Err(profiler::several_machines());
+            return Err(profiler::several_machines_failure());
         }
-        let filled_in = spec.filled_in(plan);
+        let filled_in = spec.with_defaults(plan);
         let mut plan = plan.clone();
         if identity.role() == ShardRole::Member {
             // Only shard 0 watches the server's process, because at most one machine runs the server.
@@ -138,7 +138,7 @@ impl<'a> ShardRun<'a> {
         }
         Ok(ShardRun {
             plan_toml: filled_in.to_toml().map_err(Failure::error)?,
-            layout: ProcessLayout::of(&plan, identity.shard)?,
+            layout: ProcessLayout::choose(&plan, identity.shard)?,
             plan,
             identity,
             process,
@@ -149,7 +149,7 @@ impl<'a> ShardRun<'a> {
                 shard: identity.shard.index,
                 of: identity.shard.of,
                 token: uuid::Uuid::new_v4().to_string(),
-                digests: digests::of(&filled_in)?,
+                digests: digests::compute(&filled_in)?,
             },
         })
     }
@@ -157,7 +157,7 @@ impl<'a> ShardRun<'a> {
 
 impl ShardRun<'_> {
     fn start_member(&self, stop: &StopFlag) -> Result<MemberHandle, Failure> {
-        let (now, unix) = (self.clock.now(), self.clock.unix_zero());
+        let (now, unix) = (self.clock.now(), self.clock.origin_unix_ns());
         let member = Member::new(self.arrival.clone(), now, unix, self.identity.barrier);
         MemberHandle::start(member, Arc::clone(&self.store), self.clock, stop.clone())
     }
@@ -183,7 +183,7 @@ impl ShardRun<'_> {
             }
         };
         match over {
-            Some(MemberEvent::Ended(ended)) => ended.result(),
+            Some(MemberEvent::Ended(ended)) => ended.into_exit(),
             Some(MemberEvent::Lost(reason)) => Err(Failure::error(reason)),
             Some(_) => Ok(Exit::Error),
             None => Ok(Exit::Interrupted),
@@ -204,7 +204,7 @@ impl ShardRun<'_> {
             version: objects::FORMAT_VERSION,
             of: self.identity.shard.of,
             keep_requests: self.plan.keep_requests,
-            header: RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now()),
+            header: RunHeader::for_plan(&self.plan, &self.plan_toml, version, Timestamp::now()),
             plan_toml: self.plan_toml.clone(),
         };
         let charge = LeaderConfig {
@@ -214,7 +214,7 @@ impl ShardRun<'_> {
             barrier: self.identity.barrier,
         };
         let wanted = initial_connections(&self.plan);
-        let (now, unix) = (self.clock.now(), self.clock.unix_zero());
+        let (now, unix) = (self.clock.now(), self.clock.origin_unix_ns());
         // Shard 0's own load gets a separate stop flag, so that it is stopped by orders like the loads of other shards.
         let stop = StopFlag::new();
         let closing = RefCell::new(None);
@@ -232,7 +232,7 @@ impl ShardRun<'_> {
                         LeaderDriver::new(leader, Arc::clone(&self.store), self.clock);
                     scope.spawn(move || self.run_load(&rendezvous, &stop));
                     let mut wished = || self.process.stop.request();
-                    let result = leading.lead(run_stop, &mut wished, wanted, observe);
+                    let result = leading.run_leader(run_stop, &mut wished, wanted, observe);
                     *closing.borrow_mut() = LeaderShutdown::start(leading).ok();
                     result
                 };
@@ -240,13 +240,13 @@ impl ShardRun<'_> {
             })
         });
         match (closing.into_inner(), &ended) {
-            (Some(closing), Ok(done)) => closing.end(RunResult::with(exit(done).code())),
-            (Some(closing), Err(failure)) => closing.end(RunResult::failed(failure)),
+            (Some(closing), Ok(done)) => closing.announce_result(RunResult::from_exit(exit(done).code())),
+            (Some(closing), Err(failure)) => closing.announce_result(RunResult::from_failure(failure)),
             // The run failed before its load started: tell the other shards, which would otherwise wait.
             (None, Err(failure)) => {
-                let orders = Orders::ended(RunResult::failed(failure));
+                let orders = Orders::with_result(RunResult::from_failure(failure));
                 self.store
-                    .ask_now(&store::StoreRequest::write(objects::ORDERS_OBJECT, &orders))?;
+                    .send_and_wait(&store::StoreRequest::put_json(objects::ORDERS_OBJECT, &orders))?;
             }
             (None, Ok(_)) => {}
         }
@@ -271,7 +271,7 @@ impl ShardRun<'_> {
         let mut missed = None;
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &ConnectSummary, workers: u32| {
-            rendezvous.send(ShardMessage::Ready(ReadyReport::of(established, workers)));
+            rendezvous.send(ShardMessage::Ready(ReadyReport::new(established, workers)));
             let begin = wait(rendezvous, || is_stopped(stop), start_time)?;
             let at = begin.map_err(|why| missed = Some(why)).ok()?;
             begun.set(at);
@@ -293,12 +293,12 @@ impl ShardRun<'_> {
                 message => message,
             });
         };
-        let mut observe = |event: Observation<'_>| messages(&event, send);
+        let mut observe = |event: Observation<'_>| send_observation(&event, send);
         let result = self.run_engine(place, stop, &mut observe);
         rendezvous.send(match (result, missed) {
             (_, Some(LoadStartError::Over(over))) => return LoadEnd::Over(over),
             (_, Some(LoadStartError::TooLate(problem))) => ShardMessage::Failed(problem),
-            (Ok(finished), None) => ShardMessage::Finished(FinishReport::of(finished)),
+            (Ok(finished), None) => ShardMessage::Finished(FinishReport::from_completion(finished)),
             (Err(EngineError::Interrupted), None) => {
                 ShardMessage::Finished(FinishReport::interrupted())
             }
@@ -329,7 +329,7 @@ impl ShardRun<'_> {
             ))
         };
         let folder = tempfile::tempdir().map_err(unwritten)?;
-        let plan_file = folder.path().join(plimsoll_model::run::file::PLAN);
+        let plan_file = folder.path().join(plimsoll_model::run::file_name::PLAN);
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
         let load = MultiprocessLoad {
             plan,

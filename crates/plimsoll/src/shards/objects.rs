@@ -44,12 +44,12 @@ pub(super) const STOP_REQUEST_OBJECT: &str = "stop-request.json";
 pub(super) const ARRIVALS_FOLDER: &str = "arrivals";
 const WITHDRAWN_SUFFIX: &str = ".withdrawn.json";
 
-pub(super) fn arrival(shard: u32) -> String {
+pub(super) fn arrival_object(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}.json")
 }
 
 /// Returns the shard number in the name of an arrival.
-pub(super) fn arrived(name: &str) -> Option<u32> {
+pub(super) fn shard_from_arrival(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(".json")?.parse().ok()
 }
@@ -60,19 +60,19 @@ pub(super) fn withdrawal_object(shard: u32) -> String {
 }
 
 /// Returns the shard number in the name of a withdrawal.
-pub(super) fn shard_of_withdrawal(name: &str) -> Option<u32> {
+pub(super) fn shard_from_withdrawal(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(WITHDRAWN_SUFFIX)?.parse().ok()
 }
 
-pub(super) fn part(shard: u32, number: u64) -> String {
+pub(super) fn log_part_object(shard: u32, number: u64) -> String {
     format!("logs/{shard:05}/{number:08}.zst")
 }
 
 /// Folder of the announcements of a series' loads.
 pub(super) const STEPS_FOLDER: &str = "steps";
 
-pub(super) fn step(number: u32) -> String {
+pub(super) fn announcement_object(number: u32) -> String {
     format!("{STEPS_FOLDER}/{}.json", load_folder(number))
 }
 
@@ -82,7 +82,7 @@ pub(super) fn load_folder(number: u32) -> String {
 }
 
 /// Returns the load's number from the name of its folder; `None` for other names.
-pub(super) fn numbered(name: &str) -> Option<u32> {
+pub(super) fn parse_load_folder(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     (name.len() == 5).then(|| name.parse().ok()).flatten()
 }
@@ -133,7 +133,7 @@ pub(super) struct Withdrawal {
 }
 
 /// Returns the reason in a withdrawal object.
-pub(super) fn reason(bytes: &[u8]) -> String {
+pub(super) fn withdrawal_reason(bytes: &[u8]) -> String {
     let read = from_json::<Withdrawal>("withdrawal", bytes);
     read.map_or_else(|problem| problem, |read| read.reason)
 }
@@ -157,7 +157,7 @@ pub(super) struct Orders {
 
 impl Orders {
     /// Returns orders for a run that ended before its load started.
-    pub(super) fn ended(ended: RunResult) -> Orders {
+    pub(super) fn with_result(ended: RunResult) -> Orders {
         Orders {
             beat: 1,
             ended: Some(ended),
@@ -176,11 +176,11 @@ pub(crate) struct RunResult {
 }
 
 impl RunResult {
-    pub(super) fn with(exit: u8) -> RunResult {
+    pub(super) fn from_exit(exit: u8) -> RunResult {
         RunResult { exit, reason: None }
     }
 
-    pub(super) fn failed(failure: &Failure) -> RunResult {
+    pub(super) fn from_failure(failure: &Failure) -> RunResult {
         RunResult {
             exit: failure.exit().code(),
             reason: Some(format!("shard 0, which leads the run: {failure}")),
@@ -191,7 +191,7 @@ impl RunResult {
     ///
     /// # Errors
     /// When the coordinator failed.
-    pub(super) fn result(self) -> Result<Exit, Failure> {
+    pub(super) fn into_exit(self) -> Result<Exit, Failure> {
         let exit = Exit::from_code(self.exit);
         match self.reason {
             None => Ok(exit),
@@ -240,7 +240,7 @@ pub(super) fn from_json<'a, T: Deserialize<'a>>(name: &str, bytes: &'a [u8]) -> 
 }
 
 /// Compresses a log part.
-pub(super) fn seal(lines: &[String]) -> Vec<u8> {
+pub(super) fn compress_log_part(lines: &[String]) -> Vec<u8> {
     // Compressing into memory can't fail. A higher level would cost time without reducing the size, because histograms
     // are already compressed.
     zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap_or_default()
@@ -250,7 +250,7 @@ pub(super) fn seal(lines: &[String]) -> Vec<u8> {
 ///
 /// # Errors
 /// When the bytes are not a log part.
-fn open(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
+fn decompress_log_part(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
@@ -264,8 +264,8 @@ fn open(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
 }
 
 /// Returns the messages of a log part; for an invalid part, a message that the shard has failed.
-pub(super) fn messages(bytes: &[u8]) -> Vec<ShardMessage> {
-    open(bytes).unwrap_or_else(|problem| vec![ShardMessage::Failed(problem)])
+pub(super) fn read_log_part(bytes: &[u8]) -> Vec<ShardMessage> {
+    decompress_log_part(bytes).unwrap_or_else(|problem| vec![ShardMessage::Failed(problem)])
 }
 
 #[cfg(test)]
@@ -281,18 +281,18 @@ mod tests {
             ShardMessage::Failed("no\nroom".into()),
         ];
         let texts: Vec<String> = lines.iter().map(ShardMessage::to_line).collect();
-        let sealed = seal(&texts);
-        assert_eq!(open(&sealed).unwrap(), lines);
-        assert_eq!(open(&seal(&[])).unwrap(), []);
+        let sealed = compress_log_part(&texts);
+        assert_eq!(decompress_log_part(&sealed).unwrap(), lines);
+        assert_eq!(decompress_log_part(&compress_log_part(&[])).unwrap(), []);
         for end in 1..sealed.len() {
-            assert!(open(&sealed[..end]).is_err(), "cut at {end}");
+            assert!(decompress_log_part(&sealed[..end]).is_err(), "cut at {end}");
         }
-        assert!(open(b"hello").is_err());
-        assert_eq!(arrived(&arrival(12)), Some(12));
-        assert_eq!(arrived("arrivals/x"), None);
-        assert_eq!(shard_of_withdrawal(&withdrawal_object(12)), Some(12));
-        assert_eq!(arrived(&withdrawal_object(12)), None);
-        assert_eq!(shard_of_withdrawal(&arrival(12)), None);
+        assert!(decompress_log_part(b"hello").is_err());
+        assert_eq!(shard_from_arrival(&arrival_object(12)), Some(12));
+        assert_eq!(shard_from_arrival("arrivals/x"), None);
+        assert_eq!(shard_from_withdrawal(&withdrawal_object(12)), Some(12));
+        assert_eq!(shard_from_arrival(&withdrawal_object(12)), None);
+        assert_eq!(shard_from_withdrawal(&arrival_object(12)), None);
     }
 
     #[test]

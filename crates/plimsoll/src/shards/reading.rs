@@ -64,7 +64,7 @@ fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<Str
             .try_for_each(super::identity::check_run_id)?;
         return Ok(id.to_owned());
     }
-    let mut names: Vec<String> = match store.ask_now(&StoreRequest::List(String::new()))? {
+    let mut names: Vec<String> = match store.send_and_wait(&StoreRequest::List(String::new()))? {
         StoreResponse::Names(names) => names
             .iter()
             .filter_map(|name| Some(name.rsplit('/').next()?.to_owned()))
@@ -111,11 +111,11 @@ impl LogReader {
         let id = run_id(&store, url, run.run_id.as_deref())?;
         let store = store.folder(&id);
         let StoreResponse::Bytes { bytes, .. } =
-            store.ask_now(&StoreRequest::Get(HEAD_OBJECT.to_owned()))?
+            store.send_and_wait(&StoreRequest::Get(HEAD_OBJECT.to_owned()))?
         else {
-            let help = match store.ask_now(&StoreRequest::List(String::new()))? {
+            let help = match store.send_and_wait(&StoreRequest::List(String::new()))? {
                 StoreResponse::Names(names) => {
-                    names.iter().filter_map(|n| objects::numbered(n)).max()
+                    names.iter().filter_map(|n| objects::parse_load_folder(n)).max()
                 }
                 _ => None,
             };
@@ -164,7 +164,7 @@ impl LogReader {
     fn refresh_orders(&mut self) -> Result<(), Failure> {
         if let StoreResponse::Bytes { bytes, .. } = self
             .store
-            .ask_now(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))?
+            .send_and_wait(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))?
         {
             self.orders = from_json(ORDERS_OBJECT, &bytes).map_err(Failure::error)?;
         }
@@ -174,15 +174,15 @@ impl LogReader {
     /// Reads the next part of every log; returns how many parts were read or must be read again.
     fn read_next_parts(&mut self) -> Result<usize, Failure> {
         let wanted: Vec<u32> = (0..self.manifest.of)
-            .filter(|shard| !self.merger.is_gone(*shard))
+            .filter(|shard| !self.merger.has_ended(*shard))
             .collect();
         let mut parts = 0;
         for some in wanted.chunks(MAX_CONCURRENT_READS) {
             let (sender, answers) = mpsc::channel();
             for &shard in some {
                 let sender = sender.clone();
-                let name = objects::part(shard, self.next_parts[shard as usize]);
-                self.store.ask(StoreRequest::Get(name), move |answer| {
+                let name = objects::log_part_object(shard, self.next_parts[shard as usize]);
+                self.store.send(StoreRequest::Get(name), move |answer| {
                     let _ = sender.send((shard, answer));
                 });
             }
@@ -194,14 +194,14 @@ impl LogReader {
                         parts += 1;
                         *failures = 0;
                         self.next_parts[shard as usize] += 1;
-                        for message in objects::messages(&bytes) {
+                        for message in objects::read_log_part(&bytes) {
                             self.merger.add_message(shard, message, &self.orders);
                         }
                     }
                     StoreResponse::Failed { problem, for_good }
                         if for_good || *failures >= MAX_FAILURES =>
                     {
-                        let part = objects::part(shard, self.next_parts[shard as usize]);
+                        let part = objects::log_part_object(shard, self.next_parts[shard as usize]);
                         return Err(Failure::error(format_args!(
                             "rendezvous: {part}: {problem}"
                         )));
@@ -225,7 +225,7 @@ impl LogReader {
     /// Writes the intervals that all shards have completed.
     fn write_complete_intervals(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
         while let Some((interval, requests)) = self.next() {
-            writer.interval(&interval, &requests)?;
+            writer.add_interval(&interval, &requests)?;
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ impl LogReader {
     /// Returns the shards whose logs are incomplete.
     fn unfinished_shards(&self) -> Vec<u32> {
         let shards = 0..self.manifest.of;
-        shards.filter(|s| !self.merger.is_gone(*s)).collect()
+        shards.filter(|s| !self.merger.has_ended(*s)).collect()
     }
 }
 
@@ -292,12 +292,12 @@ pub(crate) fn merge(
         (_, None) if reading.orders.stop > 0 => RunEnding::aborted("stopped early"),
         (_, None) => RunEnding::complete(),
     };
-    writer.shards(reading.merger.figures());
+    writer.set_shards(reading.merger.figures());
     if let Some(tls) = reading.merger.aggregator.negotiated() {
-        writer.negotiated(tls);
+        writer.set_negotiated_tls(tls);
     }
     let merged = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
-    execution::conclude(&merged, &dir, screen, made)
+    execution::report_merged_run(&merged, &dir, screen, made)
 }
 
 /// Whether a watched run is also requested to stop.
@@ -318,7 +318,7 @@ pub(crate) fn watch(
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
-    let mut progress = Progress::of_run(&reading.manifest.header, process.progress);
+    let mut progress = Progress::for_external_run(&reading.manifest.header, process.progress);
     let mut silence = Duration::ZERO;
     if watching == WatchMode::RequestStop {
         request_stop(&reading.store)?;
@@ -355,7 +355,7 @@ pub(crate) fn watch(
             ));
         }
         if process.stop.level() != StopLevel::Run {
-            if wants_to_stop(process) {
+            if ask_whether_to_stop(process) {
                 request_stop(&reading.store)?;
                 console::notice("asked the run to stop");
             }
@@ -370,7 +370,7 @@ pub(crate) fn watch(
 
 /// Asks the user, who has pressed Ctrl-C, whether to stop the run. Returns false without a terminal, and if Ctrl-C is
 /// pressed again.
-fn wants_to_stop(process: &ProcessContext) -> bool {
+fn ask_whether_to_stop(process: &ProcessContext) -> bool {
     const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
         return false;
@@ -405,6 +405,6 @@ pub(crate) fn request_run_stop(url: &str, id: &str) -> Result<(), Failure> {
 }
 
 fn request_stop(store: &RendezvousStore) -> Result<(), Failure> {
-    let ask = StoreRequest::write(STOP_REQUEST_OBJECT, &StopRequest { stop: 1 });
-    store.ask_now(&ask).map(drop)
+    let ask = StoreRequest::put_json(STOP_REQUEST_OBJECT, &StopRequest { stop: 1 });
+    store.send_and_wait(&ask).map(drop)
 }

@@ -53,12 +53,12 @@ impl RequestSlot {
     }
 
     /// Records an answer; the next request is due at `next`.
-    pub(super) fn answered(&mut self, next: Time) {
+    pub(super) fn mark_answered(&mut self, next: Time) {
         *self = RequestSlot::new(next);
     }
 
     /// Records a failure and schedules a retry; returns for how long requests have been failing.
-    pub(super) fn failed(&mut self, now: Time) -> Duration {
+    pub(super) fn mark_failed(&mut self, now: Time) -> Duration {
         let since = *self
             .failing_since
             .get_or_insert(self.sent_at.unwrap_or(now));
@@ -79,7 +79,7 @@ impl RequestSlot {
 
 /// Returns the message about a store that can't be used. `failing` is how long it has been failing; `None` for a
 /// permanent error.
-pub(super) fn unusable(problem: &str, failing: Option<Duration>) -> String {
+pub(super) fn store_failure_message(problem: &str, failing: Option<Duration>) -> String {
     match failing.map(|failing| failing.as_secs()) {
         None => format!("the rendezvous can't be used: {problem}"),
         Some(seconds) => format!("the rendezvous has not answered for {seconds} s: {problem}"),
@@ -103,7 +103,7 @@ mod tests {
             if lane.is_due(now) {
                 lane.send(now);
                 assert!(!lane.is_due(now), "one at a time");
-                failing = lane.failed(now);
+                failing = lane.mark_failed(now);
                 sent += 1;
             }
             now = now + Duration::from_millis(100);
@@ -114,7 +114,7 @@ mod tests {
         lane.make_due(now);
         assert!(!lane.is_due(now), "a store that fails is left its pause");
         lane.send(now);
-        lane.answered(now + Duration::from_secs(1));
+        lane.mark_answered(now + Duration::from_secs(1));
         assert!(!lane.is_due(now));
         lane.make_due(now);
         assert!(lane.is_due(now));

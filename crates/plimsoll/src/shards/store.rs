@@ -32,7 +32,7 @@ pub(crate) use link::RendezvousAccess;
 use link::{RendezvousAddress, StoreClient};
 
 /// Maximum size of an object, bytes; the largest are compressed log parts.
-const MAX_OBJECT: u64 = 256 << 20;
+const MAX_OBJECT_BYTES: u64 = 256 << 20;
 
 /// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -151,7 +151,7 @@ impl RendezvousStore {
                 };
                 (way, String::new())
             }
-            None => objects(url)?,
+            None => open_backend(url)?,
         };
         Ok(RendezvousStore {
             backend: way,
@@ -164,7 +164,7 @@ impl RendezvousStore {
     /// Returns the store of a subfolder.
     pub(super) fn folder(&self, name: &str) -> RendezvousStore {
         RendezvousStore {
-            base: below(&self.base, name),
+            base: join_path(&self.base, name),
             ..self.clone()
         }
     }
@@ -196,22 +196,22 @@ impl RendezvousStore {
     }
 
     /// Sends a request; `then` is called with the answer on another thread.
-    pub(super) fn ask(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
+    pub(super) fn send(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
         let (way, base) = (self.backend.clone(), self.base.clone());
         self.runtime
-            .spawn(async move { then(way.ask(&base, ask).await) });
+            .spawn(async move { then(way.send(&base, ask).await) });
     }
 
     /// Sends a request and waits for the answer, with a few retries.
     ///
     /// # Errors
     /// When the store refuses the request or can't be reached.
-    pub(super) fn ask_now(&self, ask: &StoreRequest) -> Result<StoreResponse, Failure> {
+    pub(super) fn send_and_wait(&self, ask: &StoreRequest) -> Result<StoreResponse, Failure> {
         const MAX_ATTEMPTS: u32 = 5;
         let mut pause = Duration::from_millis(250);
         let mut tried = 1;
         loop {
-            let asked = self.backend.ask(&self.base, ask.clone());
+            let asked = self.backend.send(&self.base, ask.clone());
             let (problem, for_good) = match self.runtime.block_on(asked) {
                 StoreResponse::Failed { problem, for_good } => (problem, for_good),
                 answer => return Ok(answer),
@@ -227,18 +227,18 @@ impl RendezvousStore {
 }
 
 impl StoreBackend {
-    async fn ask(&self, base: &Path, ask: StoreRequest) -> StoreResponse {
+    async fn send(&self, base: &Path, ask: StoreRequest) -> StoreResponse {
         let asked = async {
             match self {
                 StoreBackend::Folder(store) => match &ask {
-                    StoreRequest::Get(name) => match check_file(store, &below(base, name)) {
-                        Ok(()) => answer(&**store, base, ask).await,
+                    StoreRequest::Get(name) => match check_file(store, &join_path(base, name)) {
+                        Ok(()) => answer_request(&**store, base, ask).await,
                         Err(refused) => refused,
                     },
-                    _ => answer(&**store, base, ask).await,
+                    _ => answer_request(&**store, base, ask).await,
                 },
-                StoreBackend::Objects(store) => answer(&**store, base, ask).await,
-                StoreBackend::Link(link) => link.ask(ask.below(base)).await,
+                StoreBackend::Objects(store) => answer_request(&**store, base, ask).await,
+                StoreBackend::Link(link) => link.send(ask.with_base(base)).await,
             }
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
@@ -251,7 +251,7 @@ impl StoreBackend {
 
 impl StoreRequest {
     /// Returns a request that writes `value` as JSON, replacing an existing object.
-    pub(super) fn write(name: impl Into<String>, value: &impl Serialize) -> StoreRequest {
+    pub(super) fn put_json(name: impl Into<String>, value: &impl Serialize) -> StoreRequest {
         StoreRequest::Put {
             name: name.into(),
             bytes: to_json(value),
@@ -260,22 +260,22 @@ impl StoreRequest {
     }
 
     /// Puts the folder `base` in front of the request's name, which makes it relative to the store's root.
-    fn below(mut self, base: &Path) -> StoreRequest {
+    fn with_base(mut self, base: &Path) -> StoreRequest {
         let (StoreRequest::Put { name, .. } | StoreRequest::Get(name) | StoreRequest::List(name)) =
             &mut self;
-        *name = below(base, name).to_string();
+        *name = join_path(base, name).to_string();
         self
     }
 }
 
 /// Returns the path of the object `name` in the folder `base`.
-fn below(base: &Path, name: &str) -> Path {
+fn join_path(base: &Path, name: &str) -> Path {
     let name = Path::from(name);
     base.parts().chain(name.parts()).collect()
 }
 
 /// Opens the folder or bucket at `url`; returns it with the path of the rendezvous within it.
-fn objects(url: &str) -> Result<(StoreBackend, String), Failure> {
+fn open_backend(url: &str) -> Result<(StoreBackend, String), Failure> {
     let wrong = |problem: String| {
         Failure::usage(
             format_args!("rendezvous `{url}`: {problem}"),
@@ -321,8 +321,8 @@ fn objects(url: &str) -> Result<(StoreBackend, String), Failure> {
     })
 }
 
-async fn answer(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> StoreResponse {
-    let at = |name: &str| below(base, name);
+async fn answer_request(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> StoreResponse {
+    let at = |name: &str| join_path(base, name);
     let result = match ask {
         StoreRequest::Put {
             name,
@@ -406,7 +406,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse>
 
 async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<StoreResponse> {
     let found = store.get(name).await?;
-    if found.meta.size > MAX_OBJECT {
+    if found.meta.size > MAX_OBJECT_BYTES {
         return Ok(StoreResponse::Failed {
             problem: format!(
                 "{name} has {} bytes, more than an object of a run can have",

@@ -276,13 +276,13 @@ impl ShardSimulation {
         for (who, answer) in std::mem::replace(&mut self.answers, later).into_values() {
             if let Some(which) = who.leader_request {
                 if self.is_leader_alive() {
-                    self.leader.answered(which, answer, Time(self.now));
+                    self.leader.on_answer(which, answer, Time(self.now));
                 }
             } else if let Some(which) = who.member_request
                 && self.is_awake(who.member)
             {
                 let m = &mut self.members[who.member];
-                m.member.answered(which, answer, Time(self.now - m.started));
+                m.member.on_answer(which, answer, Time(self.now - m.started));
             }
         }
         for index in 0..self.members.len() {
@@ -326,7 +326,7 @@ impl ShardSimulation {
         if let Some(begins) = m.begins.filter(|_| !m.finished) {
             while !m.finished && now >= begins + (m.reported + 1) * SECOND {
                 let second = m.reported;
-                let calls = m.shard.part(rate);
+                let calls = m.shard.share(rate);
                 let mut record = StageRecord {
                     due: calls,
                     ..StageRecord::default()
@@ -393,7 +393,7 @@ impl ShardSimulation {
         if let Some(result) = self.leader.result() {
             self.result = Some(result.map_err(|e| e.to_string()));
             let exit = u8::from(self.result != Some(Ok(())));
-            self.leader.end(objects::RunResult::with(exit), now);
+            self.leader.end(objects::RunResult::from_exit(exit), now);
         }
         self.ended = self.result.is_some() && self.leader.has_ended();
     }
@@ -430,7 +430,7 @@ impl ShardSimulation {
     fn reported(&self) -> u64 {
         self.members
             .iter()
-            .map(|m| m.reported * m.shard.part(self.rate))
+            .map(|m| m.reported * m.shard.share(self.rate))
             .sum()
     }
 
@@ -460,7 +460,7 @@ fn assert_complete(world: &ShardSimulation) {
         assert_eq!(interval.stages[0].1.due, world.rate, "{}", interval.index);
     }
     for m in &world.members {
-        let ended = MemberEvent::Ended(objects::RunResult::with(0));
+        let ended = MemberEvent::Ended(objects::RunResult::from_exit(0));
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
     let states = world.leader.merger.figures();
@@ -617,7 +617,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
         );
         // The last messages of the shard may not have been written.
         let all = world.reported();
-        let part = world.members[3].shard.part(world.rate);
+        let part = world.members[3].shard.share(world.rate);
         assert!(
             world.due() <= all && world.due() + 4 * part >= all,
             "{} {all}",
@@ -629,7 +629,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
         for m in &world.members[..3] {
             assert_eq!(
                 m.over,
-                Some(MemberEvent::Ended(objects::RunResult::with(1)))
+                Some(MemberEvent::Ended(objects::RunResult::from_exit(1)))
             );
         }
     }

@@ -47,7 +47,7 @@ fn suggestions_are_read_by_the_command() {
             let words = shell_words::split(&ours).expect("words of a shell");
             let begin = ["plimsoll".to_owned(), command.get_name().to_owned()];
             let line: Vec<OsString> = begin.into_iter().chain(words).map(OsString::from).collect();
-            let program = commands::command_of(&line).ignore_errors(false);
+            let program = commands::command_for_words(&line).ignore_errors(false);
             let read = program.try_get_matches_from(line);
             let kind = read.err().map(|error| error.kind());
             assert_ne!(

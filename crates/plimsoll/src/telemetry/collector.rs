@@ -3,7 +3,7 @@
 //! The environment variables of OpenTelemetry exporters apply. Invariant: header values, which may be secrets, are
 //! never printed. Redirects are not followed, because they could send header values to another host.
 
-use plimsoll_protocols::flags::named;
+use plimsoll_protocols::flags::split_name_value;
 use plimsoll_protocols::serving::pages::header::{
     CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
@@ -201,7 +201,7 @@ impl OtlpCollector {
             let partial = partial.map_err(|what| {
                 format!(
                     "{url} answers {status} with {what}, which is no answer of a collector: {}",
-                    self.shown(&body)
+                    self.printable_text(&body)
                 )
             })?;
             return Ok(partial.map(|partial| {
@@ -212,18 +212,18 @@ impl OtlpCollector {
                 );
                 PartialRefusal {
                     rejected,
-                    reason: format!("{url} answers: {}", self.shown(said.as_bytes())),
+                    reason: format!("{url} answers: {}", self.printable_text(said.as_bytes())),
                 }
             }));
         }
         if let Some(target) = target.filter(|_| status.is_redirection()) {
-            let target = self.shown(target.as_bytes());
+            let target = self.printable_text(target.as_bytes());
             return Err(format!(
                 "{url} answers {status} to {target}: redirects are not followed, give the URL that takes {}",
                 self.signal.name
             ));
         }
-        let said = self.shown(&body);
+        let said = self.printable_text(&body);
         Err(match said.as_str() {
             "" => format!("{url} answers {status}"),
             said => format!("{url} answers {status}: {said}"),
@@ -257,16 +257,16 @@ impl OtlpCollector {
             return Err(kind.unwrap_or_default().to_owned());
         };
         match encoding {
-            OtlpEncoding::Protobuf => PartialSuccess::of_protobuf(body)
+            OtlpEncoding::Protobuf => PartialSuccess::from_protobuf(body)
                 .map_err(|problem| format!("invalid protobuf ({problem})")),
             OtlpEncoding::Json => {
-                PartialSuccess::of_json(body).map_err(|problem| format!("invalid JSON ({problem})"))
+                PartialSuccess::from_json(body).map_err(|problem| format!("invalid JSON ({problem})"))
             }
         }
     }
 
     /// Returns the printable text of an answer, with header values masked, which a collector may repeat.
-    fn shown(&self, answer: &[u8]) -> String {
+    fn printable_text(&self, answer: &[u8]) -> String {
         let text = String::from_utf8_lossy(answer);
         let is_text = |c: char| !c.is_control() && c != char::REPLACEMENT_CHARACTER;
         let words = text.split(|c| !is_text(c)).map(str::trim);
@@ -332,7 +332,7 @@ fn add_typed(
     environment: &Environment,
 ) -> Result<(), Failure> {
     const HEADER_FLAG: &str = "--telemetry-header";
-    let (name, value) = named(HEADER_FLAG, field, "x-api-key: $KEY")?;
+    let (name, value) = split_name_value(HEADER_FLAG, field, "x-api-key: $KEY")?;
     let value = match value.strip_prefix('$') {
         None => value.to_owned(),
         Some(variable) => environment.value(variable).ok_or_else(|| {
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn collector_response_is_shown_without_header_values() {
         let made = collector(&["x-key: hush"], &[]).unwrap();
-        let said = made.shown(b"\x08\x03\x12\x10no such key:\nhush\xff");
+        let said = made.printable_text(b"\x08\x03\x12\x10no such key:\nhush\xff");
         assert_eq!(said, "no such key: …");
     }
 }

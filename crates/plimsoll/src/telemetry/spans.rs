@@ -115,7 +115,7 @@ pub(crate) fn lines(runs: &[Run]) -> String {
 
 fn post(url: &str, runs: &[Run], environment: &Environment) -> Result<(), Failure> {
     let collector = OtlpCollector::new(&SPANS_SIGNAL, url, &[], environment)?;
-    let requests: Vec<SpansRequest> = runs.iter().flat_map(SpansRequest::of).collect();
+    let requests: Vec<SpansRequest> = runs.iter().flat_map(SpansRequest::from_run).collect();
     if requests.is_empty() {
         console::notice(NO_SPANS);
         return Ok(());

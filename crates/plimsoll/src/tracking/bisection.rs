@@ -20,7 +20,7 @@ use crate::execution;
 use crate::failure::Failure;
 
 /// Factor by which the second comparison of a commit lasts longer, if the first comparison was undecided.
-const LONGER_FACTOR: u32 = 2;
+const RETRY_BUDGET_FACTOR: u32 = 2;
 
 /// A bisection, as requested on the command line.
 pub(crate) struct BisectionRequest<'a> {
@@ -83,9 +83,9 @@ pub(crate) fn bisect(
     let process = asked.comparer.process;
     let mut trees = BuiltTrees::new(repository, asked.build, asked.dir, process)?;
     let prepared = |commit: &GitCommit, folder| {
-        PreparedVersion::of_commit(commit, asked.build, asked.serve, folder)
+        PreparedVersion::from_commit(commit, asked.build, asked.serve, folder)
     };
-    let built_end = |trees: &mut BuiltTrees<'_>, commit: &GitCommit| match trees.built(commit)? {
+    let built_end = |trees: &mut BuiltTrees<'_>, commit: &GitCommit| match trees.build(commit)? {
         BuildResult::Built(folder) => Ok(prepared(commit, folder)),
         BuildResult::Failed(reason) => {
             Err(Failure::error(format_args!("{}: {reason}", commit.name())))
@@ -105,7 +105,7 @@ pub(crate) fn bisect(
         compared: 0,
         is_interrupted: false,
     };
-    let first = bisection.step(&bad_version, suspects.len())?;
+    let first = bisection.test_version(&bad_version, suspects.len())?;
     save(&bisection.search)?;
     if first != CommitFinding::Slower {
         if first == CommitFinding::Undecided {
@@ -122,7 +122,7 @@ pub(crate) fn bisect(
             return Ok((bisection.search, false));
         };
         let candidate = repository.by_id(&id)?;
-        match bisection.candidate(&candidate, suspects.len())? {
+        match bisection.test_candidate(&candidate, suspects.len())? {
             CommitFinding::Slower => bad_id = id,
             CommitFinding::NotSlower => good_ids.push(id),
             CommitFinding::Skipped => drop(skipped.insert(id)),
@@ -144,20 +144,20 @@ pub(crate) fn bisect(
 impl CommitBisection<'_> {
     fn version(&self, commit: &GitCommit) -> TrackedVersion {
         let (build, serve) = (self.asked.build, self.asked.serve);
-        PreparedVersion::of_commit(commit, build, serve, Default::default()).version
+        PreparedVersion::from_commit(commit, build, serve, Default::default()).version
     }
 
     /// Builds a commit within the range and compares it with the good commit. Commits that can't be built or started
     /// are skipped.
-    fn candidate(&mut self, commit: &GitCommit, suspects: usize) -> Result<CommitFinding, Failure> {
-        let built = self.trees.built(commit)?;
+    fn test_candidate(&mut self, commit: &GitCommit, suspects: usize) -> Result<CommitFinding, Failure> {
+        let built = self.trees.build(commit)?;
         let reason = match built {
             BuildResult::Failed(reason) => reason,
             BuildResult::Built(folder) => {
                 let (build, serve) = (self.asked.build, self.asked.serve);
-                let version = PreparedVersion::of_commit(commit, build, serve, folder);
-                match self.step(&version, suspects) {
-                    Err(failure) if failure.is_of_service(&commit.name()) => failure.to_string(),
+                let version = PreparedVersion::from_commit(commit, build, serve, folder);
+                match self.test_version(&version, suspects) {
+                    Err(failure) if failure.is_for_service(&commit.name()) => failure.to_string(),
                     outcome => return outcome,
                 }
             }
@@ -172,7 +172,7 @@ impl CommitBisection<'_> {
     }
 
     /// Compares a version with the good one; if the result is undecided, compares them again for a longer time.
-    fn step(
+    fn test_version(
         &mut self,
         version: &PreparedVersion,
         suspects: usize,
@@ -184,10 +184,10 @@ impl CommitBisection<'_> {
             plural(suspects as u64, "commit")
         ));
         let each = self.budget.spend(suspects) / 2.0;
-        self.search.error_probability = ERROR_PROBABILITY - self.budget.left();
+        self.search.error_probability = ERROR_PROBABILITY - self.budget.remaining();
         let mut comparisons = Vec::new();
         let mut outcome = CommitFinding::Undecided;
-        for longer in [1, LONGER_FACTOR] {
+        for longer in [1, RETRY_BUDGET_FACTOR] {
             let comparison = self.compare(version, each, longer)?;
             let is_hopeless = comparison.fails_differently;
             let sentence = shown::comparison(&self.good.version, &version.version, &comparison);
@@ -202,7 +202,7 @@ impl CommitBisection<'_> {
             if outcome != CommitFinding::Undecided || self.is_interrupted || is_hopeless {
                 break;
             }
-            if longer < LONGER_FACTOR {
+            if longer < RETRY_BUDGET_FACTOR {
                 console::notice("not decided: measuring longer");
             }
         }

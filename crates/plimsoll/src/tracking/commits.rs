@@ -67,7 +67,7 @@ impl GitRepository {
     ///
     /// # Errors
     /// When the current folder is not in a repository with a work tree, or git is not installed.
-    pub(crate) fn of_current_folder() -> Result<GitRepository, Failure> {
+    pub(crate) fn from_current_folder() -> Result<GitRepository, Failure> {
         let here = GitRepository {
             top: PathBuf::from("."),
             prefix: PathBuf::new(),
@@ -99,11 +99,11 @@ impl GitRepository {
                 "give a branch, a tag or a commit's id; in a shallow clone, fetch more first: git fetch --unshallow",
             ));
         };
-        self.described(&id)
+        self.commit_with_subject(&id)
     }
 
-    fn described(&self, id: &str) -> Result<GitCommit, Failure> {
-        let subject = self.needed(&["log", "-1", "--format=%s", id])?;
+    fn commit_with_subject(&self, id: &str) -> Result<GitCommit, Failure> {
+        let subject = self.run_git_checked(&["log", "-1", "--format=%s", id])?;
         let subject = subject.replace(|c: char| c.is_control(), "\u{fffd}");
         Ok(GitCommit {
             id: id.to_owned(),
@@ -118,10 +118,10 @@ impl GitRepository {
     /// When there is no commit yet.
     pub(crate) fn head_with_changes(&self) -> Result<GitCommit, Failure> {
         let head = self.commit("--candidate", "HEAD")?;
-        let all = self.all_but_measurements()?;
+        let all = self.pathspecs_without_measurements()?;
         let mut words = vec!["status", "--porcelain", "--untracked-files=all", "--"];
         words.extend(all.iter().map(String::as_str));
-        let changes = if self.needed(&words)?.is_empty() {
+        let changes = if self.run_git_checked(&words)?.is_empty() {
             None
         } else {
             self.commit_changes(&head.id, &all)?
@@ -131,7 +131,7 @@ impl GitRepository {
 
     /// Returns the pathspecs for `git status` and `git add` that exclude directories of measurements, which are no
     /// changes of the service.
-    fn all_but_measurements(&self) -> Result<Vec<String>, Failure> {
+    fn pathspecs_without_measurements(&self) -> Result<Vec<String>, Failure> {
         let words = [
             "ls-files",
             "--others",
@@ -139,9 +139,9 @@ impl GitRepository {
             "--directory",
             "-z",
         ];
-        let listed = self.needed(&words)?;
+        let listed = self.run_git_checked(&words)?;
         let folders = listed.split('\0').filter(|path| path.ends_with('/'));
-        let found = folders.flat_map(|folder| run_folders::found(&self.top.join(folder)));
+        let found = folders.flat_map(|folder| run_folders::find_measurements(&self.top.join(folder)));
         let mut all = vec![":(top)".to_owned()];
         for dir in found {
             if let Some(path) = dir.strip_prefix(&self.top).ok().and_then(Path::to_str) {
@@ -164,16 +164,16 @@ impl GitRepository {
                 if base == candidate.id {
                     break;
                 }
-                return self.described(&base);
+                return self.commit_with_subject(&base);
             }
         }
         if candidate.changes.is_some() {
-            return self.described(&candidate.id);
+            return self.commit_with_subject(&candidate.id);
         }
         let parent = format!("{}~1", candidate.id);
         let words = ["rev-parse", "--verify", "--end-of-options", &parent];
         match self.git(&words)? {
-            Ok(id) => self.described(&id),
+            Ok(id) => self.commit_with_subject(&id),
             Err(_) => Err(Failure::usage(
                 format_args!("{} has no commit before it here", candidate.name()),
                 "name the commit to compare with: --base REV; a shallow clone has to fetch it first: git fetch --unshallow",
@@ -189,7 +189,7 @@ impl GitRepository {
         let index = folder.path().join("index");
         let own = self
             .top
-            .join(self.needed(&["rev-parse", "--git-path", "index"])?);
+            .join(self.run_git_checked(&["rev-parse", "--git-path", "index"])?);
         if own.exists() {
             // Copy the user's index, which tells git what files have not changed and need not be read.
             std::fs::copy(own, &index).map_err(failed)?;
@@ -202,7 +202,7 @@ impl GitRepository {
                 command.env(format!("GIT_{role}_EMAIL"), "plimsoll@localhost");
             }
             let words = words.join(" ");
-            finished(&words, command)?.map_err(|reason| failure(&words, &reason))
+            run_to_completion(&words, command)?.map_err(|reason| failure(&words, &reason))
         };
         let mut words = vec!["add", "--all", "--"];
         words.extend(paths.iter().map(String::as_str));
@@ -223,7 +223,7 @@ impl GitRepository {
         let folder = folder.to_string_lossy();
         // Don't run the repository's hooks, which are meant for the user's work tree.
         let hooks = "core.hooksPath=/dev/null";
-        self.needed(&[
+        self.run_git_checked(&[
             "-c", hooks, "worktree", "add", "--detach", "--quiet", &folder, id,
         ])
         .map(drop)
@@ -235,7 +235,7 @@ impl GitRepository {
     /// When git can't remove the work tree.
     pub(super) fn remove_work_tree(&self, folder: &Path) -> Result<(), Failure> {
         let folder = folder.to_string_lossy();
-        self.needed(&["worktree", "remove", "--force", "--force", &folder])
+        self.run_git_checked(&["worktree", "remove", "--force", "--force", &folder])
             .map(drop)
     }
 
@@ -265,7 +265,7 @@ impl GitRepository {
         }
         words.extend([bad, "--not"]);
         words.extend(good.iter().map(String::as_str));
-        let listed = self.needed(&words)?;
+        let listed = self.run_git_checked(&words)?;
         let ids = listed
             .lines()
             .filter_map(|line| line.split_whitespace().next());
@@ -277,7 +277,7 @@ impl GitRepository {
     /// # Errors
     /// When git fails.
     pub(super) fn by_id(&self, id: &str) -> Result<GitCommit, Failure> {
-        self.described(id)
+        self.commit_with_subject(id)
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -295,10 +295,10 @@ impl GitRepository {
 
     /// Runs git; returns its output or, as inner error, its error message.
     fn git(&self, words: &[&str]) -> Result<Result<String, String>, Failure> {
-        finished(&words.join(" "), self.command(words))
+        run_to_completion(&words.join(" "), self.command(words))
     }
 
-    fn needed(&self, words: &[&str]) -> Result<String, Failure> {
+    fn run_git_checked(&self, words: &[&str]) -> Result<String, Failure> {
         self.git(words)?
             .map_err(|reason| failure(&words.join(" "), &reason))
     }
@@ -316,7 +316,7 @@ fn failure(words: &str, reason: &str) -> Failure {
     Failure::error(format_args!("git {words}: {reason}"))
 }
 
-fn finished(words: &str, mut command: Command) -> Result<Result<String, String>, Failure> {
+fn run_to_completion(words: &str, mut command: Command) -> Result<Result<String, String>, Failure> {
     let Output {
         status,
         stdout,

@@ -38,7 +38,7 @@ pub(crate) struct PreparedVersion {
 
 impl PreparedVersion {
     /// Returns the version of a commit that was built by `build` in `folder`.
-    pub(crate) fn of_commit(
+    pub(crate) fn from_commit(
         commit: &GitCommit,
         build: Option<&str>,
         serve: &str,
@@ -50,8 +50,8 @@ impl PreparedVersion {
                 commit: Some(commit.id.clone()),
                 subject: Some(commit.subject.clone()),
                 dirty: commit.changes.is_some(),
-                build: build.map(redacted),
-                serve: redacted(serve),
+                build: build.map(redact_command),
+                serve: redact_command(serve),
             },
             serve: serve.to_owned(),
             folder,
@@ -85,7 +85,7 @@ impl VersionComparer<'_> {
         error_probability: f64,
         longer: u32,
     ) -> Result<(VersionComparison, LadderRecord), Failure> {
-        let services = on_free_ports([old, new])?;
+        let services = assign_free_addresses([old, new])?;
         let compared = ServiceComparison {
             dir: dir.to_owned(),
             services: services
@@ -95,7 +95,7 @@ impl VersionComparer<'_> {
         };
         // Use default flags, because the user's flags have already been applied to `self.spec`.
         let flags = LadderFlags::default();
-        let spec = self.spec_of(services, longer)?;
+        let spec = self.ladder_spec(services, longer)?;
         let mut found = None;
         ladder_run::execute(&spec, &self.request(&flags, &compared), |mut run| {
             let mut measured = run.run();
@@ -107,7 +107,7 @@ impl VersionComparer<'_> {
             }
             let ladder = run.record.clone();
             let comparison =
-                VersionComparison::of(&ladder, directory.to_owned(), error_probability);
+                VersionComparison::from_ladder(&ladder, directory.to_owned(), error_probability);
             found = Some((comparison, ladder));
             measured.map(|()| Exit::Done)
         })?;
@@ -119,7 +119,7 @@ impl VersionComparer<'_> {
     /// # Errors
     /// When the plan or a flag is invalid.
     pub(crate) fn outline(&self, [old, new]: [&PreparedVersion; 2]) -> Result<Exit, Failure> {
-        let services = on_free_ports([old, new])?;
+        let services = assign_free_addresses([old, new])?;
         let compared = ServiceComparison {
             dir: PathBuf::new(),
             services: services
@@ -127,7 +127,7 @@ impl VersionComparer<'_> {
                 .into(),
             error_probability: ERROR_PROBABILITY,
         };
-        let spec = self.spec_of(services, 1)?;
+        let spec = self.ladder_spec(services, 1)?;
         ladder_run::execute(&spec, &self.request(self.flags, &compared), |_| {
             Ok(Exit::Done)
         })
@@ -151,7 +151,7 @@ impl VersionComparer<'_> {
     fn service(&self, version: &PreparedVersion, address: SocketAddr) -> ServiceCommand {
         ServiceCommand {
             name: version.version.name.clone(),
-            command: filled_in(&version.serve, address),
+            command: fill_in_address(&version.serve, address),
             folder: version.folder.clone(),
             address,
             start_timeout: self.start_timeout,
@@ -160,7 +160,7 @@ impl VersionComparer<'_> {
     }
 
     /// Returns the spec of the ladder, with a rung for each version. Its load lasts at most `longer` times the budget.
-    fn spec_of(
+    fn ladder_spec(
         &self,
         services: [(&PreparedVersion, SocketAddr); 2],
         longer: u32,
@@ -169,7 +169,7 @@ impl VersionComparer<'_> {
         let rung = |(version, address): (&PreparedVersion, SocketAddr)| {
             Ok(RungTable {
                 name: Some(version.version.name.clone()),
-                target: Some(target_at(url, address)?),
+                target: Some(url_with_address(url, address)?),
                 ..RungTable::default()
             })
         };
@@ -188,26 +188,26 @@ impl VersionComparer<'_> {
 }
 
 /// Assigns an address with a free port to each version.
-fn on_free_ports(
+fn assign_free_addresses(
     versions: [&PreparedVersion; 2],
 ) -> Result<[(&PreparedVersion, SocketAddr); 2], Failure> {
     let failed = |e| Failure::error(format_args!("no port is free: {e}"));
     // Bind both ports before closing either of them, so that they differ.
     let listeners = [
-        listen_anywhere().map_err(failed)?,
-        listen_anywhere().map_err(failed)?,
+        bind_free_port().map_err(failed)?,
+        bind_free_port().map_err(failed)?,
     ];
     let at = |listener: &TcpListener| listener.local_addr().map_err(failed);
     let addresses = [at(&listeners[0])?, at(&listeners[1])?];
     Ok([(versions[0], addresses[0]), (versions[1], addresses[1])])
 }
 
-fn listen_anywhere() -> io::Result<TcpListener> {
+fn bind_free_port() -> io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
 /// Replaces `{address}` and `{port}` in a command or URL.
-fn filled_in(text: &str, address: SocketAddr) -> String {
+fn fill_in_address(text: &str, address: SocketAddr) -> String {
     text.replace("{address}", &address.to_string())
         .replace("{port}", &address.port().to_string())
 }
@@ -216,8 +216,8 @@ fn filled_in(text: &str, address: SocketAddr) -> String {
 ///
 /// # Errors
 /// When `url` is not a URL.
-fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
-    let filled = filled_in(url, address);
+fn url_with_address(url: &str, address: SocketAddr) -> Result<String, Failure> {
+    let filled = fill_in_address(url, address);
     if filled != url {
         return Ok(filled);
     }
@@ -232,32 +232,32 @@ fn target_at(url: &str, address: SocketAddr) -> Result<String, Failure> {
 }
 
 /// Pattern of names of variables, flags and fields that may contain secrets.
-const SECRET_NAME: &str =
+const SECRET_NAME_PATTERN: &str =
     r"[\w-]*(?:pass|pwd|secret|token|key|credential|auth|jwt|session|cookie|signature)[\w-]*";
 /// Pattern of a shell word, including its quotes.
 const SHELL_WORD: &str = r#"(?:\\.|\$?'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+"#;
 
 /// Returns a command with its secrets replaced by stars: values of variables, flags and fields whose names match
-/// [`SECRET_NAME`], and secrets in URLs.
-pub(crate) fn redacted(command: &str) -> String {
-    static SECRETS: LazyLock<Option<Vec<Regex>>> = LazyLock::new(|| {
+/// [`SECRET_NAME_PATTERN`], and secrets in URLs.
+pub(crate) fn redact_command(command: &str) -> String {
+    static SECRET_PATTERNS: LazyLock<Option<Vec<Regex>>> = LazyLock::new(|| {
         let patterns = [
             r#"(authorization\s*[:=]\s*)[^"']*"#.to_owned(),
             // Matches quoted assignments, in which the quote is before the name: `-e "PASSWORD=a b"`.
-            format!(r#"(["']{SECRET_NAME}\s*[:=]\s*)[^"']+"#),
-            format!(r"((?:^|\s)--?{SECRET_NAME}\s+){SHELL_WORD}"),
-            format!(r#"({SECRET_NAME}["']?\s*[:=]\s*){SHELL_WORD}"#),
+            format!(r#"(["']{SECRET_NAME_PATTERN}\s*[:=]\s*)[^"']+"#),
+            format!(r"((?:^|\s)--?{SECRET_NAME_PATTERN}\s+){SHELL_WORD}"),
+            format!(r#"({SECRET_NAME_PATTERN}["']?\s*[:=]\s*){SHELL_WORD}"#),
         ];
         let compiled = patterns
             .iter()
             .map(|text| Regex::new(&format!("(?i){text}")));
         compiled.collect::<Result<_, _>>().ok()
     });
-    let Some(secrets) = SECRETS.as_ref() else {
+    let Some(secrets) = SECRET_PATTERNS.as_ref() else {
         // The patterns are constant and compile. If they did not, show nothing.
         return "***".to_owned();
     };
-    let masked = redaction::masked(command).into_owned();
+    let masked = redaction::mask_urls(command).into_owned();
     secrets.iter().fold(masked, |text, secret| {
         secret.replace_all(&text, "${1}***").into_owned()
     })
@@ -276,9 +276,9 @@ mod tests {
             ("abc://svc:8080/a/b", "abc://127.0.0.1:4711/a/b"),
             ("abc://svc:50051", "abc://127.0.0.1:4711"),
         ] {
-            assert_eq!(target_at(url, at).unwrap(), expected, "{url}");
+            assert_eq!(url_with_address(url, at).unwrap(), expected, "{url}");
         }
-        let wrong = target_at("svc:8080", at).unwrap_err();
+        let wrong = url_with_address("svc:8080", at).unwrap_err();
         assert!(wrong.to_string().contains("svc:8080"), "{wrong}");
     }
 
@@ -306,8 +306,8 @@ mod tests {
             ("./svc '{\"password\":\"x\"}'", "./svc '{\"password\":***'"),
             ("./token-server --port 1", "./token-server --port 1"),
         ] {
-            assert_eq!(redacted(command), expected);
+            assert_eq!(redact_command(command), expected);
         }
-        assert!(!redacted("./svc redis://user:hunter2@h/").contains("hunter2"));
+        assert!(!redact_command("./svc redis://user:hunter2@h/").contains("hunter2"));
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_report::quantity::planned;
+use plimsoll_report::quantity::planned_time;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::parallel_loads::PROGRESS_INTERVAL;
 use crate::process::ProcessContext;
 use crate::progress::ProgressStyle;
-use crate::proxies::process::{describe_exit, quote, watchdog};
+use crate::proxies::process::{describe_exit, quote, start_watchdog};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -84,7 +84,7 @@ impl<'a> BuiltTrees<'a> {
     ///
     /// # Errors
     /// When the work tree can't be created, the build can't be started, or the user interrupts the build.
-    pub(crate) fn built(&mut self, commit: &GitCommit) -> Result<BuildResult, Failure> {
+    pub(crate) fn build(&mut self, commit: &GitCommit) -> Result<BuildResult, Failure> {
         let id = commit.built_id();
         if let Some(known) = self.outcomes.get(id) {
             return Ok(known.clone());
@@ -125,9 +125,9 @@ impl<'a> BuiltTrees<'a> {
             console::notice(format_args!("building {name}"));
         }
         let child = command.spawn().map_err(failed)?;
-        let watchdog = watchdog(child.id()).map_err(failed)?;
+        let watchdog = start_watchdog(child.id()).map_err(failed)?;
         let mut group = ProcessGroup(child);
-        let status = self.wait_for(name, &mut group).map_err(failed)?;
+        let status = self.wait_for_build(name, &mut group).map_err(failed)?;
         drop(group);
         drop(watchdog);
         match status {
@@ -147,7 +147,7 @@ impl<'a> BuiltTrees<'a> {
     }
 
     /// Waits until the build ends; `None` if the user interrupts it.
-    fn wait_for(&self, name: &str, group: &mut ProcessGroup) -> io::Result<Option<ExitStatus>> {
+    fn wait_for_build(&self, name: &str, group: &mut ProcessGroup) -> io::Result<Option<ExitStatus>> {
         let (mut waited, mut due) = (Duration::ZERO, PROGRESS_INTERVAL);
         loop {
             if let Some(status) = group.0.try_wait()? {
@@ -158,7 +158,7 @@ impl<'a> BuiltTrees<'a> {
             }
             if waited >= due && self.process.progress != ProgressStyle::None {
                 due += PROGRESS_INTERVAL;
-                let so_far = planned(Duration::from_secs(waited.as_secs()));
+                let so_far = planned_time(Duration::from_secs(waited.as_secs()));
                 console::notice(format_args!("building {name}: {so_far} so far"));
             }
             thread::sleep(POLL_INTERVAL);

@@ -32,8 +32,8 @@ fn serve(mut stream: TcpStream, answer: impl Fn(u32) -> Vec<u8>) {
         let mut input = pending.strip_prefix(http2::PREFACE).unwrap_or(&pending);
         while let Ok(Some((head, _))) = http2::split_frame(&mut input, 1 << 14) {
             match head.kind() {
-                kind::SETTINGS if !head.has(flags::ACK) => write::settings_ack(&mut out),
-                kind::DATA if head.has(flags::END_STREAM) => {
+                kind::SEND_SETTINGS if !head.has_flag(flags::ACK) => write::settings_ack(&mut out),
+                kind::DATA if head.has_flag(flags::END_STREAM) => {
                     out.extend_from_slice(&answer(head.stream()));
                 }
                 _ => {}
@@ -235,7 +235,7 @@ fn endless_answer_fails_by_deadline() {
 #[test]
 fn silent_server_times_out_service_listing() {
     let place = Place::new();
-    // One server sends SETTINGS and answers no request; the other does not even send SETTINGS.
+    // One server sends SEND_SETTINGS and answers no request; the other does not even send SEND_SETTINGS.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let ports = [
         server(|_| Vec::new()),

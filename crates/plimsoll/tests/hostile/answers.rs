@@ -117,7 +117,7 @@ fn repeated_goaways_fail_only_unserved_calls() {
         let mut announced = false;
         serve_grpc(&stream, held(), |connection, out, held| {
             let goes_on = answer(connection, out, held);
-            if !announced && connection.answered() >= 5 {
+            if !announced && connection.answer_count() >= 5 {
                 announced = true;
                 connection.announce_goaway(out);
             }

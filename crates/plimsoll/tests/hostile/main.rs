@@ -172,9 +172,9 @@ fn serve_grpc(
     options: CannedOptions,
     mut mood: impl FnMut(&mut CannedConnection, &mut Vec<u8>, &mut Vec<u32>) -> bool,
 ) {
-    let mut connection = CannedServer::new(options).connection();
+    let mut connection = CannedServer::new(options).new_connection();
     let (mut out, mut held) = (Vec::new(), Vec::new());
-    connection.open(&mut out);
+    connection.send_preface(&mut out);
     let mut buffer = [0; 16 << 10];
     loop {
         if !mood(&mut connection, &mut out, &mut held) || stream.write_all(&out).is_err() {
@@ -209,7 +209,7 @@ fn answer_first(
     move |connection, out, held| {
         let answered = held.len().min(left);
         for stream in held.drain(..answered) {
-            connection.complete(stream, out);
+            connection.answer_held_request(stream, out);
         }
         left -= answered;
         held.is_empty()

@@ -111,7 +111,7 @@ fn client_and_server_count_same_tokens() {
         // The run keeps what was measured of each call.
         let kept = Run::load(&place.path("run")).unwrap();
         let mut each = 0;
-        kept.each_request(|request| {
+        kept.for_each_request(|request| {
             let measures = request.measures.as_deref().unwrap();
             assert_eq!(measures.count(Count::TokensAnswer), 18);
             assert!(measures.time_ns(TimeMeasure::TimeToFirstToken) > Some(9_000_000));

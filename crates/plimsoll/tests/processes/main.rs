@@ -133,7 +133,7 @@ fn fixed_rate_is_independent_of_process_count() {
     let arrivals = |out: &str| {
         let run = plimsoll_model::run::Run::load(&place.path(out)).unwrap();
         let mut arrivals = Vec::new();
-        run.each_request(|r| {
+        run.for_each_request(|r| {
             arrivals.push((r.sample.number, r.sample.arrival.0));
             Ok(())
         })

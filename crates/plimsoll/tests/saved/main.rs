@@ -15,7 +15,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_model::plan_text::differences;
+use plimsoll_model::plan_text::plan_differences;
 use plimsoll_model::spec;
 use plimsoll_model::units::{ByteSize, Period, Rate};
 use plimsoll_protocols::registry;
@@ -145,10 +145,10 @@ fn equivalent_plans_compare_equal() {
             .zip(other.lines())
             .filter(|(a, b)| a != b)
             .count();
-        assert_eq!(differences(&plan, &other), [], "{place}");
+        assert_eq!(plan_differences(&plan, &other), [], "{place}");
         // Keys that another build does not know are compared as text.
         let newer = "of_later = 1\n".to_owned() + &plan;
-        let keys: Vec<String> = differences(&newer, &plan)
+        let keys: Vec<String> = plan_differences(&newer, &plan)
             .into_iter()
             .map(|d| d.key)
             .collect();

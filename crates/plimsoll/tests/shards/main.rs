@@ -158,7 +158,7 @@ fn wait_for_intervals(place: &Place, intervals: usize) {
 fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
     let mut calls = Vec::new();
-    run.each_request(|r| {
+    run.for_each_request(|r| {
         assert!(r.sample.outcome.is_ok(), "{:?}", r.sample);
         calls.push((r.sample.number, r.sample.arrival.0));
         Ok(())
@@ -227,7 +227,7 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
 fn assert_histogram_complete(place: &Place, run: &str) {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
     let mut calls = TimeHistogram::default();
-    run.each_request(|r| {
+    run.for_each_request(|r| {
         calls.record(r.sample.done.since(r.sample.arrival));
         Ok(())
     })

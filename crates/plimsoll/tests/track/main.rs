@@ -51,7 +51,7 @@ fn commands_are_compared_both_ways() {
             .iter()
             .any(|c| c.metric.key() == "server_cpu" && c.old.is_some())
     );
-    assert!(LadderRecord::is_in(&work.place.path("result")));
+    assert!(LadderRecord::exists_in(&work.place.path("result")));
     assert_eq!(work.processes(), Vec::<String>::new());
     fs::remove_dir_all(work.place.path("result")).unwrap();
 

@@ -54,7 +54,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
         let run = Run::load(&place.path("ladder").join(&rung.slices[0].run)).unwrap();
         let count = &run.summary.count_check;
         assert_eq!(count.ok, 320, "a third of 960: {count:?}");
-        run.each_request(|request| {
+        run.for_each_request(|request| {
             arrivals.push((request.sample.arrival.0, index));
             Ok(())
         })

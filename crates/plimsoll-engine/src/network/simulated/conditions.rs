@@ -42,7 +42,7 @@ pub struct NetworkConditions {
 
 impl NetworkConditions {
     /// Returns conditions without faults: 50 µs one-way latency, no segmentation, no loss.
-    pub fn calm(seed: u64) -> NetworkConditions {
+    pub fn faultless(seed: u64) -> NetworkConditions {
         NetworkConditions {
             seed,
             latency_us: 50..=50,

@@ -71,9 +71,9 @@ where
 {
     type Script = User<C>;
 
-    fn script(&self, origin: ScriptOrigin) -> User<C> {
+    fn new_script(&self, origin: ScriptOrigin) -> User<C> {
         let mut memory = C::Memory::default();
-        self.shared.scenario.begin(origin.number, &mut memory);
+        self.shared.scenario.choose_first_call(origin.number, &mut memory);
         User {
             shared: Arc::clone(&self.shared),
             origin,
@@ -98,11 +98,11 @@ where
         self.shared.tls[usize::from(link.0)].as_ref()
     }
 
-    fn calls(&self) -> u32 {
+    fn calls_per_script(&self) -> u32 {
         // Journeys differ in their number of calls, so a journey counts as one.
         let scenario = &self.shared.scenario;
         if scenario.step_names().is_empty() {
-            scenario.calls()
+            scenario.max_calls()
         } else {
             1
         }

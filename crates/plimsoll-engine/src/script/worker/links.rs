@@ -6,8 +6,8 @@ use plimsoll_model::{Outcome, Time};
 
 use super::ScriptWorker;
 use crate::event_loop::WorkerControl;
-use crate::event_loop::connection::{Connection, ConnectionState, explained};
-use crate::loss::ConnectionLoss;
+use crate::event_loop::connection::{Connection, ConnectionState, explain_session_error};
+use crate::connection_loss::ConnectionLoss;
 use crate::network::{Network, SocketReady};
 use crate::script::{LinkId, Script, ScriptFactory};
 use crate::tls::CLOSED_IN_HANDSHAKE;
@@ -44,11 +44,11 @@ impl<S> Connection<LinkOwner, S> {
     /// Returns the failure of a connection whose last `read` returned end of stream or an error.
     fn loss_after_read(&self, read: io::Result<usize>) -> ConnectionLoss {
         match (read, self.write_error()) {
-            (Err(e), _) | (_, Some(e)) => ConnectionLoss::of_error("", &e),
+            (Err(e), _) | (_, Some(e)) => ConnectionLoss::from_io_error("", &e),
             (Ok(_), None) if self.state == ConnectionState::Handshaking => {
                 ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
-            (Ok(_), None) => ConnectionLoss::closed(),
+            (Ok(_), None) => ConnectionLoss::closed_by_peer(),
         }
     }
 }
@@ -70,7 +70,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         }
         if ready.readable || ready.hangup || relieved {
             let hangup = ready.hangup || relieved;
-            self.read(control, index, SocketReady { hangup, ..ready });
+            self.read_link(control, index, SocketReady { hangup, ..ready });
         }
     }
 
@@ -94,23 +94,23 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             return;
         };
         connection.state = ConnectionState::Open;
-        let took = connection.phases.connect_ns + connection.lap(now);
+        let took = connection.phases.connect_ns + connection.end_phase(now);
         let agreement = connection.tls.as_ref().and_then(|tls| tls.agreement());
         let LinkOwner { slot, link } = connection.data;
-        self.came_up(index, agreement, self.stage);
+        self.record_established(index, agreement, self.stage);
         self.open_connections += 1;
         control.add_connections(1);
         self.dispatch(control, slot, now, &mut |script, context| {
-            script.connected(link, took, now, context);
+            script.on_connected(link, took, now, context);
         });
     }
 
-    fn read(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady) {
+    fn read_link(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = false;
         for _ in 0..MAX_READS_PER_EVENT {
             // A script may close its connection, or end, in response to any bytes.
-            let connection = match self.find_live(ready.token) {
+            let connection = match self.find_connection(ready.token) {
                 Some(index) => self.connections[index as usize].as_mut(),
                 None => None,
             };
@@ -130,7 +130,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
                 Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => false,
                 Some(over) => {
                     let loss = connection.loss_after_read(over);
-                    self.lose(control, index, &loss, now);
+                    self.on_link_lost(control, index, &loss, now);
                     false
                 }
             };
@@ -139,7 +139,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             }
         }
         self.buffer = buffer;
-        if more && self.find_live(ready.token).is_some() {
+        if more && self.find_connection(ready.token).is_some() {
             self.unfinished.push(ready.token);
         }
     }
@@ -173,7 +173,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             }
         }
         let bytes = if is_secured { &plain[..] } else { bytes };
-        if !bytes.is_empty() && self.find_live(token).is_some() {
+        if !bytes.is_empty() && self.find_connection(token).is_some() {
             self.dispatch(control, slot, now, &mut |script, context| {
                 script.receive(link, bytes, now, context);
             });
@@ -181,16 +181,16 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         self.client.plain = plain;
         let loss = match opened {
             Ok(false) => return,
-            Ok(true) => ConnectionLoss::closed(),
-            Err(fault) => explained(self.client.scripts.tls(link), &fault),
+            Ok(true) => ConnectionLoss::closed_by_peer(),
+            Err(fault) => explain_session_error(self.client.scripts.tls(link), &fault),
         };
-        if self.find_live(token).is_some() {
-            self.lose(control, index, &loss, now);
+        if self.find_connection(token).is_some() {
+            self.on_link_lost(control, index, &loss, now);
         }
     }
 
     /// Handles the loss of a connection, or the failure to establish it.
-    pub(super) fn lose(
+    pub(super) fn on_link_lost(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -204,24 +204,24 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         if connection.state != ConnectionState::Open {
             self.record_connect_failure(index, loss.outcome, self.stage, now);
         }
-        self.lose_link(control, slot, link, loss, now);
+        self.close_lost_link(control, slot, link, loss, now);
     }
 
     /// Closes the connection of a link, if there is one.
-    pub(super) fn close(&mut self, control: &mut impl WorkerControl, slot: u64, link: LinkId) {
+    pub(super) fn close_link(&mut self, control: &mut impl WorkerControl, slot: u64, link: LinkId) {
         let at = usize::from(link.0);
         let links = self.client.slots.get_mut(slot);
         let Some(index) = links.and_then(|slot| slot.links[at].take()) else {
             return;
         };
-        let Some(mut connection) = self.remove(index) else {
+        let Some(mut connection) = self.remove_connection(index) else {
             return;
         };
         if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.last_addresses[at] = connection.address_index;
         }
         let token = connection.token(index);
-        self.races.abandon(token, &mut self.network);
+        self.races.cancel_race(token, &mut self.network);
         connection.close_gracefully(&mut self.network);
         if connection.state == ConnectionState::Open {
             self.open_connections -= 1;
@@ -233,7 +233,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Sends the bytes that a script has appended for a link.
-    pub(super) fn send(&mut self, slot: u64, link: usize) {
+    pub(super) fn send_link_bytes(&mut self, slot: u64, link: usize) {
         let out = &mut self.client.outboxes[link];
         let slot = self.client.slots.get(slot);
         let index = slot.and_then(|slot| slot.links[link]);

@@ -9,9 +9,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::*;
 use crate::tls::handshake_fuzz::{
     ByteSource, Conversation, EndState, ExtraLength, HandshakeSetup, Implementation, ServerDemands,
-    Shape, client_text, server_text,
+    PathSegmentation, client_text, server_text,
 };
-use crate::tls::record::MAX_PLAINTEXT;
+use crate::tls::record::MAX_PLAINTEXT_BYTES;
 
 /// Makes a setup in which both ends use the same certificate.
 fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> HandshakeSetup {
@@ -29,7 +29,7 @@ fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> Hand
     .unwrap()
 }
 
-fn shape(seed: u64) -> Shape<'static> {
+fn shape(seed: u64) -> PathSegmentation<'static> {
     [0, 1].map(|direction| {
         let mut random = ChaCha8Rng::seed_from_u64(2 * seed + direction);
         ByteSource::new(move || (random.next_u32() >> 16) as u16)
@@ -37,16 +37,16 @@ fn shape(seed: u64) -> Shape<'static> {
 }
 
 /// A shape with fixed sizes of records and reads, in bytes.
-fn fixed(record: usize, read: usize) -> Shape<'static> {
+fn fixed(record: usize, read: usize) -> PathSegmentation<'static> {
     [
-        ByteSource::fixed(record, read),
-        ByteSource::fixed(record, read),
+        ByteSource::with_fixed_sizes(record, read),
+        ByteSource::with_fixed_sizes(record, read),
     ]
 }
 
 /// The shape that changes nothing.
-fn unchanged() -> Shape<'static> {
-    fixed(MAX_PLAINTEXT, 1 << 20)
+fn unchanged() -> PathSegmentation<'static> {
+    fixed(MAX_PLAINTEXT_BYTES, 1 << 20)
 }
 
 fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> EndState {
@@ -117,10 +117,10 @@ fn fuzzed_client_handshakes_match_library() {
                     setup.client(implementation)
                 };
                 if resumed {
-                    let first = setup.converse(&client, unchanged()).unwrap();
+                    let first = setup.run_client_under_test(&client, unchanged()).unwrap();
                     assert_complete(&first, false, retried, seed);
                 }
-                let came = setup.converse(&client, shape(seed)).unwrap();
+                let came = setup.run_client_under_test(&client, shape(seed)).unwrap();
                 if came.is_untampered {
                     assert_complete(&came, resumed, retried, seed);
                 }
@@ -157,10 +157,10 @@ fn fuzzed_server_handshakes_match_library() {
                         Resumption::disabled()
                     };
                     if resumed {
-                        let first = setup.serve(implementation, &client, unchanged()).unwrap();
+                        let first = setup.run_server_under_test(implementation, &client, unchanged()).unwrap();
                         assert_complete(&first, false, retried, seed);
                     }
-                    let came = setup.serve(implementation, &client, shape(seed)).unwrap();
+                    let came = setup.run_server_under_test(implementation, &client, shape(seed)).unwrap();
                     if came.is_untampered {
                         assert_complete(&came, resumed, retried, seed);
                     }
@@ -184,14 +184,14 @@ fn handshake_flight_survives_any_split() {
         for implementation in [Implementation::Own, Implementation::OwnFromSecrets] {
             let client = setup.client(implementation);
             // Single bytes, and with as much trailing data as possible.
-            for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
-                let came = setup.converse(&client, fixed(record, read)).unwrap();
+            for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT_BYTES, 1), (1, 1 << 20)] {
+                let came = setup.run_client_under_test(&client, fixed(record, read)).unwrap();
                 assert_complete(&came, false, retried, record as u64);
             }
             // Every split position occurs in one of the kinds.
             for cut in (1 + kind..1_200).step_by(4) {
                 let came =
-                    setup.converse(&client, [unchanged(), fixed(90, cut)].map(|[_, down]| down));
+                    setup.run_client_under_test(&client, [unchanged(), fixed(90, cut)].map(|[_, down]| down));
                 assert_complete(&came.unwrap(), false, retried, cut as u64);
             }
         }
@@ -206,7 +206,7 @@ fn small_records_carry_long_chains() {
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
     for (record, read) in [
-        (MAX_PLAINTEXT, 1 << 20),
+        (MAX_PLAINTEXT_BYTES, 1 << 20),
         (512, 16_406),
         (512, 4_096),
         (100, 1_000),
@@ -214,7 +214,7 @@ fn small_records_carry_long_chains() {
     ] {
         for implementation in [Implementation::Own, Implementation::OwnFromSecrets] {
             let client = setup.client(implementation);
-            let came = setup.converse(&client, fixed(record, read)).unwrap();
+            let came = setup.run_client_under_test(&client, fixed(record, read)).unwrap();
             assert_complete(&came, false, false, record as u64);
         }
     }
@@ -244,10 +244,10 @@ fn endless_handshake_fails_at_256_kib() {
         let mut handshake = Handshake::new(connection);
         let bytes = endless();
         for piece in bytes[..MAX_HANDSHAKE_BYTES].chunks(step) {
-            assert_eq!(handshake.take(piece), Ok(false), "{step}");
+            assert_eq!(handshake.receive(piece), Ok(false), "{step}");
         }
         let error = handshake
-            .take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
+            .receive(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
             .unwrap_err();
         assert_eq!(error, general_error("the peer's handshake is too long"));
     }
@@ -261,11 +261,11 @@ fn library_reports_full_handshake_buffer() {
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
     let client = setup.client(Implementation::Library);
-    let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
+    let came = setup.run_client_under_test(&client, fixed(10, 1_000)).unwrap();
     assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
     // Our buffer is large enough.
     let client = setup.client(Implementation::Own);
-    let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
+    let came = setup.run_client_under_test(&client, fixed(10, 1_000)).unwrap();
     assert_complete(&came, false, false, 10);
 }
 
@@ -360,7 +360,7 @@ fn resumed_connections_offer_same_key_shares() {
     for implementation in [Implementation::Own, Implementation::Library] {
         let client = setup.resuming_client(implementation);
         for resumed in [false, true, true] {
-            let came = setup.converse(&client, unchanged()).unwrap();
+            let came = setup.run_client_under_test(&client, unchanged()).unwrap();
             // The client does not adapt its key shares to what it knows of the server.
             assert_complete(&came, resumed, true, 0);
             let mut hello = Vec::new();
@@ -377,7 +377,7 @@ fn open_session_knows_minimum_bytes_remaining() {
     let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
     let mut session = setup.client(Implementation::Own).session();
     let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
-    assert_eq!(session.fewest_to_come(100_000), 0, "no record yet");
+    assert_eq!(session.min_incoming_bytes(100_000), 0, "no record yet");
     while server.is_handshaking() {
         let mut hello = Vec::new();
         session.flush(&mut hello).unwrap();
@@ -389,7 +389,7 @@ fn open_session_knows_minimum_bytes_remaining() {
             session.handshake(&mut answer).unwrap();
         }
     }
-    assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);
+    assert_eq!(session.min_incoming_bytes(100_000), 100_000 + 7 * 22);
 }
 
 /// A server may send data after its own Finished, before it has the client's (RFC 8446 §4.4.4).

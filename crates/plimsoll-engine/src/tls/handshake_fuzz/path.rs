@@ -10,17 +10,17 @@ use rustls::server::UnbufferedServerConnection;
 
 use super::super::handshake::TlsEnd;
 use super::super::record::{
-    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_LENGTH, MAX_PLAINTEXT,
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_BYTES, MAX_PLAINTEXT_BYTES,
     Rekey, TrafficKey,
 };
 use super::super::secrets::TrafficSecrets;
-use super::{Conversation, ConversationEnd, Shape, client_text, server_text};
+use super::{Conversation, ConversationEnd, PathSegmentation, client_text, server_text};
 
 /// Maximum size of a read in bytes.
-const MAX_READ: usize = 128 * 1024;
+const MAX_READ_BYTES: usize = 128 * 1024;
 /// The remainder of a choice that selects the maximum size.
 const MAX_SIZE_CHOICE: u16 = 31;
-const FINISHED: u8 = 20;
+const FINISHED_MESSAGE_TYPE: u8 = 20;
 
 /// A source of fuzzing choices for one direction: a sequence of numbers.
 pub struct ByteSource<'a> {
@@ -39,7 +39,7 @@ impl<'a> ByteSource<'a> {
     }
 
     /// Creates a source with fixed sizes of records and reads, in bytes.
-    pub fn fixed(record: usize, read: usize) -> ByteSource<'a> {
+    pub fn with_fixed_sizes(record: usize, read: usize) -> ByteSource<'a> {
         ByteSource {
             fixed: Some((record, read)),
             ..ByteSource::new(|| 0)
@@ -47,7 +47,7 @@ impl<'a> ByteSource<'a> {
     }
 
     /// Creates a source that uses two of `bytes` per choice, and zeros after the last.
-    pub fn of_bytes(bytes: &'a [u8]) -> ByteSource<'a> {
+    pub fn from_bytes(bytes: &'a [u8]) -> ByteSource<'a> {
         let mut pairs = bytes.chunks_exact(2);
         ByteSource::new(move || {
             pairs
@@ -74,7 +74,7 @@ enum SizePolicy {
 }
 
 impl SizePolicy {
-    fn next(self, choices: &mut ByteSource<'_>) -> usize {
+    fn choose_size(self, choices: &mut ByteSource<'_>) -> usize {
         let (bound, most) = match self {
             SizePolicy::Fixed(size) => return size,
             SizePolicy::UpTo { bound, most } => (bound, most),
@@ -150,8 +150,8 @@ impl<'a> PathDirection<'a> {
         let (records, reads) = match choices.fixed {
             Some((record, read)) => (SizePolicy::Fixed(record), SizePolicy::Fixed(read)),
             None => (
-                choices.choose_sizes(MAX_PLAINTEXT),
-                choices.choose_sizes(MAX_READ),
+                choices.choose_sizes(MAX_PLAINTEXT_BYTES),
+                choices.choose_sizes(MAX_READ_BYTES),
             ),
         };
         let is_fixed = choices.fixed.is_some();
@@ -191,7 +191,7 @@ impl<'a> PathDirection<'a> {
         if self.opening.is_none()
             && let Some(secret) = self.labels.front().and_then(|label| self.tap.secret(label))
         {
-            let key = || TrafficSecrets::single(self.cipher, &secret).sending(0);
+            let key = || TrafficSecrets::with_single_secret(self.cipher, &secret).sending_key(0);
             (self.opening, self.sealing) = (key().ok(), key().ok());
             self.labels.pop_front();
         }
@@ -206,14 +206,14 @@ impl<'a> PathDirection<'a> {
             if kind == APPLICATION_DATA && !self.has_keys() {
                 break;
             }
-            let end = cut + HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low]));
+            let end = cut + HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
             let record = &mut bytes[cut..end];
             cut = end;
             match kind {
                 HANDSHAKE => {
-                    for piece in self.split_content(&record[HEADER_LENGTH..]) {
+                    for piece in self.split_content(&record[HEADER_BYTES..]) {
                         self.tamper(&mut out, false);
-                        put_unprotected(HANDSHAKE, [major, minor], piece, &mut out);
+                        append_unprotected(HANDSHAKE, [major, minor], piece, &mut out);
                     }
                 }
                 APPLICATION_DATA => self.resegment_protected(record, &mut out),
@@ -227,10 +227,10 @@ impl<'a> PathDirection<'a> {
     fn split_content<'b>(&mut self, mut rest: &'b [u8]) -> Vec<&'b [u8]> {
         let mut pieces = Vec::new();
         while !rest.is_empty() {
-            let mut size = self.records.next(&mut self.choices);
+            let mut size = self.records.choose_size(&mut self.choices);
             if self.labels.is_empty() {
                 // Only the handshake is under test, so application data is split into larger pieces.
-                size = (64 * size).min(MAX_PLAINTEXT);
+                size = (64 * size).min(MAX_PLAINTEXT_BYTES);
             }
             let (piece, next) = rest.split_at(size.min(rest.len()));
             rest = next;
@@ -250,7 +250,7 @@ impl<'a> PathDirection<'a> {
             _ => self.split_content(content),
         };
         for piece in pieces {
-            let room = MAX_PLAINTEXT - piece.len();
+            let room = MAX_PLAINTEXT_BYTES - piece.len();
             let mut tail = vec![kind];
             tail.resize(1 + self.choices.choose_below(self.padding + 1).min(room), 0);
             let flip = self.tamper(out, true);
@@ -266,8 +266,8 @@ impl<'a> PathDirection<'a> {
     }
 
     /// Returns the size of the next read.
-    fn read(&mut self, there: usize) -> usize {
-        self.reads.next(&mut self.choices).min(there)
+    fn choose_read_size(&mut self, there: usize) -> usize {
+        self.reads.choose_size(&mut self.choices).min(there)
     }
 
     /// Tracks handshake messages; returns true after the last one under the current keys.
@@ -279,7 +279,7 @@ impl<'a> PathDirection<'a> {
             if self.message.len() < length {
                 break;
             }
-            finished = kind == FINISHED;
+            finished = kind == FINISHED_MESSAGE_TYPE;
             self.message.drain(..length);
         }
         finished
@@ -299,10 +299,10 @@ impl<'a> PathDirection<'a> {
                 self.has_tampered |= is_protected;
                 return is_protected;
             }
-            Tampering::Empty => put_unprotected(HANDSHAKE, [3, 3], &[], out),
-            Tampering::Alert(alert) => put_unprotected(ALERT, [3, 3], &alert, out),
+            Tampering::Empty => append_unprotected(HANDSHAKE, [3, 3], &[], out),
+            Tampering::Alert(alert) => append_unprotected(ALERT, [3, 3], &alert, out),
             Tampering::ChangeCipherSpec(value) => {
-                put_unprotected(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
+                append_unprotected(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
             }
         }
         self.has_tampered = true;
@@ -311,7 +311,7 @@ impl<'a> PathDirection<'a> {
 }
 
 /// Appends an unprotected record.
-fn put_unprotected(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
+fn append_unprotected(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
     let [high, low] = u16::try_from(content.len())
         .unwrap_or(u16::MAX)
         .to_be_bytes();
@@ -329,7 +329,7 @@ impl<'a> TamperingPath<'a> {
     pub(super) fn new(
         cipher: Cipher,
         tap: &Arc<KeyLogTap>,
-        [up, down]: Shape<'a>,
+        [up, down]: PathSegmentation<'a>,
     ) -> TamperingPath<'a> {
         TamperingPath {
             up: PathDirection::new(cipher, CLIENT_LABELS, tap, up),
@@ -338,7 +338,7 @@ impl<'a> TamperingPath<'a> {
     }
 
     /// Forwards the bytes that each end sends until neither sends any more.
-    pub(super) fn carry(
+    pub(super) fn run(
         mut self,
         mut client: ConversationEnd<'_, UnbufferedClientConnection>,
         mut server: ConversationEnd<'_, UnbufferedServerConnection>,
@@ -382,10 +382,10 @@ fn deliver<E: TlsEnd>(
             return;
         }
         while !rest.is_empty() && to.is_receiving() {
-            let size = path.read(rest.len());
+            let size = path.choose_read_size(rest.len());
             let (piece, next) = std::mem::take(&mut rest).split_at_mut(size);
             rest = next;
-            to.take(piece);
+            to.receive(piece);
         }
     }
 }

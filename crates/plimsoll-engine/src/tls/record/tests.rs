@@ -27,17 +27,17 @@ impl KeySchedule for Schedule {
         self.receiving += 1;
         Ok(key(self.cipher, self.receiving, 0))
     }
-    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+    fn process_ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         self.tickets.push(payload.to_vec());
         Ok(())
     }
 }
 
 impl Rekey for Schedule {
-    fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
+    fn sending_key(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         Ok(key(self.cipher, self.sending, sequence))
     }
-    fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
+    fn receiving_key(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         Ok(key(self.cipher, self.receiving, sequence))
     }
 }
@@ -59,7 +59,7 @@ fn pair(cipher: Cipher) -> (TlsRecords<Schedule>, TlsRecords<Schedule>) {
 
 fn drain(from: &mut TlsRecords<Schedule>) -> Vec<u8> {
     let bytes = from.outgoing().to_vec();
-    from.sent(bytes.len());
+    from.mark_sent(bytes.len());
     bytes
 }
 
@@ -194,14 +194,14 @@ fn padded_and_empty_data_is_accepted() {
 fn record_size_limits_are_enforced() {
     let full = |extra: usize| {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-        let inner = [&vec![b'x'; MAX_PLAINTEXT + extra][..], &[23]].concat();
+        let inner = [&vec![b'x'; MAX_PLAINTEXT_BYTES + extra][..], &[23]].concat();
         let bytes = record_of(&mut a, &inner);
         deliver(&mut b, &bytes, 999)
     };
-    assert_eq!(full(0), (vec![b'x'; MAX_PLAINTEXT], Ok(false)));
+    assert_eq!(full(0), (vec![b'x'; MAX_PLAINTEXT_BYTES], Ok(false)));
     assert_eq!(
         full(1).1,
-        Err(RecordError::TooLong(MAX_PLAINTEXT + 2)),
+        Err(RecordError::TooLong(MAX_PLAINTEXT_BYTES + 2)),
         "fits the ciphertext's limit and not the plaintext's"
     );
     for (header, error) in [
@@ -517,20 +517,20 @@ fn counters_persist_across_rest() {
         bytes.extend(record_of(&mut a, &[APPLICATION_DATA]));
     }
     assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
-    let mut b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
+    let mut b = b.into_resting(Some).unwrap().wake(|kept| kept).unwrap();
     b.seal(b"answer").unwrap();
     assert_eq!(b.schedule.sending, 102, "the update that was asked for");
     let bytes = drain(&mut b);
     assert_eq!(deliver(&mut a, &bytes, 99).0, b"answer");
     let one_more = record_of(&mut a, &[APPLICATION_DATA]);
-    let mut c = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
+    let mut c = b.into_resting(Some).unwrap().wake(|kept| kept).unwrap();
     assert_eq!(deliver(&mut c, &one_more, 99).1, Err(RecordError::Empty));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     for _ in 0..MAX_WARNINGS {
         let bytes = record_of(&mut a, &[1, USER_CANCELED, ALERT]);
         assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
-        b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
+        b = b.into_resting(Some).unwrap().wake(|kept| kept).unwrap();
     }
     let one_more = record_of(&mut a, &[1, USER_CANCELED, ALERT]);
     assert_eq!(deliver(&mut b, &one_more, 99).1, Err(RecordError::Warnings));
@@ -547,11 +547,11 @@ fn minimum_bytes_remaining_assume_full_records() {
         (16_385, 16_429),
         (100_000, 100_154),
     ] {
-        assert_eq!(b.fewest_to_come(plaintext), wire);
+        assert_eq!(b.min_incoming_bytes(plaintext), wire);
     }
     a.seal(&[7; 100]).unwrap();
     let bytes = drain(&mut a);
     assert_eq!(deliver(&mut b, &bytes[..22], 99).1, Ok(false));
-    assert_eq!(b.fewest_to_come(100), 100);
-    assert_eq!(b.fewest_to_come(0), 0);
+    assert_eq!(b.min_incoming_bytes(100), 100);
+    assert_eq!(b.min_incoming_bytes(0), 0);
 }

@@ -12,7 +12,7 @@ use super::super::x509_version_1::parse;
 const MIN_RSA_BITS: u32 = 2048;
 
 /// Describes the problem of a chain, if the library's `error` does not name it.
-pub(super) fn chain_problem(
+pub(super) fn describe_chain_problem(
     error: &Error,
     end_entity: &CertificateDer<'_>,
     above: &[&CertificateDer<'_>],
@@ -22,12 +22,12 @@ pub(super) fn chain_problem(
     };
     match error {
         CertificateError::InvalidPurposeContext { required, presented } => {
-            Some(purpose_problem(required, presented))
+            Some(describe_purpose_problem(required, presented))
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             let mut chain = std::iter::once(end_entity).chain(above.iter().copied());
-            chain.find_map(unsupported_signature)
+            chain.find_map(describe_unsupported_signature)
         }
         CertificateError::BadSignature => above.iter().find_map(|issuer| {
             let bits = short_rsa_bits(issuer)?;
@@ -41,7 +41,7 @@ pub(super) fn chain_problem(
 }
 
 /// Describes the problem of a certificate's key if it is too short, after its handshake signature was rejected.
-pub(super) fn key_problem(certificate: &CertificateDer<'_>) -> Option<String> {
+pub(super) fn describe_short_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let bits = short_rsa_bits(certificate)?;
     Some(format!(
         "its RSA key has {bits} bits, and the minimum is {MIN_RSA_BITS}, with or without a check of the certificate: make a longer one"
@@ -49,13 +49,13 @@ pub(super) fn key_problem(certificate: &CertificateDer<'_>) -> Option<String> {
 }
 
 fn short_rsa_bits(certificate: &CertificateDer<'_>) -> Option<u32> {
-    match KeyKind::of(certificate) {
+    match KeyKind::from_certificate(certificate) {
         KeyKind::Rsa(bits) => Some(bits).filter(|bits| *bits < MIN_RSA_BITS),
         KeyKind::Named(_) => None,
     }
 }
 
-fn unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
+fn describe_unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
     let parsed = parse(certificate).ok()?;
     let algorithm = match &*parsed.signature_algorithm.algorithm.to_id_string() {
         "1.2.840.113549.1.1.4" => "MD5",
@@ -75,15 +75,15 @@ fn unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
     })
 }
 
-fn purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpose]) -> String {
-    let presented: Vec<String> = presented.iter().map(purpose).collect();
+fn describe_purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpose]) -> String {
+    let presented: Vec<String> = presented.iter().map(describe_purpose).collect();
     let found = match presented.as_slice() {
         [] => "none at all".to_owned(),
         all => all.join(", "),
     };
     format!(
         "its extended key usage is {found}, not {}: issue it with extendedKeyUsage={}, or without that extension",
-        purpose(required),
+        describe_purpose(required),
         match required {
             ExtendedKeyPurpose::ClientAuth => "clientAuth",
             _ => "serverAuth",
@@ -92,7 +92,7 @@ fn purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpos
 }
 
 /// Returns the name and meaning of an extended key purpose (RFC 5280 §4.2.1.12).
-fn purpose(purpose: &ExtendedKeyPurpose) -> String {
+fn describe_purpose(purpose: &ExtendedKeyPurpose) -> String {
     let numbers = match purpose {
         ExtendedKeyPurpose::ServerAuth => {
             return "TLS server authentication (serverAuth)".to_owned();

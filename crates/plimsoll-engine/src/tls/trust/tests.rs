@@ -55,7 +55,7 @@ impl TestCertificates {
 
     fn certificate(&self, name: &str) -> CertificateDer<'static> {
         let path = self.path(&format!("{name}.crt"));
-        files::certificates(NamedFile("certificate", &path))
+        files::read_certificates(NamedFile("certificate", &path))
             .unwrap()
             .remove(0)
     }
@@ -81,12 +81,12 @@ fn verify_server(
 ) {
     let observations = Arc::new(CertificateObservations::default());
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let check = ServerCheck::new(trust, &provider, Arc::clone(&observations));
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(now() + days * DAY));
+    let check = ServerVerifier::new(trust, &provider, Arc::clone(&observations));
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(unix_now() + days * DAY));
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let verdict = check.verify_server_cert(certificate, above, &name, &[], at);
-    let why = verdict.as_ref().err().and_then(|e| observations.why(e));
-    (verdict.map(|_| ()), observations.taken(), why)
+    let why = verdict.as_ref().err().and_then(|e| observations.explanation_for(e));
+    (verdict.map(|_| ()), observations.exceptions_made(), why)
 }
 
 fn problem(
@@ -97,7 +97,7 @@ fn problem(
     ),
 ) -> String {
     let error = verdict.0.expect_err("refused");
-    super::super::validity::failure(&error) + &verdict.2.unwrap_or_default()
+    super::super::validity::describe_tls_error(&error) + &verdict.2.unwrap_or_default()
 }
 
 #[test]
@@ -285,20 +285,20 @@ fn missing_intermediate_is_named() {
 fn earliest_certificate_limits_session_lifetime() {
     let made = TestCertificates::new();
     let observations = CertificateObservations::default();
-    assert_eq!(observations.until(), u64::MAX);
+    assert_eq!(observations.resumable_until(), u64::MAX);
     made.openssl(
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 3 -out short.crt",
     );
     let (short, long) = (made.certificate("short"), made.certificate("server"));
     let (soon, later) = (not_after(&short).unwrap(), not_after(&long).unwrap());
     observations.record_validity([&long].into_iter());
-    assert_eq!(observations.until(), later);
+    assert_eq!(observations.resumable_until(), later);
     observations.record_validity([&short].into_iter());
     observations.record_validity([&long].into_iter());
-    assert_eq!(observations.until(), soon);
-    observations.valid_until.store(now() - 1, Ordering::Relaxed);
+    assert_eq!(observations.resumable_until(), soon);
+    observations.valid_until.store(unix_now() - 1, Ordering::Relaxed);
     observations.record_validity([&long].into_iter());
-    assert_eq!(observations.until(), later);
+    assert_eq!(observations.resumable_until(), later);
 }
 
 /// A client certificate that was reloaded twice counts twice, however often that is reported.
@@ -306,12 +306,12 @@ fn earliest_certificate_limits_session_lifetime() {
 fn reloaded_certificate_is_one_replacement() {
     let observations = CertificateObservations::default();
     observations.note_reloads(0);
-    assert!(!observations.took_replacement());
+    assert!(!observations.take_replaced());
     for times in [1, 3] {
         observations.note_reloads(times);
-        assert!(observations.took_replacement(), "{times}");
+        assert!(observations.take_replaced(), "{times}");
         observations.note_reloads(times);
-        assert!(!observations.took_replacement(), "{times}");
+        assert!(!observations.take_replaced(), "{times}");
     }
     assert_eq!(observations.seen.lock().unwrap().reload_count, 3);
 }
@@ -324,7 +324,7 @@ fn clients_receive_trusted_ca_names() {
         panic!("a CA file has anchors");
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let check = ClientCheck::new(anchors, &provider, Arc::default()).unwrap();
+    let check = ClientVerifier::new(anchors, &provider, Arc::default()).unwrap();
     let ca = made.certificate("ca");
     let names: Vec<&[u8]> = check
         .root_hint_subjects()
@@ -345,6 +345,6 @@ fn changed_certificate_is_one_replacement() {
         (&first, false),
     ] {
         observations.record_certificate(certificate);
-        assert_eq!(observations.took_replacement(), replaced, "{certificate:?}");
+        assert_eq!(observations.take_replaced(), replaced, "{certificate:?}");
     }
 }

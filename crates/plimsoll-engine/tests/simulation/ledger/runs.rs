@@ -22,7 +22,7 @@ fn of(name: &'static str, load: LoadPlan, change: impl FnOnce(&mut LedgerRun)) -
     let mut run = LedgerRun {
         name,
         load,
-        weather: NetworkConditions::calm(7),
+        weather: NetworkConditions::faultless(7),
         server: Box::new(echo(5)),
         pauses: Vec::new(),
         stop_after: None,
@@ -68,7 +68,7 @@ fn rough_network(seed: u64) -> NetworkConditions {
         refuse_ppm: 100_000,
         ignore_ppm: 30_000,
         send_buffer: 64,
-        ..NetworkConditions::calm(seed)
+        ..NetworkConditions::faultless(seed)
     }
 }
 

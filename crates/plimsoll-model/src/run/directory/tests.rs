@@ -26,7 +26,7 @@ fn run() -> (TempDir, PathBuf) {
         stages: vec![(0, record)],
         ..IntervalRecord::default()
     };
-    writer.interval(&interval, &[]).unwrap();
+    writer.add_interval(&interval, &[]).unwrap();
     writer.finish(RunEnding::complete()).unwrap();
     (parent, dir)
 }
@@ -43,7 +43,7 @@ fn refused(dir: &Path, words: &[&str]) {
 
 #[test]
 fn symlinks_and_fifos_are_rejected() {
-    for file in [file::RUN, file::PLAN, file::INTERVALS] {
+    for file in [file_name::RUN, file_name::PLAN, file_name::INTERVALS] {
         let (parent, dir) = run();
         let outside = parent.path().join("outside");
         fs::rename(dir.join(file), &outside).unwrap();
@@ -60,19 +60,19 @@ fn symlinks_and_fifos_are_rejected() {
     let (parent, dir) = run();
     let outside = parent.path().join("outside");
     fs::write(&outside, "").unwrap();
-    symlink(&outside, dir.join(file::REQUESTS)).unwrap();
+    symlink(&outside, dir.join(file_name::REQUESTS)).unwrap();
     assert!(!Run::load(&dir).unwrap().has_requests);
 }
 
 #[test]
 fn unterminated_files_hit_size_limit() {
     let (_parent, dir) = run();
-    let path = dir.join(file::INTERVALS);
+    let path = dir.join(file_name::INTERVALS);
     let opened = fs::File::create(&path).unwrap();
     // A hole in the file: nothing is written, and all of it is zeros to a reader.
     opened.set_len(1 << 40).unwrap();
     refused(&dir, &["intervals.jsonl:1", "a line of more than"]);
-    let opened = fs::File::create(dir.join(file::PLAN)).unwrap();
+    let opened = fs::File::create(dir.join(file_name::PLAN)).unwrap();
     opened.set_len(1 << 40).unwrap();
     fs::write(&path, "").unwrap();
     refused(&dir, &["plan.toml", "it has more than"]);
@@ -81,7 +81,7 @@ fn unterminated_files_hit_size_limit() {
 #[test]
 fn overflowing_count_error_names_line() {
     let (_parent, dir) = run();
-    let path = dir.join(file::INTERVALS);
+    let path = dir.join(file_name::INTERVALS);
     let line = fs::read_to_string(&path).unwrap();
     let huge = line.replace("\"due\":10", &format!("\"due\":{}", u64::MAX));
     fs::write(&path, format!("{line}{huge}")).unwrap();
@@ -98,7 +98,7 @@ fn overflowing_count_error_names_line() {
 #[test]
 fn repeated_stage_is_rejected() {
     let (_parent, dir) = run();
-    let path = dir.join(file::INTERVALS);
+    let path = dir.join(file_name::INTERVALS);
     let line = fs::read_to_string(&path).unwrap();
     let (before, stages) = line.split_once("\"stages\":[").unwrap();
     let (stage, after) = stages.split_once("],\"details\"").unwrap();
@@ -110,7 +110,7 @@ fn repeated_stage_is_rejected() {
 #[test]
 fn too_many_stages_are_rejected() {
     let (_parent, dir) = run();
-    let path = dir.join(file::RUN);
+    let path = dir.join(file_name::RUN);
     let mut document: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let stage = document["planned_stages"][0].clone();

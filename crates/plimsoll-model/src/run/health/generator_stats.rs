@@ -101,21 +101,21 @@ impl GeneratorStats {
     }
 
     /// Returns why the load was late, as the end of a sentence; empty where that is not known.
-    pub(super) fn cause(&self) -> String {
+    pub(super) fn lateness_cause(&self) -> String {
         if self.machine_data_length.is_zero() {
             return String::new();
         }
         let seconds = self.machine_data_length.as_secs_f64();
         format!(
             "; {}",
-            LatenessCause::of(&self.machine, seconds, self.busiest_ratio)
+            LatenessCause::determine(&self.machine, seconds, self.busiest_ratio)
         )
     }
 }
 
 /// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times.
 fn is_gone(records: &[&StageRecord]) -> bool {
-    let is_link = |outcome: crate::Outcome| outcome.blame() == Some(FailureSource::Link);
+    let is_link = |outcome: crate::Outcome| outcome.failure_source() == Some(FailureSource::Link);
     let failed = |record: &&StageRecord| {
         let mut all = record.outcomes.iter().chain(record.connect_failures.iter());
         all.any(|(outcome, _)| is_link(outcome))

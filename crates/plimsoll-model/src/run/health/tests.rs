@@ -23,7 +23,7 @@ fn judged(
         tick_us: Some(tick.as_micros() as u64),
         ..RunHeader::default()
     };
-    health(record, &header, observed, None)
+    find_problems(record, &header, observed, None)
 }
 
 fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
@@ -96,14 +96,14 @@ fn connections_needed_follow_from_rate_and_service() {
         ..RunHeader::default()
     };
     let needed = |connections, at_once, record: &StageRecord| {
-        let found = ConnectionsNeeded::of(record, &header(connections, at_once));
+        let found = ConnectionsNeeded::new(record, &header(connections, at_once));
         found.map(|found| found.needed)
     };
     assert_eq!(needed(1, Some(1), &record), Some(2));
     assert_eq!(needed(2, Some(1), &record), None);
     // The peer decides how many calls a connection carries.
     assert_eq!(needed(1, None, &record), None);
-    let problems = health(
+    let problems = find_problems(
         &record,
         &header(1, Some(1)),
         &GeneratorStats::default(),
@@ -269,7 +269,7 @@ fn late_or_missing_arrivals_invalidate_run() {
         r.pacing.record_n(late_ms * 1_000_000, 20);
         (r.due, r.not_started) = (1_020, unsent + cut_off);
         r.cut_off.record_n(1_000_000, cut_off);
-        let problems = health(&r, &header, &GeneratorStats::default(), None);
+        let problems = find_problems(&r, &header, &GeneratorStats::default(), None);
         let found = problems.iter().find(|p| p.invalidates);
         found.map(|p| (p.kind, p.text.clone()))
     };

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use super::{HealthProblem, ProblemKind, ReadableDuration, high_percentile};
+use super::{HealthProblem, ProblemKind, ReadableDuration, highest_supported_percentile};
 use crate::record::StageRecord;
 use crate::run::header::RunHeader;
 use crate::statistics::quantile::quantile;
 
 /// Describes the waits for connections or streams. `None`: so few calls waited, or so briefly, that the percentiles up
 /// to p99 are hardly affected.
-pub(super) fn waited(
+pub(super) fn describe_waits(
     record: &StageRecord,
     header: &RunHeader,
     response_p50: Option<u64>,
 ) -> Option<HealthProblem> {
     let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
-    let (name, _, lag) = high_percentile(&record.lag)?;
+    let (name, _, lag) = highest_supported_percentile(&record.lag)?;
     let waited = for_stream + for_connection;
     if waited == 0 || waited.saturating_mul(100) < record.due || lag <= response_p50? / 10 {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn waited(
             "{n} of {due} calls waited for a free {channel} and {m} for a connection to come up"
         ),
     };
-    if let Some(needed) = ConnectionsNeeded::of(record, header) {
+    if let Some(needed) = ConnectionsNeeded::new(record, header) {
         return Some(ProblemKind::TooFewConnections.noted_problem(format!(
             "{what} (send delay {name} {}): {needed}, so the wait does not count against the target",
             ReadableDuration(lag)
@@ -43,7 +43,7 @@ pub(super) fn waited(
     Some(ProblemKind::WaitedForConnection.noted_problem(format!(
             "{what} (send delay {name} {}, of which generator delay {}): the target is slow, or more connections are needed",
             ReadableDuration(lag),
-            ReadableDuration(high_percentile(&record.pacing).map_or(0, |(.., ns)| ns))
+            ReadableDuration(highest_supported_percentile(&record.pacing).map_or(0, |(.., ns)| ns))
         ),
     ))
 }
@@ -69,7 +69,7 @@ impl ConnectionsNeeded {
 
     /// Computes the number of connections that are needed. `None`: connections carry several calls at once, there were
     /// enough connections, or the number is not known.
-    pub fn of(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
+    pub fn new(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
         let connections = header.connections?;
         if !header.is_open() || header.calls_at_once != Some(1) || record.waited_for_stream == 0 {
             return None;

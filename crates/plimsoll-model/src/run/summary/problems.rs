@@ -2,12 +2,12 @@
 
 use super::RunTotals;
 use crate::record::StageRecord;
-use crate::run::health::{HealthProblem, health};
+use crate::run::health::{HealthProblem, find_problems};
 use crate::run::{DeliverySummary, RunHeader, RunOrigin};
 
 /// Returns the problems and other notable facts of a run, except those of its counts. `measured`: the merged record of
 /// the stages that are not warm-up.
-pub(super) fn problems(
+pub(super) fn collect_problems(
     header: &RunHeader,
     totals: &RunTotals,
     measured: &StageRecord,
@@ -21,14 +21,14 @@ pub(super) fn problems(
         }
     }
     let is_measured = header.source == RunOrigin::Measured;
-    let mut problems: Vec<HealthProblem> = HealthProblem::of_shards(&header.shards).collect();
+    let mut problems: Vec<HealthProblem> = HealthProblem::from_shards(&header.shards).collect();
     if header.insecure {
         problems.insert(0, HealthProblem::server_unchecked());
     }
     if is_measured {
-        problems.extend(health(&judged, header, &totals.observed, delivery));
+        problems.extend(find_problems(&judged, header, &totals.observed, delivery));
     }
-    let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
+    let silent = |stage| header.has_no_calls(stage) && !header.is_warmup(stage);
     if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
         // Where the memory of idle connections is measured, calls only serve to check that the peer is alive.
         problems
@@ -62,7 +62,7 @@ pub(super) fn problems(
     let full = judged.connections_full;
     let of_both = (full, judged.connections_resumed);
     if let Some(share) = header.full_share {
-        problems.extend(HealthProblem::not_mixed(share, of_both));
+        problems.extend(HealthProblem::wrong_handshake_mix(share, of_both));
     } else if header.cold && header.resume && full > 0 {
         problems.push(HealthProblem::not_resumed(
             full,

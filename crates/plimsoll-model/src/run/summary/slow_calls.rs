@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::record::{SlowestCalls, TracedCall};
-use crate::run::times::rounded;
+use crate::run::times::round_to_thousandths;
 use crate::template::TraceId;
 
 /// One of the slowest calls.
@@ -26,8 +26,8 @@ pub struct SlowCallSummary {
 }
 
 impl SlowCallSummary {
-    pub(super) fn of(slowest: &SlowestCalls) -> Vec<SlowCallSummary> {
-        let us = |ns: u64| rounded(ns as f64 / 1e3);
+    pub(super) fn from_slowest(slowest: &SlowestCalls) -> Vec<SlowCallSummary> {
+        let us = |ns: u64| round_to_thousandths(ns as f64 / 1e3);
         let one = |call: &TracedCall| SlowCallSummary {
             response_us: us(call.response_ns),
             service_us: us(call.service_ns),

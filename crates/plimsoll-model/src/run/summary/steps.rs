@@ -30,7 +30,7 @@ pub struct StepSummary {
 }
 
 impl StepSummary {
-    pub(super) fn of(step: &StepRecord, lateness: Option<&LatenessBounds>) -> StepSummary {
+    pub(super) fn from_record(step: &StepRecord, lateness: Option<&LatenessBounds>) -> StepSummary {
         let cut_off = step.calls_cut_off();
         StepSummary {
             name: step.name.clone(),
@@ -38,9 +38,9 @@ impl StepSummary {
             ok: step.ok(),
             errors: step.outcomes.total() - step.ok() - cut_off,
             cut_off,
-            errors_by_code: ErrorSummary::of(&step.outcomes, Outcome::is_error),
-            response: TimesSummary::within(&step.response, lateness),
-            service: TimesSummary::within(&step.service, lateness),
+            errors_by_code: ErrorSummary::from_counts(&step.outcomes, Outcome::is_error),
+            response: TimesSummary::with_lateness(&step.response, lateness),
+            service: TimesSummary::with_lateness(&step.service, lateness),
         }
     }
 }

@@ -12,11 +12,11 @@ use crate::run::interval::{IntervalRecord, ResourceUsage};
 use crate::run::memory::MemoryReading;
 use crate::run::rotation::RotationTotals;
 use crate::run::sampling::StageSeconds;
-use crate::run::times::rounded;
+use crate::run::times::round_to_thousandths;
 
 impl ResourcesSummary {
     /// Converts the resources of an interval. `share`: the stage's share of the interval.
-    fn of(r: &ResourceUsage, share: f64) -> ResourcesSummary {
+    fn scaled(r: &ResourceUsage, share: f64) -> ResourcesSummary {
         ResourcesSummary {
             cpu_user_us: r.cpu_user_us as f64 * share,
             cpu_system_us: r.cpu_system_us.map(|us| us as f64 * share),
@@ -30,7 +30,7 @@ impl ResourcesSummary {
 
     /// Adds the CPU times, and takes the maxima of the other figures. The system time is known only if both system
     /// times are.
-    fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
+    fn combine(self, other: ResourcesSummary) -> ResourcesSummary {
         let system_us = self.cpu_system_us.zip(other.cpu_system_us);
         ResourcesSummary {
             cpu_user_us: self.cpu_user_us + other.cpu_user_us,
@@ -43,13 +43,13 @@ impl ResourcesSummary {
     }
 
     /// Rounds the figures, and divides the CPU time by `calls`.
-    pub(super) fn rounded(self, calls: u64) -> ResourcesSummary {
+    pub(super) fn rounded_per_call(self, calls: u64) -> ResourcesSummary {
         let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
         let cpu_us = cpu_us.filter(|_| calls > 0);
         ResourcesSummary {
-            cpu_user_us: rounded(self.cpu_user_us),
-            cpu_system_us: self.cpu_system_us.map(rounded),
-            cpu_us_per_call: cpu_us.map(|us| rounded(us / calls as f64)),
+            cpu_user_us: round_to_thousandths(self.cpu_user_us),
+            cpu_system_us: self.cpu_system_us.map(round_to_thousandths),
+            cpu_us_per_call: cpu_us.map(|us| round_to_thousandths(us / calls as f64)),
             ..self
         }
     }
@@ -60,7 +60,7 @@ fn add_resources(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSumm
         .take()
         .into_iter()
         .chain(more)
-        .reduce(ResourcesSummary::plus);
+        .reduce(ResourcesSummary::combine);
 }
 
 /// The totals of one stage.
@@ -93,10 +93,10 @@ impl StageTotals {
         stage: u8,
         run: &RunTotals,
     ) -> StageTotals {
-        let (begin, planned_end) = header.span(stage);
+        let (begin, planned_end) = header.stage_span(stage);
         let end = match planned_end {
             // A stage without calls counts as time of the run, unless memory is measured in it.
-            Some(_) if header.is_silent(stage) && !run.memory.is_empty() => begin,
+            Some(_) if header.has_no_calls(stage) && !run.memory.is_empty() => begin,
             Some(end) => end.min(run.end),
             None if header.is_open() => run.end,
             None => self.last_end,
@@ -143,11 +143,11 @@ pub struct RunTotals {
 }
 
 /// Adds the CPU time of two intervals; the other values are those of the later one.
-fn with(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<ResourceUsage> {
+fn merge_usage(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<ResourceUsage> {
     let (Some(before), Some(now)) = (before, now) else {
         return now.or(before);
     };
-    let both = before.plus(now);
+    let both = before.combine(now);
     Some(ResourceUsage {
         cpu_user_us: both.cpu_user_us,
         cpu_system_us: both.cpu_system_us,
@@ -157,7 +157,7 @@ fn with(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<Res
 
 /// Returns whether the whole interval belongs to the stage, within the precision of the workers' clocks.
 fn is_within_stage(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
-    let (begin, end) = header.span(stage);
+    let (begin, end) = header.stage_span(stage);
     let slack = INTERVAL_LENGTH - MIN_COMPLETE_INTERVAL;
     interval.length >= MIN_COMPLETE_INTERVAL
         && interval.start_offset + slack >= begin
@@ -179,8 +179,8 @@ impl RunTotals {
         // stage.
         let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
-        let client = with(self.unattributed.0.take(), interval.client);
-        let server = with(self.unattributed.1.take(), interval.server);
+        let client = merge_usage(self.unattributed.0.take(), interval.client);
+        let server = merge_usage(self.unattributed.1.take(), interval.server);
         if all == 0.0 {
             // No call started or ended, because calls take longer than an interval. The resources are attributed to the
             // next interval in which calls start or end.
@@ -206,7 +206,7 @@ impl RunTotals {
                 totals.connections_open_max.max(interval.connections_open);
             if all > 0.0 {
                 let share = weight(record) / all;
-                let of = |used: Option<ResourceUsage>| Some(ResourcesSummary::of(&used?, share));
+                let of = |used: Option<ResourceUsage>| Some(ResourcesSummary::scaled(&used?, share));
                 add_resources(&mut totals.client, of(client));
                 add_resources(&mut totals.server, of(server));
             }
@@ -218,12 +218,12 @@ impl RunTotals {
         self.rotations
             .add(|stage| header.is_warmup(stage), interval);
         let ends: Vec<Option<Duration>> = header.stage_ends().collect();
-        self.add_pauses(header, &ends, interval);
+        self.add_stages_without_calls(header, &ends, interval);
         self.count_in_windows(&ends, interval);
     }
 
     /// Adds totals for each stage without planned calls that the run has reached, although it has no records.
-    fn add_pauses(
+    fn add_stages_without_calls(
         &mut self,
         header: &RunHeader,
         ends: &[Option<Duration>],
@@ -235,7 +235,7 @@ impl RunTotals {
                 return;
             };
             let is_reached = begin < interval.end_offset() && interval.start_offset < end;
-            if is_reached && header.is_silent(stage) {
+            if is_reached && header.has_no_calls(stage) {
                 let totals = self.stages.entry(stage).or_default();
                 totals.connections_open_max =
                     totals.connections_open_max.max(interval.connections_open);
@@ -259,7 +259,7 @@ impl RunTotals {
     }
 
     /// Returns the merged record of the stages that are not warm-up.
-    pub fn measured(&self, header: &RunHeader) -> StageRecord {
+    pub fn measured_record(&self, header: &RunHeader) -> StageRecord {
         let mut merged = StageRecord::default();
         for (stage, totals) in &self.stages {
             if !header.is_warmup(*stage) {
@@ -328,7 +328,7 @@ mod tests {
     fn summary(header: &RunHeader, intervals: &[IntervalRecord]) -> RunSummary {
         let mut totals = RunTotals::default();
         intervals.iter().for_each(|i| totals.add(header, i));
-        RunSummary::of(header, &totals)
+        RunSummary::from_totals(header, &totals)
     }
 
     #[test]

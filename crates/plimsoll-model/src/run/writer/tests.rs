@@ -25,16 +25,16 @@ fn full_disk_reported_once_and_data_kept() {
         length: std::time::Duration::from_secs(1),
         ..IntervalRecord::default()
     };
-    writer.interval(&interval, &[]).unwrap();
+    writer.add_interval(&interval, &[]).unwrap();
     // Every write to /dev/full fails as on a full disk.
     writer.intervals.as_mut().unwrap().file =
         OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let error = writer.interval(&interval, &[]).unwrap_err();
+    let error = writer.add_interval(&interval, &[]).unwrap_err();
     let RunError::Io { source, .. } = error else {
         panic!("{error}");
     };
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
-    writer.interval(&interval, &[]).unwrap();
+    writer.add_interval(&interval, &[]).unwrap();
     let run = writer.finish(RunEnding::complete()).unwrap();
     assert_eq!(run.state, RunState::Partial);
     assert!(run.reason.unwrap().contains("No space left"));
@@ -55,7 +55,7 @@ fn totals_survive_failed_run_json_write() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let mut writer = RunWriter::create(&dir, header(), "").unwrap();
-    writer.interval(&IntervalRecord::default(), &[]).unwrap();
+    writer.add_interval(&IntervalRecord::default(), &[]).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let unsaved = writer.finish(RunEnding::complete()).unwrap_err();
     assert!(unsaved.error.to_string().contains("run.json"));
@@ -71,7 +71,7 @@ fn failed_log_write_makes_run_partial() {
     writer.log("whole");
     writer.log.as_mut().unwrap().file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     writer.log("lost");
-    writer.interval(&IntervalRecord::default(), &[]).unwrap();
+    writer.add_interval(&IntervalRecord::default(), &[]).unwrap();
     let run = writer.finish(RunEnding::complete()).unwrap();
     assert_eq!(run.state, RunState::Partial);
     let reason = run.reason.unwrap();
@@ -85,8 +85,8 @@ fn failed_log_write_makes_run_partial() {
 fn calls(index: u64, n: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let mut recorder = crate::Recorder::new(1).with_request_log(true);
     for number in 0..n {
-        recorder.stage(0).due += 1;
-        recorder.call(&crate::CallSample {
+        recorder.stage_mut(0).due += 1;
+        recorder.record_call(&crate::CallSample {
             number,
             arrival: crate::Time(0),
             sent: crate::Time(1),
@@ -98,7 +98,7 @@ fn calls(index: u64, n: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             bytes_received: 1,
         });
     }
-    let (record, requests) = IntervalRecord::recorded(&recorder.take(None));
+    let (record, requests) = IntervalRecord::from_worker(&recorder.take_interval(None));
     let interval = IntervalRecord {
         index,
         start_offset: std::time::Duration::from_secs(index),
@@ -110,7 +110,7 @@ fn calls(index: u64, n: u64) -> (IntervalRecord, Vec<RequestRecord>) {
 
 fn request_lines(run: &Run) -> u64 {
     let mut lines = 0;
-    run.each_request(|_| {
+    run.for_each_request(|_| {
         lines += 1;
         Ok(())
     })
@@ -126,14 +126,14 @@ fn killed_run_request_lines_match_calls() {
     let mut writer = writer.with_request_log(true).unwrap();
     for (index, n) in [(0, 10), (1, 5)] {
         let (interval, requests) = calls(index, n);
-        writer.interval(&interval, &requests).unwrap();
+        writer.add_interval(&interval, &requests).unwrap();
     }
     // The process has been killed, and `run.json` is unchanged.
     drop(writer);
     let run = Run::load(&dir).unwrap();
     assert_eq!((run.summary.total.ok, request_lines(&run)), (15, 15));
     // The run was killed before the second line of intervals was written.
-    let path = dir.join(file::INTERVALS);
+    let path = dir.join(file_name::INTERVALS);
     let text = fs::read_to_string(&path).unwrap();
     let (first, _) = text.split_once('\n').unwrap();
     fs::write(&path, format!("{first}\n")).unwrap();
@@ -158,9 +158,9 @@ fn request_lines_precede_their_interval() {
     writer.intervals.as_mut().unwrap().file = File::from(OwnedFd::from(to));
     let writing = std::thread::spawn(move || {
         let (interval, requests) = calls(0, 10);
-        writer.interval(&interval, &requests).unwrap();
+        writer.add_interval(&interval, &requests).unwrap();
     });
-    let path = dir.join(file::REQUESTS);
+    let path = dir.join(file_name::REQUESTS);
     let lines = || {
         let mut text = Vec::new();
         // The compressed file has no end yet.

@@ -1,7 +1,7 @@
 //! Settings of a rung that are not keys of the plan: its security, its network and its TLS library.
 
-use super::{LadderSpec, RungSpec, files, made_by_server};
-use crate::named::named;
+use super::{LadderSpec, RungSpec, file_section_name, generated_file_size};
+use crate::named_enum::named;
 
 named! {
     /// The security of a rung's connections.
@@ -45,10 +45,10 @@ impl RungSpec {
     pub(super) fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
-        let Some((path, size)) = self.spec.file() else {
-            return Err(format!("openssl serves files: it needs [call.{}]", files()));
+        let Some((path, size)) = self.spec.fetched_file() else {
+            return Err(format!("openssl serves files: it needs [call.{}]", file_section_name()));
         };
-        let made = made_by_server(path);
+        let made = generated_file_size(path);
         if serves.is_none_or(|word| word != "files") {
             return Err(
                 "openssl replaces Plimsoll's own file server: write serve = [\"files\"]".to_owned(),

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::{RungSecurity, RungSpec};
-use crate::named::named;
-use crate::spec::problem::one_of;
+use crate::named_enum::named;
+use crate::spec::problem::find_by_name;
 
 /// The route of a rung's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ pub(super) const MAX_PROXY_WORKERS: u32 = 64;
 ///
 /// # Errors
 /// When a table does not contain a command and two addresses, or a chain is too long.
-pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
+pub(super) fn parse_route(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
         let own = CustomProxy::deserialize(table.clone()).map_err(|e| {
             format!(
@@ -114,7 +114,7 @@ pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
 ///
 /// # Errors
 /// Returns the first unknown name, and lists the known names.
-pub(super) fn check_names<'a>(
+pub(super) fn check_proxy_names<'a>(
     rungs: impl Iterator<Item = &'a RungSpec>,
     folder: Option<&Path>,
 ) -> Result<(), String> {
@@ -134,7 +134,7 @@ pub(super) fn check_names<'a>(
             {
                 continue;
             }
-            one_of(name, &known, |name| name).map_err(|message| match file {
+            find_by_name(name, &known, |name| name).map_err(|message| match file {
                 Some(file) => format!("{message}, or write {}", file.display()),
                 None => message,
             })?;
@@ -147,7 +147,7 @@ pub(super) fn check_names<'a>(
 }
 
 /// Returns the name of a custom proxy, which is that of its program.
-pub(super) fn command_name(own: &Table) -> String {
+pub(super) fn custom_proxy_name(own: &Table) -> String {
     let command = own.get("command").and_then(Value::as_array);
     let program = command.and_then(|words| words.first()?.as_str());
     program.map_or_else(|| Value::Table(own.clone()).to_string(), str::to_owned)

@@ -14,8 +14,8 @@ use crate::spec::{
 use crate::template::{MetadataField, RowOrder, Variation};
 
 pub(in crate::spec) const ALL: [&CallProtocol; 2] = [
-    &CallProtocol::of::<GrpcSpec>(),
-    &CallProtocol::of::<HttpSpec>(),
+    &CallProtocol::new::<GrpcSpec>(),
+    &CallProtocol::new::<HttpSpec>(),
 ];
 
 const METADATA: FieldNameRules = FieldNameRules {
@@ -67,7 +67,7 @@ impl CallSection for GrpcSpec {
         Some(&mut self.metadata)
     }
 
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    fn nested_keys(path: &str) -> Option<&'static [&'static str]> {
         path.starts_with("metadata.").then(MetadataSpec::keys)
     }
 
@@ -78,15 +78,15 @@ impl CallSection for GrpcSpec {
         surroundings: &dyn ResolveContext,
     ) -> Option<GrpcCall> {
         let given = PlanRows::Nothing;
-        let metadata = problems.metadata(&METADATA, &self.metadata, given, surroundings);
+        let metadata = problems.resolve_metadata(&METADATA, &self.metadata, given, surroundings);
         let method = self.method.clone().ok_or_else(|| "missing".to_owned());
         Some(GrpcCall {
-            method: problems.keep("call.grpc.method", method)?,
-            metadata: metadata.in_requests(&Variation::new(1, 1, 0, RowOrder::default())),
+            method: problems.ok_or_report("call.grpc.method", method)?,
+            metadata: metadata.into_request_fields(&Variation::new(1, 1, 0, RowOrder::default())),
         })
     }
 
-    fn filled_in(self, _: &GrpcCall) -> GrpcSpec {
+    fn with_defaults(self, _: &GrpcCall) -> GrpcSpec {
         GrpcSpec {
             deadline: None,
             ..self
@@ -123,7 +123,7 @@ impl CallSection for HttpSpec {
         Some(self.clone())
     }
 
-    fn filled_in(self, _: &HttpSpec) -> HttpSpec {
+    fn with_defaults(self, _: &HttpSpec) -> HttpSpec {
         self
     }
 }

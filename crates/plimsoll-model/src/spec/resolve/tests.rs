@@ -16,7 +16,7 @@ use crate::schedule::Schedule;
 struct FakeContext;
 
 impl ResolveContext for FakeContext {
-    fn variable(&self, name: &str) -> Option<String> {
+    fn env_variable(&self, name: &str) -> Option<String> {
         (name == "PLIMSOLL_METADATA_AUTHORIZATION").then(|| "Bearer hush".into())
     }
     fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
@@ -72,7 +72,7 @@ fn defaults_match_documentation() {
             identity: None,
             server_name: None,
             suites: TlsSuite::ALL.to_vec(),
-            groups: KeyExchangeGroup::DEFAULT_OFFER.to_vec(),
+            groups: KeyExchangeGroup::DEFAULT_GROUPS.to_vec(),
             resume: false,
             early_data: false,
             full_share: None,
@@ -379,14 +379,14 @@ fn saved_plan_round_trips_without_secrets() {
         );
         let typed = read(&text).expect("readable");
         let first = resolve(&typed, &FakeContext).expect("right");
-        let saved = typed.filled_in(&first).to_toml().expect("writable");
+        let saved = typed.with_defaults(&first).to_toml().expect("writable");
         assert!(!saved.contains("hush"), "{saved}");
         let again = resolve(&read(&saved).expect("readable"), &FakeContext).expect("right");
         assert_eq!(again, first, "{saved}");
         assert_eq!(
             read(&saved)
                 .expect("readable")
-                .filled_in(&again)
+                .with_defaults(&again)
                 .to_toml()
                 .expect("writable"),
             saved

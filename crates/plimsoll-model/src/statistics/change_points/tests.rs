@@ -9,7 +9,7 @@ struct Draws {
 
 impl Draws {
     fn new(seed: u64, spread: f64, outliers: f64) -> Draws {
-        let mut normal = ShuffledValues::of(&[]);
+        let mut normal = ShuffledValues::new(&[]);
         normal.state = seed.wrapping_mul(0x1234_5678_9abc_def1);
         Draws {
             normal,
@@ -19,7 +19,7 @@ impl Draws {
     }
 
     fn uniform(&mut self) -> f64 {
-        (self.normal.below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
+        (self.normal.next_below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
     }
 
     fn around(&mut self, level: f64) -> f64 {
@@ -55,7 +55,7 @@ fn false_alarms_are_as_rare_as_promised() {
             !change_points(&values).is_empty()
         };
         let alarms = (0..series).filter(alarm).count() as f64;
-        let promised = FALSE_ALARMS * series as f64;
+        let promised = MAX_FALSE_ALARM_PROBABILITY * series as f64;
         // A series of one window has exactly the promised rate, so that its count scatters about it.
         let scatter = if runs > WINDOW_RUNS / 2 {
             0.0
@@ -174,7 +174,7 @@ fn energy_matches_its_definition() {
         mean * n * m / (n + m)
     };
     for place in 4..=5 {
-        let computed = ShuffledValues::of(&values).energy_at(place);
+        let computed = ShuffledValues::new(&values).energy_at(place);
         assert!((computed - by_definition(place, 9)).abs() < 1e-12);
     }
     let best = best_division(&values).expect("a division");

@@ -1,4 +1,4 @@
-use super::super::frame::{FrameLayout, MAX_CONTENT};
+use super::super::frame::{FrameLayout, DEFAULT_MAX_CONTENT_BYTES};
 use super::super::hessian::HessianValue;
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 const START: Time = Time(1_000_000);
 
 fn driver(request: &BoltCall) -> BoltDriver {
-    let mut driver = BoltProtocol::new(request).unwrap().driver();
+    let mut driver = BoltProtocol::new(request).unwrap().new_driver();
     driver.open(START, &mut Vec::new());
     driver
 }
 
 fn sent(out: &[u8]) -> Vec<BoltFrame<'_>> {
     let (mut frames, mut at) = (Vec::new(), 0);
-    while let Some((frame, length)) = BoltFrame::parse(&out[at..], MAX_CONTENT).unwrap() {
+    while let Some((frame, length)) = BoltFrame::parse(&out[at..], DEFAULT_MAX_CONTENT_BYTES).unwrap() {
         frames.push(frame);
         at += length;
     }
@@ -87,9 +87,9 @@ fn sofa_error_overrides_success_status() {
     let mut driver = driver(&BoltCall::default());
     let ids = start(&mut driver, 3);
     let (mut failed, mut fine) = (Vec::new(), Vec::new());
-    header::write(&mut failed, Some(header::RESPONSE_ERROR), Some(b"true"));
-    header::write(&mut fine, Some(header::RESPONSE_ERROR), Some(b"false"));
-    let text = sofa::failure("RPC cannot find service: [x]");
+    header::write(&mut failed, Some(header::RESPONSE_ERROR_KEY), Some(b"true"));
+    header::write(&mut fine, Some(header::RESPONSE_ERROR_KEY), Some(b"false"));
+    let text = sofa::encode_failure("RPC cannot find service: [x]");
     let (_, events) = receive(&mut driver, &answer(ids[0], 0, &failed, &text));
     assert_eq!(
         events[0],
@@ -99,7 +99,7 @@ fn sofa_error_overrides_success_status() {
         }
     );
     assert_eq!(ended(&events), [(0, Outcome::coded("SOFA_ERROR"))]);
-    let content = sofa::answer(HessianValue::Null);
+    let content = sofa::encode_success(HessianValue::Null);
     let (_, events) = receive(&mut driver, &answer(ids[1], 0, &fine, &content));
     assert_eq!(ended(&events), [(1, Outcome::Ok)]);
     let (_, events) = receive(&mut driver, &answer(ids[2], 0, b"\0\0\0\x09x", &content));
@@ -204,7 +204,7 @@ fn oneway_calls_complete_when_sent() {
 #[test]
 fn unanswered_heartbeats_drain_idle_connection() {
     let mut driver = driver(&BoltCall {
-        form: FrameLayout::V2_CRC,
+        layout: FrameLayout::V2_CRC,
         heartbeat: Some(Duration::from_secs(15)),
         ..BoltCall::default()
     });
@@ -218,7 +218,7 @@ fn unanswered_heartbeats_drain_idle_connection() {
     assert_eq!(beat, BoltFrame::heartbeat(FrameLayout::V2_CRC, beat.id));
     // After the acknowledgement, the next heartbeat is a whole interval away.
     let mut ack = Vec::new();
-    BoltFrame::heartbeat_ack(beat.form, beat.id).write(&mut ack);
+    BoltFrame::heartbeat_ack(beat.layout, beat.id).write(&mut ack);
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
     assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
     for n in 0..4 {

@@ -30,22 +30,22 @@ proptest! {
         rest in bytes(),
     ) {
         let frame = BoltFrame {
-            form, kind, command: BoltCommand::RpcRequest, command_version: 1, id, codec,
+            layout: form, kind, command: BoltCommand::RpcRequest, command_version: 1, id, codec,
             class: &class, header: &header, content: &content,
         };
         let mut wire = Vec::new();
         frame.write(&mut wire);
         let length = wire.len();
         for cut in 0..length {
-            prop_assert_eq!(BoltFrame::parse(&wire[..cut], MAX_CONTENT), Ok(None));
+            prop_assert_eq!(BoltFrame::parse(&wire[..cut], DEFAULT_MAX_CONTENT_BYTES), Ok(None));
         }
         wire.extend_from_slice(&rest);
-        prop_assert_eq!(BoltFrame::parse(&wire, MAX_CONTENT), Ok(Some((frame, length))));
+        prop_assert_eq!(BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES), Ok(Some((frame, length))));
     }
 
     #[test]
     fn parsed_garbage_writes_back_unchanged(wire in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(Some((frame, length))) = BoltFrame::parse(&wire, MAX_CONTENT) {
+        if let Ok(Some((frame, length))) = BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES) {
             let mut again = Vec::new();
             frame.write(&mut again);
             prop_assert_eq!(&again[..], &wire[..length]);
@@ -58,11 +58,11 @@ proptest! {
     ) {
         let mut wire = Vec::new();
         let frame = BoltFrame { content: &content, ..BoltFrame::heartbeat(FrameLayout::V2_CRC, 7) };
-        BoltFrame { form: FrameLayout::V2_CRC, ..frame }.write(&mut wire);
+        BoltFrame { layout: FrameLayout::V2_CRC, ..frame }.write(&mut wire);
         let at = at.max(24);
         prop_assume!(at < wire.len());
         wire[at] ^= 1 << bit;
-        let parsed = BoltFrame::parse(&wire, MAX_CONTENT);
+        let parsed = BoltFrame::parse(&wire, DEFAULT_MAX_CONTENT_BYTES);
         prop_assert!(matches!(parsed, Err(BoltFrameError::Crc { .. })), "{:?}", parsed);
     }
 }

@@ -52,7 +52,7 @@ pub enum HessianProblem {
 pub fn decode(bytes: &[u8]) -> Result<HessianValue, HessianError> {
     let mut decoder = HessianDecoder::new(bytes);
     let value = decoder.value()?;
-    match decoder.left() {
+    match decoder.remaining() {
         0 => Ok(value),
         left => Err(decoder.error(HessianProblem::TrailingBytes(left))),
     }
@@ -87,7 +87,7 @@ impl<'a> HessianDecoder<'a> {
     }
 
     /// Returns the number of unread bytes.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -133,7 +133,7 @@ impl<'a> HessianDecoder<'a> {
             b'N' => HessianValue::Null,
             b'T' => HessianValue::Bool(true),
             b'F' => HessianValue::Bool(false),
-            b'I' | 0x80..=0xd7 => HessianValue::Int(self.int_tail(tag)?),
+            b'I' | 0x80..=0xd7 => HessianValue::Int(self.int_after_tag(tag)?),
             0xd8..=0xef => HessianValue::Long(i64::from(tag) - 0xe0),
             0xf0..=0xff => {
                 HessianValue::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.byte()?))
@@ -150,8 +150,8 @@ impl<'a> HessianDecoder<'a> {
             0x6b => HessianValue::Double(f64::from(f32::from_bits(self.be_i32()?.cast_unsigned()))),
             b'D' => HessianValue::Double(f64::from_bits(self.be_i64()?.cast_unsigned())),
             b'd' => HessianValue::Date(self.be_i64()?),
-            0x00..=0x1f | b'S' | b's' => HessianValue::String(self.string_tail(tag)?),
-            0x20..=0x2f | b'B' | b'b' => HessianValue::Bytes(self.bytes_tail(tag)?),
+            0x00..=0x1f | b'S' | b's' => HessianValue::String(self.string_after_tag(tag)?),
+            0x20..=0x2f | b'B' | b'b' => HessianValue::Bytes(self.bytes_after_tag(tag)?),
             b'V' => self.list()?,
             b'v' => self.short_list()?,
             b'M' => self.map()?,
@@ -172,7 +172,7 @@ impl<'a> HessianDecoder<'a> {
         Ok(byte)
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], HessianError> {
+    fn read_bytes(&mut self, length: usize) -> Result<&'a [u8], HessianError> {
         let taken = self
             .at
             .checked_add(length)
@@ -184,7 +184,7 @@ impl<'a> HessianDecoder<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], HessianError> {
         let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
+        array.copy_from_slice(self.read_bytes(N)?);
         Ok(array)
     }
 
@@ -200,7 +200,7 @@ impl<'a> HessianDecoder<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    fn int_tail(&mut self, tag: u8) -> Result<i32, HessianError> {
+    fn int_after_tag(&mut self, tag: u8) -> Result<i32, HessianError> {
         Ok(match tag {
             0x80..=0xbf => i32::from(tag) - 0x90,
             0xc0..=0xcf => (i32::from(tag) - 0xc8) << 8 | i32::from(self.byte()?),
@@ -213,7 +213,7 @@ impl<'a> HessianDecoder<'a> {
     /// Decodes an integer where nothing else is allowed: lengths, class numbers.
     fn int(&mut self) -> Result<i32, HessianError> {
         let tag = self.byte()?;
-        self.int_tail(tag)
+        self.int_after_tag(tag)
     }
 
     fn length(&mut self) -> Result<usize, HessianError> {
@@ -221,7 +221,7 @@ impl<'a> HessianDecoder<'a> {
         usize::try_from(length).map_err(|_| self.error(HessianProblem::Length(length)))
     }
 
-    fn string_tail(&mut self, mut tag: u8) -> Result<String, HessianError> {
+    fn string_after_tag(&mut self, mut tag: u8) -> Result<String, HessianError> {
         let mut text = Vec::new();
         loop {
             let units = match tag {
@@ -229,35 +229,35 @@ impl<'a> HessianDecoder<'a> {
                 b'S' | b's' => self.be_u16()?,
                 other => return Err(self.unexpected(other)),
             };
-            self.units(units.into(), &mut text)?;
+            self.read_cesu8_units(units.into(), &mut text)?;
             if tag != b's' {
-                return Ok(text_of(text));
+                return Ok(cesu8_to_string(text));
             }
             tag = self.byte()?;
         }
     }
 
     /// Decodes a string of `units` UTF-16 units. A supplementary character takes two.
-    fn text(&mut self, units: usize) -> Result<String, HessianError> {
+    fn cesu8_text(&mut self, units: usize) -> Result<String, HessianError> {
         let mut text = Vec::new();
-        self.units(units, &mut text)?;
-        Ok(text_of(text))
+        self.read_cesu8_units(units, &mut text)?;
+        Ok(cesu8_to_string(text))
     }
 
     /// Appends the bytes of `units` UTF-16 units, one to three bytes each.
-    fn units(&mut self, units: usize, text: &mut Vec<u8>) -> Result<(), HessianError> {
+    fn read_cesu8_units(&mut self, units: usize, text: &mut Vec<u8>) -> Result<(), HessianError> {
         let begin = self.at;
         // Every unit takes at least one byte.
-        let least = self.take(units)?;
+        let least = self.read_bytes(units)?;
         if !least.is_ascii() {
             self.at = begin;
             for _ in 0..units {
                 match self.byte()? {
                     0x00..=0x7f => {}
-                    0xc0..=0xdf => self.continuation()?,
+                    0xc0..=0xdf => self.check_continuation_byte()?,
                     0xe0..=0xef => {
-                        self.continuation()?;
-                        self.continuation()?;
+                        self.check_continuation_byte()?;
+                        self.check_continuation_byte()?;
                     }
                     _ => return Err(self.error(HessianProblem::NotUtf8)),
                 }
@@ -267,14 +267,14 @@ impl<'a> HessianDecoder<'a> {
         Ok(())
     }
 
-    fn continuation(&mut self) -> Result<(), HessianError> {
+    fn check_continuation_byte(&mut self) -> Result<(), HessianError> {
         match self.byte()? {
             0x80..=0xbf => Ok(()),
             _ => Err(self.error(HessianProblem::NotUtf8)),
         }
     }
 
-    fn bytes_tail(&mut self, mut tag: u8) -> Result<Vec<u8>, HessianError> {
+    fn bytes_after_tag(&mut self, mut tag: u8) -> Result<Vec<u8>, HessianError> {
         let mut all = Vec::new();
         loop {
             let length = match tag {
@@ -282,7 +282,7 @@ impl<'a> HessianDecoder<'a> {
                 b'B' | b'b' => self.be_u16()?,
                 other => return Err(self.unexpected(other)),
             };
-            all.extend_from_slice(self.take(length.into())?);
+            all.extend_from_slice(self.read_bytes(length.into())?);
             if tag != b'b' {
                 return Ok(all);
             }
@@ -290,7 +290,7 @@ impl<'a> HessianDecoder<'a> {
         }
     }
 
-    fn next_is(&mut self, tag: u8) -> bool {
+    fn skip_if_next(&mut self, tag: u8) -> bool {
         let is = self.bytes.get(self.at) == Some(&tag);
         self.at += usize::from(is);
         is
@@ -298,20 +298,20 @@ impl<'a> HessianDecoder<'a> {
 
     /// Decodes a type's name, or a reference to an earlier one.
     fn class_name(&mut self) -> Result<Option<String>, HessianError> {
-        if self.next_is(b't') {
+        if self.skip_if_next(b't') {
             let units = self.be_u16()?;
-            let name = self.text(units.into())?;
+            let name = self.cesu8_text(units.into())?;
             self.types.push(name.clone());
             return Ok(Some(name));
         }
-        if self.next_is(0x75) {
+        if self.skip_if_next(0x75) {
             let number = self.int()?;
-            return self.named_type(number).map(Some);
+            return self.type_by_number(number).map(Some);
         }
         Ok(None)
     }
 
-    fn named_type(&mut self, number: i32) -> Result<String, HessianError> {
+    fn type_by_number(&mut self, number: i32) -> Result<String, HessianError> {
         let name = usize::try_from(number)
             .ok()
             .and_then(|n| self.types.get(n))
@@ -328,13 +328,13 @@ impl<'a> HessianDecoder<'a> {
         self.container_count += 1;
         let class = self.class_name()?;
         // The length is only a hint: the end mark decides.
-        if self.next_is(b'n') {
+        if self.skip_if_next(b'n') {
             self.byte()?;
-        } else if self.next_is(b'l') {
+        } else if self.skip_if_next(b'l') {
             self.be_i32()?;
         }
         let mut items = Vec::new();
-        while !self.next_is(b'z') {
+        while !self.skip_if_next(b'z') {
             items.push(self.value()?);
         }
         Ok(HessianValue::List { class, items })
@@ -344,7 +344,7 @@ impl<'a> HessianDecoder<'a> {
     fn short_list(&mut self) -> Result<HessianValue, HessianError> {
         self.container_count += 1;
         let number = self.int()?;
-        let class = Some(self.named_type(number)?);
+        let class = Some(self.type_by_number(number)?);
         let length = self.length()?;
         let items = self.values(length)?;
         Ok(HessianValue::List { class, items })
@@ -354,7 +354,7 @@ impl<'a> HessianDecoder<'a> {
         self.container_count += 1;
         let class = self.class_name()?;
         let mut entries = Vec::new();
-        while !self.next_is(b'z') {
+        while !self.skip_if_next(b'z') {
             let key = self.value()?;
             entries.push((key, self.value()?));
         }
@@ -363,11 +363,11 @@ impl<'a> HessianDecoder<'a> {
 
     fn class(&mut self) -> Result<(), HessianError> {
         let length = self.length()?;
-        let name = self.text(length)?;
+        let name = self.cesu8_text(length)?;
         let mut fields = Vec::new();
         for _ in 0..self.length()? {
             let tag = self.byte()?;
-            fields.push(self.string_tail(tag)?);
+            fields.push(self.string_after_tag(tag)?);
         }
         self.classes.push(Arc::new(HessianClass { name, fields }));
         Ok(())
@@ -401,7 +401,7 @@ impl<'a> HessianDecoder<'a> {
 
 /// Converts the bytes of [`HessianDecoder::units`] to a string. They are UTF-8, except for supplementary characters,
 /// which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
-fn text_of(units: Vec<u8>) -> String {
+fn cesu8_to_string(units: Vec<u8>) -> String {
     String::from_utf8(units).unwrap_or_else(|e| {
         let each = e
             .as_bytes()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{HessianClass, HessianValue};
 
 /// The maximum length of one chunk: UTF-16 units of a string, or bytes of a byte array.
-const MAX_CHUNK: usize = 0x8000;
+const MAX_CHUNK_LENGTH: usize = 0x8000;
 
 /// Encodes a single value.
 pub fn encode(value: &HessianValue) -> Vec<u8> {
@@ -36,7 +36,7 @@ impl HessianEncoder {
             HessianValue::Int(number) => self.int(*number),
             HessianValue::Long(number) => self.long(*number),
             HessianValue::Double(number) => self.double(*number),
-            HessianValue::Date(millis) => self.tagged(b'd', millis.to_be_bytes()),
+            HessianValue::Date(millis) => self.write_tagged(b'd', millis.to_be_bytes()),
             HessianValue::String(text) => self.string(text),
             HessianValue::Bytes(bytes) => self.bytes(bytes),
             HessianValue::List { class, items } => {
@@ -44,7 +44,7 @@ impl HessianEncoder {
                 self.class_name(class.as_deref());
                 match u8::try_from(items.len()) {
                     Ok(length) => self.out.extend_from_slice(&[b'n', length]),
-                    Err(_) => self.tagged(b'l', length_of(items.len()).to_be_bytes()),
+                    Err(_) => self.write_tagged(b'l', saturating_i32(items.len()).to_be_bytes()),
                 }
                 for item in items {
                     self.value(item);
@@ -65,7 +65,7 @@ impl HessianEncoder {
         }
     }
 
-    fn tagged<const N: usize>(&mut self, tag: u8, bytes: [u8; N]) {
+    fn write_tagged<const N: usize>(&mut self, tag: u8, bytes: [u8; N]) {
         self.out.push(tag);
         self.out.extend_from_slice(&bytes);
     }
@@ -73,56 +73,56 @@ impl HessianEncoder {
     fn int(&mut self, number: i32) {
         match number {
             -16..=47 => self.out.push((0x90 + number) as u8),
-            -2048..=2047 => self.tagged((0xc8 + (number >> 8)) as u8, [number as u8]),
-            _ => self.tagged(b'I', number.to_be_bytes()),
+            -2048..=2047 => self.write_tagged((0xc8 + (number >> 8)) as u8, [number as u8]),
+            _ => self.write_tagged(b'I', number.to_be_bytes()),
         }
     }
 
     fn long(&mut self, number: i64) {
         match number {
             -8..=15 => self.out.push((0xe0 + number) as u8),
-            -2048..=2047 => self.tagged((0xf8 + (number >> 8)) as u8, [number as u8]),
+            -2048..=2047 => self.write_tagged((0xf8 + (number >> 8)) as u8, [number as u8]),
             -262_144..=262_143 => {
-                self.tagged((0x3c + (number >> 16)) as u8, (number as u16).to_be_bytes());
+                self.write_tagged((0x3c + (number >> 16)) as u8, (number as u16).to_be_bytes());
             }
             _ => match i32::try_from(number) {
-                Ok(number) => self.tagged(0x77, number.to_be_bytes()),
-                Err(_) => self.tagged(b'L', number.to_be_bytes()),
+                Ok(number) => self.write_tagged(0x77, number.to_be_bytes()),
+                Err(_) => self.write_tagged(b'L', number.to_be_bytes()),
             },
         }
     }
 
     /// Always uses the full form: the short forms for whole numbers lose the sign of a negative zero.
     fn double(&mut self, number: f64) {
-        self.tagged(b'D', number.to_be_bytes());
+        self.write_tagged(b'D', number.to_be_bytes());
     }
 
     fn string(&mut self, text: &str) {
-        let mut units = units(text);
+        let mut units = utf16_length(text);
         if units < 32 {
             self.out.push(units as u8);
-            self.text(text);
+            self.push_cesu8(text);
             return;
         }
         let mut rest = text;
-        while units > MAX_CHUNK {
-            let (chunk, of_chunk) = first_units(rest, MAX_CHUNK);
+        while units > MAX_CHUNK_LENGTH {
+            let (chunk, of_chunk) = prefix_of_units(rest, MAX_CHUNK_LENGTH);
             self.chunk(b's', of_chunk);
-            self.text(chunk);
+            self.push_cesu8(chunk);
             rest = &rest[chunk.len()..];
             units -= of_chunk;
         }
         self.chunk(b'S', units);
-        self.text(rest);
+        self.push_cesu8(rest);
     }
 
     fn chunk(&mut self, tag: u8, length: usize) {
-        self.tagged(tag, (length as u16).to_be_bytes());
+        self.write_tagged(tag, (length as u16).to_be_bytes());
     }
 
     /// Appends each UTF-16 unit in one to three bytes (CESU-8, Unicode Technical Report 26). This equals
     /// UTF-8, except for characters of two units.
-    fn text(&mut self, text: &str) {
+    fn push_cesu8(&mut self, text: &str) {
         let mut rest = text;
         while !rest.is_ascii() {
             let Some(at) = rest.bytes().position(|byte| byte >= 0xf0) else {
@@ -150,10 +150,10 @@ impl HessianEncoder {
             return;
         }
         let mut rest = bytes;
-        while rest.len() > MAX_CHUNK {
-            self.chunk(b'b', MAX_CHUNK);
-            self.out.extend_from_slice(&rest[..MAX_CHUNK]);
-            rest = &rest[MAX_CHUNK..];
+        while rest.len() > MAX_CHUNK_LENGTH {
+            self.chunk(b'b', MAX_CHUNK_LENGTH);
+            self.out.extend_from_slice(&rest[..MAX_CHUNK_LENGTH]);
+            rest = &rest[MAX_CHUNK_LENGTH..];
         }
         self.chunk(b'B', rest.len());
         self.out.extend_from_slice(rest);
@@ -161,9 +161,9 @@ impl HessianEncoder {
 
     fn class_name(&mut self, class: Option<&str>) {
         if let Some(name) = class {
-            let (name, units) = first_units(name, usize::from(u16::MAX));
+            let (name, units) = prefix_of_units(name, usize::from(u16::MAX));
             self.chunk(b't', units);
-            self.text(name);
+            self.push_cesu8(name);
         }
     }
 
@@ -171,9 +171,9 @@ impl HessianEncoder {
         let known = self.classes.iter().position(|seen| seen == class);
         let number = known.unwrap_or_else(|| {
             self.out.push(b'O');
-            self.int(length_of(units(&class.name)));
-            self.text(&class.name);
-            self.int(length_of(class.fields.len()));
+            self.int(saturating_i32(utf16_length(&class.name)));
+            self.push_cesu8(&class.name);
+            self.int(saturating_i32(class.fields.len()));
             for field in &class.fields {
                 self.string(field);
             }
@@ -181,7 +181,7 @@ impl HessianEncoder {
             self.classes.len() - 1
         });
         self.out.push(b'o');
-        self.int(length_of(number));
+        self.int(saturating_i32(number));
         // A missing field would shift all that follow, so it is written as null.
         for i in 0..class.fields.len() {
             self.value(fields.get(i).unwrap_or(&HessianValue::Null));
@@ -190,15 +190,15 @@ impl HessianEncoder {
 
     fn reference(&mut self, number: u32) {
         match number {
-            0..=0xff => self.tagged(0x4a, [number as u8]),
-            0x100..=0xffff => self.tagged(0x4b, (number as u16).to_be_bytes()),
-            _ => self.tagged(b'R', number.to_be_bytes()),
+            0..=0xff => self.write_tagged(0x4a, [number as u8]),
+            0x100..=0xffff => self.write_tagged(0x4b, (number as u16).to_be_bytes()),
+            _ => self.write_tagged(b'R', number.to_be_bytes()),
         }
     }
 }
 
 /// Returns the number of UTF-16 units: two for a character of four UTF-8 bytes, one for any other.
-fn units(text: &str) -> usize {
+fn utf16_length(text: &str) -> usize {
     if text.is_ascii() {
         return text.len();
     }
@@ -208,7 +208,7 @@ fn units(text: &str) -> usize {
 
 /// Returns the longest prefix of at most `most` UTF-16 units, and the prefix's number of units. Never splits a
 /// surrogate pair, and neither does Java.
-fn first_units(text: &str, most: usize) -> (&str, usize) {
+fn prefix_of_units(text: &str, most: usize) -> (&str, usize) {
     let mut taken = 0;
     for (at, character) in text.char_indices() {
         if taken + character.len_utf16() > most {
@@ -219,7 +219,7 @@ fn first_units(text: &str, most: usize) -> (&str, usize) {
     (text, taken)
 }
 
-fn length_of(length: usize) -> i32 {
+fn saturating_i32(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
@@ -310,14 +310,14 @@ mod tests {
 
     #[test]
     fn long_strings_and_arrays_are_chunked() {
-        let mut text = "a".repeat(MAX_CHUNK - 1);
+        let mut text = "a".repeat(MAX_CHUNK_LENGTH - 1);
         text.push('\u{1F600}');
-        text.push_str(&"b".repeat(2 * MAX_CHUNK));
+        text.push_str(&"b".repeat(2 * MAX_CHUNK_LENGTH));
         let value = HessianValue::String(text);
         let bytes = encode(&value);
         assert_eq!(&bytes[..3], b"s\x7f\xff", "a pair is not cut in two");
         assert_eq!(decode(&bytes), Ok(value));
-        let value = HessianValue::Bytes(vec![7; 3 * MAX_CHUNK + 5]);
+        let value = HessianValue::Bytes(vec![7; 3 * MAX_CHUNK_LENGTH + 5]);
         assert_eq!(decode(&encode(&value)), Ok(value));
     }
 

@@ -18,7 +18,7 @@ pub fn from_json(json: &Json) -> Result<HessianValue, String> {
     Ok(match json {
         Json::Null => HessianValue::Null,
         Json::Bool(flag) => HessianValue::Bool(*flag),
-        Json::Number(number) => self::number(number)?,
+        Json::Number(number) => self::convert_number(number)?,
         Json::String(text) => HessianValue::String(text.clone()),
         Json::Array(items) => HessianValue::List {
             class: None,
@@ -27,7 +27,7 @@ pub fn from_json(json: &Json) -> Result<HessianValue, String> {
         Json::Object(object) => match object.get("@type") {
             None => HessianValue::Map {
                 class: None,
-                entries: entries(object)?,
+                entries: convert_entries(object)?,
             },
             Some(Json::String(class)) => typed_value(class, object)?,
             Some(other) => {
@@ -39,7 +39,7 @@ pub fn from_json(json: &Json) -> Result<HessianValue, String> {
     })
 }
 
-fn number(number: &Number) -> Result<HessianValue, String> {
+fn convert_number(number: &Number) -> Result<HessianValue, String> {
     if let Some(whole) = number.as_i64() {
         return Ok(i32::try_from(whole).map_or(HessianValue::Long(whole), HessianValue::Int));
     }
@@ -49,7 +49,7 @@ fn number(number: &Number) -> Result<HessianValue, String> {
     }
 }
 
-fn entries(object: &Map<String, Json>) -> Result<Vec<(HessianValue, HessianValue)>, String> {
+fn convert_entries(object: &Map<String, Json>) -> Result<Vec<(HessianValue, HessianValue)>, String> {
     object
         .iter()
         .filter(|(key, _)| *key != "@type")
@@ -96,7 +96,7 @@ fn composite_value(class: &str, object: &Map<String, Json>) -> Result<HessianVal
     if let Some(Json::Object(inner)) = object.get("entries") {
         return Ok(HessianValue::Map {
             class: Some(class.to_owned()),
-            entries: entries(inner)?,
+            entries: convert_entries(inner)?,
         });
     }
     let fields: Vec<(&String, &Json)> = object.iter().filter(|(key, _)| *key != "@type").collect();

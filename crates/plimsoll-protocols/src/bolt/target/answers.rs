@@ -10,25 +10,25 @@ const EXCEPTION_CLASS: &str = "com.alipay.remoting.rpc.exception.RpcServerExcept
 const STRING_CLASS: &[u8] = b"java.lang.String";
 
 /// Appends the response to `request`. Returns true if it is the requested result.
-pub(super) fn answer(request: &BoltFrame<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn write_answer(request: &BoltFrame<'_>, out: &mut Vec<u8>) -> bool {
     if request.class == STRING_CLASS && request.codec == codec::HESSIAN2 {
-        respond(request, STRING_CLASS, &[], request.content, out);
+        write_success(request, STRING_CLASS, &[], request.content, out);
         return true;
     }
     let call = match parse_call(request) {
         Ok(call) => call,
         Err((status, text)) => {
-            exception(request, status, &text, out);
+            write_exception(request, status, &text, out);
             return false;
         }
     };
-    let result = result(&call);
+    let result = call_service(&call);
     match &result {
         Ok(value) => {
-            let content = sofa::answer(value.clone());
-            respond(request, sofa::RESPONSE_CLASS.as_bytes(), &[], &content, out);
+            let content = sofa::encode_success(value.clone());
+            write_success(request, sofa::RESPONSE_CLASS.as_bytes(), &[], &content, out);
         }
-        Err(text) => failure(request, text, out),
+        Err(text) => write_sofa_failure(request, text, out),
     }
     result.is_ok()
 }
@@ -45,12 +45,12 @@ fn parse_call(request: &BoltFrame<'_>) -> Result<SofaCall, (Status, String)> {
         let text = format!("No user processor found for request: {class}");
         return Err((Status::ServerException, text));
     }
-    let call = SofaCall::read(request.content);
+    let call = SofaCall::decode(request.content);
     call.map_err(|why| (Status::ServerDeserialException, why))
 }
 
 /// Calls one of the two services, by its simple name in any package.
-fn result(call: &SofaCall) -> Result<HessianValue, String> {
+fn call_service(call: &SofaCall) -> Result<HessianValue, String> {
     let interface = call.service.split(':').next().unwrap_or_default();
     let simple = interface.rsplit('.').next().unwrap_or_default();
     let argument = call.arguments.first();
@@ -72,27 +72,27 @@ fn result(call: &SofaCall) -> Result<HessianValue, String> {
 }
 
 /// Appends a failure that `--fail` requests.
-pub(super) fn fail(request: &BoltFrame<'_>, share: FailureShare, out: &mut Vec<u8>) {
+pub(super) fn write_requested_failure(request: &BoltFrame<'_>, share: FailureShare, out: &mut Vec<u8>) {
     let text = "failed on demand";
     match share.status {
-        None => failure(request, text, out),
+        None => write_sofa_failure(request, text, out),
         Some(
             status @ (Status::ServerException
             | Status::ServerSerialException
             | Status::ServerDeserialException),
-        ) => exception(request, status, text, out),
-        Some(status) => status_only(request, status, out),
+        ) => write_exception(request, status, text, out),
+        Some(status) => write_status_response(request, status, out),
     }
 }
 
 /// Appends a response that has a status only.
-pub(super) fn status_only(request: &BoltFrame<'_>, status: Status, out: &mut Vec<u8>) {
-    let form = request.form.without_switches();
+pub(super) fn write_status_response(request: &BoltFrame<'_>, status: Status, out: &mut Vec<u8>) {
+    let form = request.layout.without_switches();
     BoltFrame::status_response(form, request.id, request.codec, status).write(out);
 }
 
 /// Appends a successful response in the request's layout.
-fn respond(
+fn write_success(
     request: &BoltFrame<'_>,
     class: &[u8],
     header: &[u8],
@@ -111,11 +111,11 @@ fn respond(
 }
 
 /// Appends a SOFARPC failure: the Bolt status is a success, and a header entry marks the failure.
-fn failure(request: &BoltFrame<'_>, text: &str, out: &mut Vec<u8>) {
+fn write_sofa_failure(request: &BoltFrame<'_>, text: &str, out: &mut Vec<u8>) {
     let mut map = Vec::new();
-    header::write(&mut map, Some(header::RESPONSE_ERROR), Some(b"true"));
-    let content = sofa::failure(text);
-    respond(
+    header::write(&mut map, Some(header::RESPONSE_ERROR_KEY), Some(b"true"));
+    let content = sofa::encode_failure(text);
+    write_success(
         request,
         sofa::RESPONSE_CLASS.as_bytes(),
         &map,
@@ -125,7 +125,7 @@ fn failure(request: &BoltFrame<'_>, text: &str, out: &mut Vec<u8>) {
 }
 
 /// Appends a Bolt failure with an exception, which Java clients show.
-fn exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
+fn write_exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
     let list = |class: &str| HessianValue::List {
         class: Some(class.to_owned()),
         items: Vec::new(),
@@ -137,7 +137,7 @@ fn exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mut Vec<
         "suppressedExceptions",
     ];
     let content = hessian::encode(&HessianValue::Object {
-        class: sofa::described(EXCEPTION_CLASS, &fields),
+        class: sofa::class_definition(EXCEPTION_CLASS, &fields),
         fields: vec![
             text.into(),
             // In Java, an exception without a cause refers to itself.
@@ -147,7 +147,7 @@ fn exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mut Vec<
         ],
     });
     BoltFrame {
-        form: request.form.without_switches(),
+        layout: request.layout.without_switches(),
         kind: BoltFrameKind::Response {
             status: status.number(),
         },

@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
 use super::super::Status;
-use super::super::frame::{BoltCommand, BoltFrame, BoltFrameKind, MAX_CONTENT};
+use super::super::frame::{BoltCommand, BoltFrame, BoltFrameKind, DEFAULT_MAX_CONTENT_BYTES};
 use super::{BoltServer, answers};
 
 /// The limit of requests in progress on one connection. At the limit, reading pauses.
-const MAX_IN_PROGRESS: usize = 65_536;
+const MAX_REQUESTS_IN_PROGRESS: usize = 65_536;
 /// The limit of the total size of requests in progress, which are kept until they are answered. Bytes.
 const MAX_IN_PROGRESS_BYTES: usize = 8 << 20;
 const READ_CHUNK_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 if read? == 0 {
                     open = false;
                 } else {
-                    match take(&input, &server, &sender, (&mut in_progress, &mut last), &mut out) {
+                    match handle_frames(&input, &server, &sender, (&mut in_progress, &mut last), &mut out) {
                         Some(taken) => {
                             input.drain(..taken);
                             input.reserve(READ_CHUNK_BYTES);
@@ -87,7 +87,7 @@ struct BoltAnswer {
 
 impl InFlightRequests {
     fn has_room(&self) -> bool {
-        self.requests < MAX_IN_PROGRESS && self.bytes < MAX_IN_PROGRESS_BYTES
+        self.requests < MAX_REQUESTS_IN_PROGRESS && self.bytes < MAX_IN_PROGRESS_BYTES
     }
 
     fn begin(&mut self, request: usize) {
@@ -104,7 +104,7 @@ impl InFlightRequests {
 
 /// Handles the complete frames at the front of `input`. Returns the number of bytes handled; `None`: the
 /// bytes are not Bolt.
-fn take(
+fn handle_frames(
     input: &[u8],
     server: &Arc<BoltServer>,
     sender: &mpsc::UnboundedSender<BoltAnswer>,
@@ -113,13 +113,13 @@ fn take(
 ) -> Option<usize> {
     let mut taken = 0;
     loop {
-        match BoltFrame::parse(&input[taken..], MAX_CONTENT) {
+        match BoltFrame::parse(&input[taken..], DEFAULT_MAX_CONTENT_BYTES) {
             Ok(Some((frame, length))) => {
                 let bytes = &input[taken..taken + length];
                 if server.answers_at_once && is_call(&frame) {
                     complete_from_cache(&frame, bytes, server, last, out);
                 } else {
-                    request(&frame, bytes, server, sender, in_progress, out);
+                    handle_request(&frame, bytes, server, sender, in_progress, out);
                 }
                 taken += length;
             }
@@ -132,7 +132,7 @@ fn take(
     }
 }
 
-fn request(
+fn handle_request(
     frame: &BoltFrame<'_>,
     bytes: &[u8],
     server: &Arc<BoltServer>,
@@ -143,22 +143,22 @@ fn request(
     match (frame.kind, frame.command) {
         (BoltFrameKind::Request { .. }, BoltCommand::Heartbeat) => {
             server.counters.heartbeats.fetch_add(1, Ordering::Relaxed);
-            BoltFrame::heartbeat_ack(frame.form, frame.id).write(out);
+            BoltFrame::heartbeat_ack(frame.layout, frame.id).write(out);
         }
         (BoltFrameKind::Request { .. }, _) => {
             in_progress.begin(bytes.len());
             let (server, sender, bytes) = (Arc::clone(server), sender.clone(), bytes.to_vec());
             tokio::spawn(async move {
-                let has_worked = server.work().await;
+                let has_worked = server.wait_for_worker().await;
                 let mut out = Vec::new();
                 // The bytes were parsed as a frame before, so this succeeds.
-                if let Ok(Some((frame, _))) = BoltFrame::parse(&bytes, MAX_CONTENT) {
+                if let Ok(Some((frame, _))) = BoltFrame::parse(&bytes, DEFAULT_MAX_CONTENT_BYTES) {
                     if has_worked {
                         complete(&frame, &server, &mut out);
                     } else {
                         server.counters.busy.fetch_add(1, Ordering::Relaxed);
                         server.counters.failed.fetch_add(1, Ordering::Relaxed);
-                        answers::status_only(&frame, Status::ServerThreadpoolBusy, &mut out);
+                        answers::write_status_response(&frame, Status::ServerThreadpoolBusy, &mut out);
                     }
                 }
                 // Fails if the connection is already closed.
@@ -192,9 +192,9 @@ struct AnswerCache {
 impl AnswerCache {
     /// Appends the cached response if the request differs from the last one only in its id; returns false
     /// otherwise. `bytes` are those of `frame`.
-    fn repeat(&self, frame: &BoltFrame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
-        let (at, last) = (frame.form.id_at(), &self.request);
-        let is_same = !frame.form.has_crc()
+    fn write_if_repeated(&self, frame: &BoltFrame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+        let (at, last) = (frame.layout.id_offset(), &self.request);
+        let is_same = !frame.layout.has_crc()
             && bytes.len() == last.len()
             && bytes[..at] == last[..at]
             && bytes[at + 4..] == last[at + 4..];
@@ -206,7 +206,7 @@ impl AnswerCache {
         is_same
     }
 
-    fn keep(&mut self, request: &[u8], answer: &[u8]) {
+    fn store(&mut self, request: &[u8], answer: &[u8]) {
         for (kept, bytes) in [(&mut self.request, request), (&mut self.answer, answer)] {
             kept.clear();
             kept.shrink_to(MAX_KEPT_BYTES);
@@ -224,22 +224,22 @@ fn complete_from_cache(
     last: &mut AnswerCache,
     out: &mut Vec<u8>,
 ) {
-    if server.never_fails() && last.repeat(frame, bytes, out) {
+    if server.never_fails() && last.write_if_repeated(frame, bytes, out) {
         server.counters.answered.fetch_add(1, Ordering::Relaxed);
         return;
     }
     let start = out.len();
     if complete(frame, server, out) && bytes.len() <= MAX_KEPT_BYTES {
-        last.keep(bytes, &out[start..]);
+        last.store(bytes, &out[start..]);
     }
 }
 
 /// Appends the response and counts it. Returns true if it is the requested result.
 fn complete(frame: &BoltFrame<'_>, server: &BoltServer, out: &mut Vec<u8>) -> bool {
-    let is_answered = match server.failure() {
-        None => answers::answer(frame, out),
+    let is_answered = match server.draw_failure() {
+        None => answers::write_answer(frame, out),
         Some(share) => {
-            answers::fail(frame, share, out);
+            answers::write_requested_failure(frame, share, out);
             false
         }
     };
@@ -261,7 +261,7 @@ mod tests {
     fn cached_response_equals_computed_response() {
         for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
             let request = |id, content| BoltFrame {
-                form,
+                layout: form,
                 command: BoltCommand::RpcRequest,
                 class: b"java.lang.String",
                 content,
@@ -274,18 +274,18 @@ mod tests {
             };
             let made = |frame: &BoltFrame<'_>| {
                 let mut out = b"before".to_vec();
-                assert!(answers::answer(frame, &mut out));
+                assert!(answers::write_answer(frame, &mut out));
                 out
             };
             let mut last = AnswerCache::default();
             let first = request(1, &b"\x01a"[..]);
             let mut out = b"before".to_vec();
-            assert!(!last.repeat(&first, &wire(&first), &mut out));
-            last.keep(&wire(&first), &made(&first)[6..]);
+            assert!(!last.write_if_repeated(&first, &wire(&first), &mut out));
+            last.store(&wire(&first), &made(&first)[6..]);
             let again = request(0xfedc_ba98, &b"\x01a"[..]);
             // A checksum covers the id, so such responses are not cached.
             let is_ready = form != FrameLayout::V2_CRC;
-            assert_eq!(last.repeat(&again, &wire(&again), &mut out), is_ready);
+            assert_eq!(last.write_if_repeated(&again, &wire(&again), &mut out), is_ready);
             if is_ready {
                 assert_eq!(out, made(&again));
             }
@@ -296,7 +296,7 @@ mod tests {
                 ..first
             };
             for other in [other, later] {
-                assert!(!last.repeat(&other, &wire(&other), &mut out));
+                assert!(!last.write_if_repeated(&other, &wire(&other), &mut out));
             }
         }
     }

@@ -99,11 +99,11 @@ pub struct BoltOptions {
 impl ReferenceServer for BoltOptions {
     const COMMAND_NAME: &str = "bolt";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
-        check(&self.fail)?;
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+        check_failure_shares(&self.fail)?;
         let answering = ResponseScheduler::new(self.delay, self.answers)?;
         let server = Arc::new(BoltServer {
-            answering,
+            scheduler: answering,
             answers_at_once: self.delay == ResponseDelay::Constant(Duration::ZERO)
                 && self.answers.stall.is_none()
                 && self.pool == 0,
@@ -125,7 +125,7 @@ impl ReferenceServer for BoltOptions {
                 ("heartbeats", &counters.heartbeats),
                 ("malformed", &counters.malformed),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -145,7 +145,7 @@ struct BoltCounters {
 
 /// The state that all connections share.
 struct BoltServer {
-    answering: ResponseScheduler,
+    scheduler: ResponseScheduler,
     /// Whether responses can be sent as soon as their requests are read.
     answers_at_once: bool,
     pool: Option<Semaphore>,
@@ -161,9 +161,9 @@ impl BoltServer {
     }
 
     /// Draws whether, and how, a request fails; `None`: it succeeds.
-    fn failure(&self) -> Option<FailureShare> {
+    fn draw_failure(&self) -> Option<FailureShare> {
         self.failure_shares.first()?;
-        let mut drawn = self.answering.fraction();
+        let mut drawn = self.scheduler.random_fraction();
         self.failure_shares.iter().copied().find(|share| {
             let is_met = drawn < share.share;
             drawn -= share.share;
@@ -172,9 +172,9 @@ impl BoltServer {
     }
 
     /// Waits for a worker and then for the delay. Returns false if the queue is full.
-    async fn work(&self) -> bool {
+    async fn wait_for_worker(&self) -> bool {
         let Some(pool) = &self.pool else {
-            self.answering.wait().await;
+            self.scheduler.wait().await;
             return true;
         };
         let worker = match pool.try_acquire() {
@@ -189,13 +189,13 @@ impl BoltServer {
                 worker
             }
         };
-        self.answering.wait().await;
+        self.scheduler.wait().await;
         drop(worker);
         true
     }
 }
 
-fn check(shares: &[FailureShare]) -> Result<(), ServeError> {
+fn check_failure_shares(shares: &[FailureShare]) -> Result<(), ServeError> {
     let total: f64 = shares.iter().map(|share| share.share).sum();
     let wrong = |share: &FailureShare| !(0.0..=1.0).contains(&share.share);
     if shares.iter().any(wrong) || total > 1.0 + 1e-9 {

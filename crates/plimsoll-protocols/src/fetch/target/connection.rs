@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead, put_response};
+use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead, append_response_head};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -14,7 +14,7 @@ use super::FileCounters;
 use super::content::{ContentBody, ServedFolder};
 
 /// The largest head of a request. Bytes.
-const MAX_HEAD: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// The maximum size of a response whose head and body are written together: that of one TLS record (RFC 8446 §5.1).
 /// Bytes.
 const MAX_RECORD_BYTES: usize = 16 * 1024;
@@ -44,12 +44,12 @@ where
     let mut output = Vec::with_capacity(1024);
     loop {
         let mut request = loop {
-            match parse(&input) {
+            match parse_request(&input) {
                 Err(()) => {
                     counters.refused.fetch_add(1, Ordering::Relaxed);
                     let fields = [("Content-Length", "0"), ("Connection", "close")];
                     output.clear();
-                    put_response(&mut output, 400, &fields);
+                    append_response_head(&mut output, 400, &fields);
                     let _ = io.write_all(&output).await;
                     let _ = io.shutdown().await;
                     return Err(io::Error::other("not a request that this server supports"));
@@ -85,12 +85,12 @@ where
                 Ok(_) => {}
             }
         };
-        if io.came_early() {
+        if io.is_early_data() {
             counters.early_requests.fetch_add(1, Ordering::Relaxed);
             request.is_too_early = request.has_wrong_method || request.is_head;
         }
         output.clear();
-        answer(&mut io, &request, content, counters, &mut output).await?;
+        write_response(&mut io, &request, content, counters, &mut output).await?;
         if !request.keeps_alive {
             let _ = io.shutdown().await;
             // Closing with unread bytes would send RST, and the response could be lost.
@@ -102,9 +102,9 @@ where
 }
 
 /// Parses a complete request at the beginning of `input`, and returns it with its length.
-fn parse(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
+fn parse_request(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
     let mut space = FieldSpace::new();
-    let head = RequestHead::parse(input, MAX_HEAD, &mut space).map_err(|_| ())?;
+    let head = RequestHead::parse(input, MAX_HEAD_BYTES, &mut space).map_err(|_| ())?;
     let Some(head) = head else {
         return Ok(None);
     };
@@ -122,7 +122,7 @@ fn parse(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
     Ok(Some((head.size, asked)))
 }
 
-async fn answer<I: AsyncWrite + Unpin>(
+async fn write_response<I: AsyncWrite + Unpin>(
     io: &mut I,
     asked: &FileRequest,
     content: &ServedFolder,
@@ -136,9 +136,9 @@ async fn answer<I: AsyncWrite + Unpin>(
     };
     let (status, mut body) = match body {
         Some(body) => (200, body),
-        None if asked.is_too_early => (425, ContentBody::made(0)),
-        None if asked.has_wrong_method => (405, ContentBody::made(0)),
-        None => (404, ContentBody::made(0)),
+        None if asked.is_too_early => (425, ContentBody::generated(0)),
+        None if asked.has_wrong_method => (405, ContentBody::generated(0)),
+        None => (404, ContentBody::generated(0)),
     };
     let count = if status == 200 {
         &counters.served
@@ -156,7 +156,7 @@ async fn answer<I: AsyncWrite + Unpin>(
         ("Content-Type", "application/octet-stream"),
         ("Connection", connection),
     ];
-    put_response(output, status, &fields);
+    append_response_head(output, status, &fields);
     if asked.is_head {
         io.write_all(output).await?;
         return io.flush().await;

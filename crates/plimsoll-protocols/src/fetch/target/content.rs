@@ -9,7 +9,7 @@ use plimsoll_engine::tls::files::NamedFile;
 use plimsoll_model::input;
 use plimsoll_model::units::ByteSize;
 
-use crate::hex::unescaped;
+use crate::hex::percent_decode;
 use crate::serving::ServeError;
 
 /// The size of the blocks that are read and written. Bytes.
@@ -26,7 +26,7 @@ pub(super) struct ContentBody {
 }
 
 impl ContentBody {
-    pub(super) fn made(length: u64) -> ContentBody {
+    pub(super) fn generated(length: u64) -> ContentBody {
         ContentBody {
             remaining: length,
             file: None,
@@ -64,7 +64,7 @@ pub(super) struct ServedFolder {
 impl ServedFolder {
     pub(super) fn new(root: Option<&Path>) -> Result<ServedFolder, ServeError> {
         let bad = |path: &Path, problem: String| {
-            ServeError::File(NamedFile("served folder", path).bad(problem))
+            ServeError::File(NamedFile("served folder", path).error(problem))
         };
         let root = match root {
             None => None,
@@ -87,9 +87,9 @@ impl ServedFolder {
                 .parse::<u64>()
                 .ok()
                 .or_else(|| size.parse::<ByteSize>().ok().map(|size| size.0))?;
-            return Some(ContentBody::made(bytes));
+            return Some(ContentBody::generated(bytes));
         }
-        let name = String::from_utf8(unescaped(path.strip_prefix('/')?.as_bytes())).ok()?;
+        let name = String::from_utf8(percent_decode(path.strip_prefix('/')?.as_bytes())).ok()?;
         let inside = Path::new(&name)
             .components()
             .all(|part| matches!(part, Component::Normal(_)));

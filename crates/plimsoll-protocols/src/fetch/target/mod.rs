@@ -1,6 +1,6 @@
 //! `serve files`: a folder, and generated bodies of any size, over HTTP/1.1.
 //!
-//! `/bytes/SIZE` is answered with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`), which are not held in memory.
+//! `/bytes/SIZE_KIND` is answered with exactly SIZE_KIND bytes (`/bytes/1000`, `/bytes/64KiB`), which are not held in memory.
 //! Over TLS, tickets need no state on the server, so any number of clients can resume; early data needs a session
 //! store, and is off by default. Full and resumed handshakes are counted.
 
@@ -32,7 +32,7 @@ use content::ServedFolder;
     plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
 )]
 pub struct FilesOptions {
-    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
+    /// The folder to serve; /bytes/SIZE_KIND is answered with SIZE_KIND bytes in any case.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -49,7 +49,7 @@ pub struct FilesOptions {
 impl ReferenceServer for FilesOptions {
     const COMMAND_NAME: &str = "files";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let content = ServedFolder::new(self.dir.as_deref())?;
         let protocols: &[&[u8]] = &[b"http/1.1"];
         let bound =
@@ -69,7 +69,7 @@ impl ReferenceServer for FilesOptions {
                 ("resumed handshakes", &counters.resumed_handshakes),
                 ("early requests", &counters.early_requests),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -103,7 +103,7 @@ impl ConnectionHandler for FileServer {
         connection::serve(stream, &self.content, &self.counters, stopped).await
     }
 
-    fn secured(&self, session: &ServerConnection) {
+    fn on_handshake_done(&self, session: &ServerConnection) {
         let count = match session.handshake_kind() {
             Some(HandshakeKind::Resumed) => &self.counters.resumed_handshakes,
             _ => &self.counters.full_handshakes,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
-    self, ControlEvent, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, EndStream, ErrorCode, FrameHeader,
-    Http2Connection, MAX_HEADER_LIST, ReceiveWindow, ServerRole, StreamClosure, StreamPayload,
+    self, ControlEvent, DEFAULT_MAX_FRAME_BYTES, DEFAULT_WINDOW_BYTES, EndStream, ErrorCode, FrameHeader,
+    Http2Connection, MAX_HEADER_LIST_BYTES, ReceiveWindow, ServerRole, StreamClosure, StreamPayload,
     Violation, flags, kind, setting, write,
 };
 
@@ -21,7 +21,7 @@ const MAX_STREAMS: usize = 65_536;
 struct AnyMessage;
 
 impl MessageSink for AnyMessage {
-    fn begin_packed(&mut self) -> Result<(), MessageError> {
+    fn begin_compressed(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
 }
@@ -101,7 +101,7 @@ impl CannedConnection {
         let options = &prepared.options;
         CannedConnection {
             http2: Http2Connection::new(ServerRole, options.connection_window),
-            decoder: Decoder::new(options.header_table_size, MAX_HEADER_LIST),
+            decoder: Decoder::new(options.header_table_size, MAX_HEADER_LIST_BYTES),
             client_table: PeerTable::default(),
             streams: CannedStreams::default(),
             blocked: 0,
@@ -114,7 +114,7 @@ impl CannedConnection {
     }
 
     /// Sends the server's connection preface, which need not wait for the client's (RFC 9113, 3.4).
-    pub fn open(&mut self, out: &mut Vec<u8>) {
+    pub fn send_preface(&mut self, out: &mut Vec<u8>) {
         let options = &self.prepared.options;
         let mut settings = vec![(setting::INITIAL_WINDOW_SIZE, options.stream_window)];
         settings.extend(
@@ -125,7 +125,7 @@ impl CannedConnection {
         if options.header_table_size != 4096 {
             settings.push((setting::HEADER_TABLE_SIZE, options.header_table_size));
         }
-        self.http2.open(&settings, out);
+        self.http2.send_preface(&settings, out);
     }
 
     /// Handles bytes from the client, however they are split, and appends the bytes to send. With
@@ -142,17 +142,17 @@ impl CannedConnection {
     ) -> Result<(), CannedError> {
         let to = &mut CannedOutput { out, held };
         self.receive_frames(bytes, to).map_err(|violation| {
-            self.http2.fail(&violation, to.out);
+            self.http2.close_with_error(&violation, to.out);
             violation.into()
         })
     }
 
     /// Answers a held request. Does nothing if its client has reset it.
-    pub fn complete(&mut self, stream: u32, out: &mut Vec<u8>) {
+    pub fn answer_held_request(&mut self, stream: u32, out: &mut Vec<u8>) {
         if let Some(place) = self.streams.find(stream)
             && self.streams.0[place].phase == StreamPhase::Held
         {
-            self.answer(place, out);
+            self.send_answer(place, out);
         }
     }
 
@@ -169,7 +169,7 @@ impl CannedConnection {
 
     /// Sends GOAWAY with the last request seen; accepts no more requests.
     pub fn goaway(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
-        self.http2.goaway(code, b"", out);
+        self.http2.send_goaway(code, b"", out);
     }
 
     /// Announces a GOAWAY, like a server that shuts down without losing requests (RFC 9113, 6.8).
@@ -177,7 +177,7 @@ impl CannedConnection {
         self.http2.announce_goaway(out);
     }
 
-    /// Sends further SETTINGS on the open connection. Stream windows and limits are still checked against the options,
+    /// Sends further SEND_SETTINGS on the open connection. Stream windows and limits are still checked against the options,
     /// so these settings must not contradict them.
     pub fn send_settings(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         write::settings(out, settings);
@@ -189,41 +189,41 @@ impl CannedConnection {
     }
 
     /// Returns the number of complete requests received.
-    pub fn requests(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.requests
     }
 
     /// Returns the number of requests answered completely.
-    pub fn answered(&self) -> u64 {
+    pub fn answer_count(&self) -> u64 {
         self.answered
     }
 
     /// Returns the number of RST_STREAM frames received.
-    pub fn resets(&self) -> u64 {
+    pub fn reset_count(&self) -> u64 {
         self.resets
     }
 
     fn receive_frames(&mut self, bytes: &[u8], to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let mut input = bytes;
-        self.http2.preface(&mut input)?;
+        self.http2.consume_preface(&mut input)?;
         let mended = self.http2.take_reassembled(&mut input)?;
         if let Some(frame) = &mended {
-            http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.reassembled_frame(head, payload, to)
+            http2::for_each_frame(frame, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
+                self.receive_reassembled_frame(head, payload, to)
             })?;
         }
-        let rest = http2::for_each_frame(input, DEFAULT_MAX_FRAME, |head, payload| {
+        let rest = http2::for_each_frame(input, DEFAULT_MAX_FRAME_BYTES, |head, payload| {
             self.receive_frame(head, payload, to)
         })?;
-        self.http2.keep(rest, mended);
-        self.http2.give_back_all(to.out);
+        self.http2.keep_partial(rest, mended);
+        self.http2.release_whole_window(to.out);
         Ok(())
     }
 
     /// Handles a frame that arrived in several pieces. This is a separate function, because then
     /// [`CannedConnection::receive_frame`] is inlined into the loop over complete frames.
     #[inline(never)]
-    fn reassembled_frame(
+    fn receive_reassembled_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
@@ -241,16 +241,16 @@ impl CannedConnection {
     ) -> Result<(), Violation> {
         let done = match head.kind() {
             kind::DATA => {
-                (self.http2.data(head, payload)).and_then(|piece| self.receive_data(piece, to))
+                (self.http2.process_data(head, payload)).and_then(|piece| self.receive_data(piece, to))
             }
-            kind::HEADERS if head.has(flags::END_HEADERS) => {
-                (self.http2.headers(head, payload)).and_then(|piece| self.receive_block(piece, to))
+            kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
+                (self.http2.process_headers(head, payload)).and_then(|piece| self.receive_block(piece, to))
             }
             _ => self.receive_control(head, payload, to),
         };
         match done {
             Ok(()) => Ok(()),
-            Err(violation) => self.contain(violation, to.out),
+            Err(violation) => self.handle_violation(violation, to.out),
         }
     }
 
@@ -261,11 +261,11 @@ impl CannedConnection {
         payload: &[u8],
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
-        match (self.http2).control(head, payload, &mut self.streams, to.out)? {
-            ControlEvent::Block(block) => return self.receive_block(block.piece(), to),
+        match (self.http2).process_control_frame(head, payload, &mut self.streams, to.out)? {
+            ControlEvent::Block(block) => return self.receive_block(block.payload(), to),
             ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
-                    self.client_table.allow(size);
+                    self.client_table.set_allowed_size(size);
                 }
                 self.send_blocked(to.out);
             }
@@ -279,7 +279,7 @@ impl CannedConnection {
                     // The stream no longer counts towards the limit (RFC 9113, 5.1.2), but the response is still
                     // sent.
                     Some(stream) => stream.reset = true,
-                    None => self.forget(stream),
+                    None => self.remove_stream(stream),
                 }
             }
             ControlEvent::Acknowledged => {
@@ -297,19 +297,19 @@ impl CannedConnection {
 
     /// Handles a violation. Without checks, a stream error ends its request only (RFC 9113, 5.4.2).
     #[cold]
-    fn contain(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<(), Violation> {
+    fn handle_violation(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<(), Violation> {
         if self.prepared.options.check_requests {
             return Err(violation);
         }
-        let violation = self.http2.contain(violation)?;
+        let violation = self.http2.check_scope(violation)?;
         if self.streams.find(violation.stream).is_some() {
-            self.forget(violation.stream);
-            self.http2.reset(violation.stream, violation.code, out);
+            self.remove_stream(violation.stream);
+            self.http2.reset_stream(violation.stream, violation.code, out);
         }
         Ok(())
     }
 
-    fn forget(&mut self, stream: u32) {
+    fn remove_stream(&mut self, stream: u32) {
         if let Some(place) = self.streams.find(stream) {
             let stream = self.streams.0.remove(place);
             self.blocked -= usize::from(stream.phase == StreamPhase::Answering);
@@ -324,7 +324,7 @@ impl CannedConnection {
     ) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let id = block.stream;
-        let is_new = self.http2.opens(id);
+        let is_new = self.http2.try_open_stream(id);
         if options.check_requests {
             check_fields(&mut self.decoder, block.bytes, !is_new)?;
         }
@@ -334,7 +334,7 @@ impl CannedConnection {
                 (Some(place), true) => self.finish_request(place, to),
                 (Some(_), false) => {
                     let why = "trailers without END_STREAM (RFC 9113, 8.1)";
-                    Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
+                    Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why))
                 }
                 (None, _) => Ok(()),
             };
@@ -348,14 +348,14 @@ impl CannedConnection {
             return Err(protocol_error(format!("stream {id} is beyond the limit")));
         }
         if is_over || self.streams.0.len() >= MAX_STREAMS {
-            self.http2.reset(id, ErrorCode::REFUSED_STREAM, to.out);
+            self.http2.reset_stream(id, ErrorCode::REFUSED_STREAM, to.out);
             return Ok(());
         }
-        // Until the client has acknowledged SETTINGS, it may assume the default window.
+        // Until the client has acknowledged SEND_SETTINGS, it may assume the default window.
         let window = if self.http2.is_acknowledged() {
             options.stream_window
         } else {
-            options.stream_window.max(DEFAULT_WINDOW)
+            options.stream_window.max(DEFAULT_WINDOW_BYTES)
         };
         self.streams.0.push(CannedStream {
             id,
@@ -387,7 +387,7 @@ impl CannedConnection {
             Some(_) => StreamClosure::EndedByPeer,
             None => StreamClosure::Forgotten,
         };
-        self.http2.check_closed(piece.stream, what, closed)?;
+        self.http2.check_closed_stream(piece.stream, what, closed)?;
         Ok(None)
     }
 
@@ -401,7 +401,7 @@ impl CannedConnection {
         };
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
-        stream.receive_window.take(stream.id, piece.length)?;
+        stream.receive_window.receive(stream.id, piece.length)?;
         if options.check_requests {
             let read = if options.streams {
                 (stream.message).read_into(&mut AnyMessage, piece.bytes, u32::MAX)
@@ -413,7 +413,7 @@ impl CannedConnection {
         if piece.end_stream {
             return self.finish_request(place, to);
         }
-        if let Some(increment) = stream.receive_window.give_back(piece.length) {
+        if let Some(increment) = stream.receive_window.release(piece.length) {
             write::window_update(to.out, stream.id, increment);
         }
         Ok(())
@@ -434,13 +434,13 @@ impl CannedConnection {
         if let Some((every, code)) = options.reset_every
             && self.requests.is_multiple_of(every.max(1))
         {
-            self.http2.reset(stream.id, code, to.out);
+            self.http2.reset_stream(stream.id, code, to.out);
             self.streams.0.remove(place);
         } else if options.answered_by_caller {
             stream.phase = StreamPhase::Held;
             to.held.push(stream.id);
         } else {
-            self.answer(place, to.out);
+            self.send_answer(place, to.out);
         }
         if goaway {
             self.goaway(ErrorCode::NO_ERROR, to.out);
@@ -449,16 +449,16 @@ impl CannedConnection {
     }
 
     #[inline]
-    fn answer(&mut self, place: usize, out: &mut Vec<u8>) {
+    fn send_answer(&mut self, place: usize, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let length = prepared.body.len();
         let fits =
-            length <= window(&self.http2, stream) && out.len() < prepared.options.max_unsent_bytes;
+            length <= sendable_bytes(&self.http2, stream) && out.len() < prepared.options.max_unsent_bytes;
         if !fits || !self.client_table.is_steady() {
-            return self.answer_slow_path(place, fits, out);
+            return self.send_answer_slow_path(place, fits, out);
         }
-        self.http2.sent(length as u32);
+        self.http2.count_sent_data(length as u32);
         let start = out.len();
         out.extend_from_slice(&prepared.steady);
         let written = &mut out[start..];
@@ -472,16 +472,16 @@ impl CannedConnection {
     /// Sends a response when the prepared bytes can't be copied. Header blocks that may be interleaved with those of
     /// other responses don't use the dynamic table: only a complete response may add entries to the client's table.
     #[inline(never)]
-    fn answer_slow_path(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
+    fn send_answer_slow_path(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let mut block = Vec::new();
         let needed = if fits {
-            prepared.table_needed
+            prepared.required_table_size
         } else {
             usize::MAX
         };
-        let choice = self.client_table.next(needed, &mut block);
+        let choice = self.client_table.choose_block(needed, &mut block);
         let first = choice == BlockChoice::First;
         let chosen = |blocks: &AnswerBlocks| {
             if first {
@@ -537,7 +537,7 @@ impl CannedConnection {
 
 /// Returns the bytes that may be sent on a stream.
 #[inline]
-fn window(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
+fn sendable_bytes(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
     http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
@@ -554,7 +554,7 @@ fn send_message(
         if out.len() >= prepared.options.max_unsent_bytes {
             return false;
         }
-        let most = window(http2, stream).min(DEFAULT_MAX_FRAME as usize);
+        let most = sendable_bytes(http2, stream).min(DEFAULT_MAX_FRAME_BYTES as usize);
         let length = stream.unsent.min(most);
         if length == 0 {
             return false;
@@ -568,7 +568,7 @@ fn send_message(
         );
         stream.unsent -= length;
         stream.send_window -= length as i32;
-        http2.sent(length as u32);
+        http2.count_sent_data(length as u32);
     }
     true
 }
@@ -590,7 +590,7 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
                 _ => {}
             }
         })
-        .map_err(|error| Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
+        .map_err(|error| Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
     if !(trailers || method && path && te && grpc) || late_pseudo {
         return Err(protocol_error(
             "a request without the header fields of gRPC, or with them out of order",
@@ -601,5 +601,5 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
 
 #[cold]
 fn protocol_error(why: impl Into<String>) -> Violation {
-    Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
+    Violation::connection_error(ErrorCode::PROTOCOL_ERROR, why)
 }

@@ -4,16 +4,16 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
 use super::GrpcDriver;
-use super::compressed::{note_encoding, read_data};
+use super::compressed::{store_encoding, read_data};
 use crate::grpc::head::MessageEncoding;
-use crate::grpc::unary::{CallFailure, ResponseAction, bad_message};
+use crate::grpc::unary::{CallFailure, ResponseAction, bad_message_action};
 use crate::http2::{
     CallStreamState, DriverEffects, HEAD_TOO_LARGE, NO_SLOT, WINDOW_STEP, lost_compression,
 };
 
 impl GrpcDriver {
     #[inline]
-    pub(super) fn take_data(
+    pub(super) fn receive_data(
         &mut self,
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
@@ -21,18 +21,18 @@ impl GrpcDriver {
         let limit = self.calls.prepared.max_message;
         let (id, data) = (piece.stream, piece.bytes);
         let Some(stream) = self.streams.find_open(id) else {
-            return self.on_closed(piece, "DATA", to.events);
+            return self.on_closed_stream(piece, "DATA", to.events);
         };
         if stream.answer.first_byte == Time::NEVER {
             stream.answer.first_byte = to.now;
         }
         let before = stream.answer.received;
-        let begins = !stream.answer.is_inside();
-        let shapes = &self.calls.prepared.answer;
+        let begins = !stream.answer.is_inside_message();
+        let shapes = &self.calls.prepared.answer_shapes;
         let mut step = if stream.answer.may_be_compressed {
             read_data(&mut self.calls.unpackers, shapes, stream, piece, limit)
         } else {
-            stream.answer.data(piece, limit)
+            stream.answer.receive_data(piece, limit)
         };
         if step == ResponseAction::Continue
             && let Some(shapes) = shapes
@@ -40,12 +40,12 @@ impl GrpcDriver {
         {
             let decodable = &mut self.calls.validator;
             let taken = if begins {
-                decodable.begin(shapes, id, data)
+                decodable.begin_validation(shapes, id, data)
             } else {
                 decodable.continue_validation(shapes, id, data)
             };
             if let Err(error) = taken {
-                step = bad_message(error);
+                step = bad_message_action(error);
             }
         }
         if let Some(current) = &mut self.calls.step {
@@ -63,12 +63,12 @@ impl GrpcDriver {
                 }
                 Ok(())
             }
-            step => self.step(piece, step, to),
+            step => self.apply_action(piece, step, to),
         }
     }
 
     #[inline]
-    pub(super) fn take_block(
+    pub(super) fn receive_block(
         &mut self,
         piece: StreamPayload<'_>,
         to: &mut DriverEffects<'_>,
@@ -81,7 +81,7 @@ impl GrpcDriver {
         };
         let (head, texts) = read.map_err(lost_compression)?;
         let Some(stream) = self.streams.find_open(piece.stream) else {
-            return self.on_closed(piece, "HEADERS", to.events);
+            return self.on_closed_stream(piece, "HEADERS", to.events);
         };
         if let Some(step) = &mut self.calls.step {
             step.keep_fields();
@@ -91,7 +91,7 @@ impl GrpcDriver {
         }
         if head.encoding != MessageEncoding::Identity {
             let offered = self.calls.prepared.compression;
-            note_encoding(
+            store_encoding(
                 &mut self.calls.unpackers,
                 stream,
                 offered,
@@ -101,16 +101,16 @@ impl GrpcDriver {
         }
         match stream
             .answer
-            .head(&head, texts, EndStream(piece.end_stream))
+            .receive_head(&head, texts, EndStream(piece.end_stream))
         {
             ResponseAction::Continue => Ok(()),
-            step => self.step(piece, step, to),
+            step => self.apply_action(piece, step, to),
         }
     }
 
     /// Carries out the action that follows from a piece of an open stream's response.
     #[inline]
-    pub(super) fn step(
+    pub(super) fn apply_action(
         &mut self,
         piece: StreamPayload<'_>,
         step: ResponseAction,
@@ -121,10 +121,10 @@ impl GrpcDriver {
             ResponseAction::Continue => Ok(()),
             ResponseAction::Succeed => {
                 if self.calls.exchanges.is_some() {
-                    self.stream_succeeded(id, to);
+                    self.on_stream_success(id, to);
                     return Ok(());
                 }
-                let unsent = self.end(id, Outcome::Ok, None, CallStreamState::Ended, to.events);
+                let unsent = self.end_call(id, Outcome::Ok, None, CallStreamState::Ended, to.events);
                 self.stop_sending(id, unsent, to.out);
                 Ok(())
             }
@@ -141,7 +141,7 @@ impl GrpcDriver {
                 Ok(())
             }
             ResponseAction::Malformed(why) => {
-                Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
+                Err(Violation::stream_error(id, ErrorCode::PROTOCOL_ERROR, why))
             }
         }
     }

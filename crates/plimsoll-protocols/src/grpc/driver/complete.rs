@@ -5,7 +5,7 @@
 
 use plimsoll_engine::driver::{CompletedCall, Event};
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHeader, flags, kind};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, FrameHeader, flags, kind};
 
 use super::GrpcDriver;
 use crate::grpc::head::{CommonBlock, HeadReader};
@@ -25,14 +25,14 @@ struct CompleteResponse<'a> {
 impl GrpcDriver {
     /// Handles the complete responses at the front of `input`, and returns the bytes after them.
     #[inline(always)]
-    pub(super) fn take_complete_responses<'a>(
+    pub(super) fn receive_complete_responses<'a>(
         &mut self,
         mut input: &'a [u8],
         to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
         let calls = &self.calls;
         let unary = calls.exchanges.is_none() && calls.unpackers.is_none() && calls.step.is_none();
-        if !unary || !self.http2.may_take_any() {
+        if !unary || !self.http2.accepts_any_frame() {
             return input;
         }
         let limit = self.calls.prepared.max_message;
@@ -40,11 +40,11 @@ impl GrpcDriver {
             if !self
                 .calls
                 .validator
-                .is_valid(self.calls.prepared.answer.as_deref(), answer.message)
+                .is_valid(self.calls.prepared.answer_shapes.as_deref(), answer.message)
             {
                 break;
             }
-            let Some(stream) = self.streams.end_unanswered(answer.stream) else {
+            let Some(stream) = self.streams.end_before_response(answer.stream) else {
                 break;
             };
             to.events.push(Event::Done(CompletedCall {
@@ -54,7 +54,7 @@ impl GrpcDriver {
                 bytes_sent: stream.size,
                 bytes_received: answer.length,
             }));
-            self.http2.received(answer.length);
+            self.http2.count_received_data(answer.length);
             input = answer.rest;
         }
         input
@@ -68,24 +68,24 @@ fn find_complete_response<'a>(
     input: &'a [u8],
     limit: u32,
 ) -> Option<CompleteResponse<'a>> {
-    let (head, block, rest) = frame(input)?;
-    if !head.is(kind::HEADERS, flags::END_HEADERS)
+    let (head, block, rest) = first_frame(input)?;
+    if !head.has_type_and_flags(kind::HEADERS, flags::END_HEADERS)
         || heads.recognise(block)? != CommonBlock::Opening
     {
         return None;
     }
-    let (data, payload, rest) = frame(rest)?;
+    let (data, payload, rest) = first_frame(rest)?;
     let [0, a, b, c, d, message @ ..] = payload else {
         return None;
     };
     let length = u32::from_be_bytes([*a, *b, *c, *d]);
-    if !data.is(kind::DATA, 0) || message.len() != length as usize || length > limit {
+    if !data.has_type_and_flags(kind::DATA, 0) || message.len() != length as usize || length > limit {
         return None;
     }
-    let (trailers, block, rest) = frame(rest)?;
+    let (trailers, block, rest) = first_frame(rest)?;
     let closing = flags::END_HEADERS | flags::END_STREAM;
     let stream = head.stream();
-    let known = trailers.is(kind::HEADERS, closing)
+    let known = trailers.has_type_and_flags(kind::HEADERS, closing)
         && data.stream() == stream
         && trailers.stream() == stream
         && heads.recognise(block)? == CommonBlock::Success;
@@ -99,10 +99,10 @@ fn find_complete_response<'a>(
 
 /// Returns the frame at the front of `input`, if it is complete and not too large.
 #[inline(always)]
-fn frame(input: &[u8]) -> Option<(FrameHeader, &[u8], &[u8])> {
+fn first_frame(input: &[u8]) -> Option<(FrameHeader, &[u8], &[u8])> {
     let (head, rest) = input.split_first_chunk::<{ FrameHeader::LEN }>()?;
     let head = FrameHeader::parse(head);
-    if head.length() > DEFAULT_MAX_FRAME {
+    if head.length() > DEFAULT_MAX_FRAME_BYTES {
         return None;
     }
     let (payload, rest) = rest.split_at_checked(head.length() as usize)?;

@@ -14,7 +14,7 @@ use crate::grpc::{MessageCompression, MessageShapes};
 
 /// Stores the encoding that the header of an open stream's response declares.
 #[cold]
-pub(super) fn note_encoding(
+pub(super) fn store_encoding(
     unpackers: &mut Option<Box<StreamUnpackers>>,
     stream: &mut GrpcStream,
     offered: Option<MessageCompression>,
@@ -42,7 +42,7 @@ pub(super) fn read_data(
     let answer = &mut stream.answer;
     let step = answer.receive_compressed_data(piece, limit, &mut unpacking);
     if step == ResponseAction::Continue {
-        unpackers.keep(stream.id, unpacking);
+        unpackers.put_back(stream.id, unpacking);
     }
     step
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{Event, MAX_UNSENT};
+use plimsoll_engine::driver::{Event, MAX_UNSENT_BYTES};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
-use super::{GrpcCalls, GrpcDriver, GrpcStream, done};
-use crate::grpc::rendered::MessageRenderer;
+use super::{GrpcCalls, GrpcDriver, GrpcStream, completed_call};
+use crate::grpc::rendered_messages::MessageRenderer;
 use crate::grpc::unary::{GrpcResponseState, ResponseAction};
 use crate::http2::{CallStreamState, DriverEffects, StreamCalls, WINDOW_STEP};
 
@@ -53,8 +53,8 @@ impl GrpcDriver {
             .map(|varying| MessageRenderer {
                 varying,
                 compression: self.calls.prepared.compression,
-                unix_ns: self.calls.prepared.request.unix_zero.at(now),
-                taken: self.calls.step.as_ref().map_or(&[], |step| &step.taken),
+                unix_ns: self.calls.prepared.request.unix_zero.unix_ns_at(now),
+                taken: self.calls.step.as_ref().map_or(&[], |step| &step.captured),
             });
         let before = out.len();
         loop {
@@ -62,7 +62,7 @@ impl GrpcDriver {
                 .http2
                 .send_window()
                 .min(stream.send_window.max(0) as u32);
-            if out.len() >= MAX_UNSENT {
+            if out.len() >= MAX_UNSENT_BYTES {
                 // END_STREAM may still be sent, but no more messages.
                 window = 0;
             }
@@ -70,11 +70,11 @@ impl GrpcDriver {
                 break;
             };
             stream.send_window -= piece.bytes.len() as i32;
-            self.http2.sent(piece.bytes.len() as u32);
+            self.http2.count_sent_data(piece.bytes.len() as u32);
             write::data(out, id, piece.bytes, EndStream(piece.end_stream));
         }
         self.payload_bytes += (out.len() - before) as u64;
-        self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT;
+        self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT_BYTES;
         // For a stream, `unsent` says only whether the request has ended.
         stream.unsent = u32::from(exchange.is_sending());
         if exchange.is_blocked() && !exchange.queued {
@@ -123,7 +123,7 @@ impl GrpcDriver {
             to.events.push(Event::Message(stream.call));
         }
         if step != ResponseAction::Continue {
-            return self.step(piece, step, to);
+            return self.apply_action(piece, step, to);
         }
         if (before ^ stream.answer.received) >= WINDOW_STEP {
             write::window_update(to.out, id, WINDOW_STEP);
@@ -132,12 +132,12 @@ impl GrpcDriver {
             return Ok(());
         }
         let received = exchange.received;
-        exchange.answered(script);
+        exchange.on_answer(script);
         if script.cancel_after.is_some_and(|after| received >= after) {
             self.cancel_as_planned(id, to);
         } else if let Some(expected) = script.expect.filter(|expected| received > *expected) {
             let why = format!("more than the {expected} messages expected");
-            self.end(
+            self.end_call(
                 id,
                 Outcome::StreamLong,
                 Some(why),
@@ -153,18 +153,18 @@ impl GrpcDriver {
 
     /// Cancels a call as the plan demands, which counts as a success.
     pub(super) fn cancel_as_planned(&mut self, id: u32, to: &mut DriverEffects<'_>) {
-        self.end(id, Outcome::Ok, None, CallStreamState::Abandoned, to.events);
+        self.end_call(id, Outcome::Ok, None, CallStreamState::Abandoned, to.events);
         self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
     }
 
     /// Ends the call of a stream that has ended with status OK.
     #[inline(never)]
-    pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut DriverEffects<'_>) {
+    pub(super) fn on_stream_success(&mut self, id: u32, to: &mut DriverEffects<'_>) {
         let (outcome, detail) = match self.find_stream_failure(id) {
             None => (Outcome::Ok, None),
             Some((outcome, why)) => (outcome, Some(why)),
         };
-        let unsent = self.end(id, outcome, detail, CallStreamState::Ended, to.events);
+        let unsent = self.end_call(id, outcome, detail, CallStreamState::Ended, to.events);
         self.stop_sending(id, unsent, to.out);
     }
 
@@ -195,18 +195,18 @@ impl GrpcDriver {
         let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
         while let Some(exchanges) = &mut self.calls.exchanges
-            && let Some(id) = exchanges.expired(now)
+            && let Some(id) = exchanges.pop_expired_timer(now)
         {
             // The stream may be that of a journey's earlier step, which ended before its timer expired.
             let (Some(stream), Some(script)) = (self.streams.find_open(id), &prepared.script)
             else {
                 continue;
             };
-            let is_over = exchanges.is_over(stream.slot, now, script);
+            let is_over = exchanges.has_reached_duration(stream.slot, now, script);
             if is_over || script.cancel_after == Some(0) {
                 self.cancel_as_planned(id, to);
             } else {
-                exchanges.release_due(stream.slot, id, now, script);
+                exchanges.make_messages_due(stream.slot, id, now, script);
                 self.send_messages(id, to.out);
             }
         }
@@ -222,7 +222,7 @@ impl GrpcCalls {
         outcome: Outcome,
         events: &mut Vec<Event>,
     ) {
-        let mut ended = done(stream, outcome);
+        let mut ended = completed_call(stream, outcome);
         let exchanged = self.call_progress(stream);
         (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
         let exchanges = self.exchanges.as_deref();

@@ -16,12 +16,12 @@ use crate::prepare_error::RequestError;
 use crate::unpacking::{ContentCoding, Unpacker};
 
 /// The largest message, as received, from which values are captured. Bytes.
-const MAX_CAPTURED: usize = 1 << 20;
+const MAX_CAPTURED_BYTES: usize = 1 << 20;
 
 /// The state of a journey's current step.
 #[derive(Debug, Default)]
 pub(super) struct CurrentStep {
-    pub(super) taken: Arc<TakenValues>,
+    pub(super) captured: Arc<TakenValues>,
     /// Whether the last message of the response is kept.
     keeps_message: bool,
     /// The last complete message and the partial next one, with their prefixes.
@@ -31,7 +31,7 @@ pub(super) struct CurrentStep {
     /// The metadata before and after the messages.
     fields: Vec<MetadataEntry>,
     /// The metadata of the block that was read last, which may belong to another call's response.
-    read: Vec<MetadataEntry>,
+    last_read_fields: Vec<MetadataEntry>,
 }
 
 /// The name and the value of a metadata entry.
@@ -39,11 +39,11 @@ type MetadataEntry = (Box<[u8]>, Box<[u8]>);
 
 impl CurrentStep {
     fn begin(&mut self, taken: &Arc<TakenValues>, capture: AnswerCapture) {
-        self.taken = Arc::clone(taken);
+        self.captured = Arc::clone(taken);
         self.keeps_message = capture == AnswerCapture::Whole;
         self.data.clear();
         self.fields.clear();
-        self.read.clear();
+        self.last_read_fields.clear();
         self.is_too_large = false;
     }
 
@@ -56,15 +56,15 @@ impl CurrentStep {
         heads: &mut HeadReader,
         block: &[u8],
     ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
-        self.read.clear();
+        self.last_read_fields.clear();
         heads.read_fields(block, |name, value| {
-            self.read.push((name.into(), value.into()));
+            self.last_read_fields.push((name.into(), value.into()));
         })
     }
 
     /// Adds the metadata of the block that was read last: the block belongs to the step's response.
     pub(super) fn keep_fields(&mut self) {
-        self.fields.append(&mut self.read);
+        self.fields.append(&mut self.last_read_fields);
     }
 
     /// Adds DATA of the step's response.
@@ -80,7 +80,7 @@ impl CurrentStep {
             self.data.drain(..first);
         }
         let complete = message_end(&self.data).unwrap_or(0);
-        if complete.max(self.data.len() - complete) > MAX_CAPTURED {
+        if complete.max(self.data.len() - complete) > MAX_CAPTURED_BYTES {
             self.is_too_large = true;
             self.data = Vec::new();
         }
@@ -106,7 +106,7 @@ impl CurrentStep {
         let unpacked =
             Unpacker::new(ContentCoding::Gzip, limit.into()).is_some_and(|mut unpacker| {
                 let mut keep = |piece: &[u8]| plain.extend_from_slice(piece);
-                unpacker.take(message, &mut keep).is_ok() && unpacker.end(&mut keep).is_ok()
+                unpacker.decode(message, &mut keep).is_ok() && unpacker.finish(&mut keep).is_ok()
             });
         if unpacked {
             Ok(Cow::Owned(plain))
@@ -130,12 +130,12 @@ impl GrpcProtocol {
     ///
     /// # Errors
     /// Returns an error that names the part of the call that can't be sent.
-    pub fn of_step(
+    pub fn for_step(
         request: &GrpcRequest<'_>,
         capture: AnswerCapture,
     ) -> Result<GrpcProtocol, RequestError> {
         Ok(GrpcProtocol {
-            prepared: Arc::new(PreparedGrpcCall::of_step(request, capture)?),
+            prepared: Arc::new(PreparedGrpcCall::for_step(request, capture)?),
         })
     }
 
@@ -145,14 +145,14 @@ impl GrpcProtocol {
 }
 
 impl StepProtocol for GrpcProtocol {
-    fn select(
+    fn select_request(
         &self,
         driver: &mut GrpcDriver,
         values: &Arc<TakenValues>,
         _: &CookieJar,
     ) -> Result<(), String> {
         if let Some(varying) = &self.prepared.varying {
-            let moment = varying.variation.moment(0, 0, 0).with_taken(values);
+            let moment = varying.variation.render_context(0, 0, 0).with_taken(values);
             let mut messages = varying.messages.iter();
             messages.try_for_each(|message| message.check_taken(&moment))?;
         }
@@ -179,7 +179,7 @@ impl StepProtocol for GrpcProtocol {
         let body = if step.keeps_message {
             let message = step.message(self.prepared.max_message);
             message.and_then(|message| match self.answer_schema() {
-                Some(schema) => schema.json(&message).map(|json| json.into_bytes().into()),
+                Some(schema) => schema.to_json(&message).map(|json| json.into_bytes().into()),
                 None => Err("its message is not described".to_owned()),
             })
         } else {
@@ -229,7 +229,7 @@ mod tests {
         }
         assert!(kept(&[&first[..7]]).is_err());
         assert!(kept(&[]).unwrap_err().contains("no message"));
-        let large = framed(&vec![7; MAX_CAPTURED + 1]);
+        let large = framed(&vec![7; MAX_CAPTURED_BYTES + 1]);
         assert!(kept(&[&large]).unwrap_err().contains("1 MiB"));
     }
 }

@@ -27,7 +27,7 @@ fn cost_s(services: usize) -> f64 {
     };
     let attempts = (0..3).map(|_| {
         let mut gathered = FileCollector::default();
-        gathered.take(vec![file.clone()]).unwrap();
+        gathered.add_files(vec![file.clone()]).unwrap();
         let began = cpu_s();
         let schema = gathered.into_schema(&wanted);
         assert_eq!(schema.broken_services().count(), 0);

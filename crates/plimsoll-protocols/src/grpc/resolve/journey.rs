@@ -3,13 +3,13 @@
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
 use plimsoll_model::template::Template;
 
-use super::step_call;
+use super::resolve_step_call;
 use crate::grpc::call::GrpcCall;
 use crate::grpc::driver::GrpcProtocol;
 use crate::grpc::request::GrpcRequest;
 use crate::grpc::section::GrpcSpec;
 use crate::journey::{
-    LinkSecurity, StepCall, StepContext, StepScope, StepSection, Take, TakeSource,
+    LinkSecurity, StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource,
 };
 use crate::protocol_module::PrepareError;
 
@@ -19,30 +19,30 @@ impl StepSection for GrpcSpec {
     const SHARED_KEYS: &'static [&'static str] = &["compression", "max_head", "deadline"];
     const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
 
-    fn step_call(
+    fn resolve_step_call(
         &self,
         problems: &mut Problems,
         spec: &Spec,
         scope: &StepScope<'_>,
         surroundings: &dyn ResolveContext,
     ) -> Option<(GrpcCall, bool)> {
-        step_call(problems, spec, self, scope, surroundings)
+        resolve_step_call(problems, spec, self, scope, surroundings)
     }
 
-    fn needs(call: &GrpcCall) -> Vec<usize> {
+    fn used_names(call: &GrpcCall) -> Vec<usize> {
         let metadata = call.varying_metadata.iter().flat_map(|all| &all.fields);
-        let metadata = metadata.flat_map(|field| Template::needs(&field.template));
+        let metadata = metadata.flat_map(|field| Template::taken_indices(&field.template));
         let messages = call.varying.iter().flat_map(|all| &all.messages);
-        let messages = messages.flat_map(|message| message.needs());
+        let messages = messages.flat_map(|message| message.taken_indices());
         metadata.chain(messages).map(usize::from).collect()
     }
 
     /// Checks the paths into the response, and converts their field names to those in the response's JSON.
-    fn fit_take(call: &GrpcCall, take: &mut Take) -> Result<(), String> {
+    fn adapt_take(call: &GrpcCall, take: &mut TakeRule) -> Result<(), String> {
         match &mut take.source {
             TakeSource::Pointer(tokens) => {
                 if let Some(schema) = &call.answer_schema {
-                    *tokens = schema.path(tokens)?;
+                    *tokens = schema.resolve_path(tokens)?;
                 }
                 Ok(())
             }
@@ -61,6 +61,6 @@ impl StepSection for GrpcSpec {
             secure: context.security == LinkSecurity::Tls,
             deadline: context.deadline,
         };
-        Ok(Box::new(GrpcProtocol::of_step(&request, context.capture)?))
+        Ok(Box::new(GrpcProtocol::for_step(&request, context.capture)?))
     }
 }

@@ -5,12 +5,12 @@ use plimsoll_model::units::{ByteSize, Period};
 
 use crate::alternatives::report_conflict;
 use crate::grpc::call::{MessageCompression, PlanMessages};
-use crate::grpc::delimited::binary;
+use crate::grpc::binary_messages::read_binary_messages;
 use crate::grpc::section::GrpcSpec;
-use crate::http2::max_head;
+use crate::http2::resolve_max_head;
 
 /// The default limit of messages, the same as in other gRPC clients.
-const MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
+const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
 /// The limits of messages and metadata, and the compression of messages.
 pub(super) struct MessageLimits {
@@ -53,21 +53,21 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
 /// Checks the keys of a call that depend neither on its method nor on rows.
 pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLimits {
     check_one_description(problems, call);
-    let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
+    let max_message = call.max_message.unwrap_or(DEFAULT_MAX_MESSAGE).0;
     let max_message = if (1..=1 << 31).contains(&max_message) {
         max_message as usize
     } else {
         problems.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
         0
     };
-    let max_head = max_head(problems, GrpcSpec::SCHEMES.section, call.max_head);
+    let max_head = resolve_max_head(problems, GrpcSpec::SCHEMES.section, call.max_head);
     let expected = call.expect_message.as_ref();
-    problems.refuse_fields(
+    problems.reject_template_fields(
         "call.grpc.expect_message",
         expected.map(|json| json.0.as_str()),
     );
-    problems.refuse_fields("call.grpc.authority", call.authority.as_deref());
-    problems.refuse_fields("call.grpc.user_agent", call.user_agent.as_deref());
+    problems.reject_template_fields("call.grpc.authority", call.authority.as_deref());
+    problems.reject_template_fields("call.grpc.user_agent", call.user_agent.as_deref());
     if let Some(authority) = &call.authority
         && !is_visible(authority)
     {
@@ -103,7 +103,7 @@ pub(super) fn check_keys(problems: &mut Problems, call: &GrpcSpec) -> MessageLim
 }
 
 /// Returns the messages as the plan gives them, or `None` after adding problems to `problems`.
-pub(super) fn message(
+pub(super) fn read_message(
     problems: &mut Problems,
     call: &GrpcSpec,
     surroundings: &dyn ResolveContext,
@@ -123,11 +123,11 @@ pub(super) fn message(
         let text = surroundings
             .read(path)
             .map_err(|e| format!("can't read {}: {e}", path.display()));
-        let text = problems.keep("call.grpc.message_file", text)?;
+        let text = problems.ok_or_report("call.grpc.message_file", text)?;
         return Some(PlanMessages::Json(text));
     }
     match &call.message_binary {
-        Some(spec) => binary(problems, spec, surroundings).map(PlanMessages::Binary),
+        Some(spec) => read_binary_messages(problems, spec, surroundings).map(PlanMessages::Binary),
         None => Some(PlanMessages::Nothing),
     }
 }

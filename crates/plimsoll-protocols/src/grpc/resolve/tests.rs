@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{read, resolve, secrets, set_spans};
+use plimsoll_model::spec::{read, resolve, plan_secrets, set_spans};
 
 use super::*;
 use crate::registry::register;
@@ -11,7 +11,7 @@ use crate::registry::register;
 struct TestContext;
 
 impl ResolveContext for TestContext {
-    fn variable(&self, name: &str) -> Option<String> {
+    fn env_variable(&self, name: &str) -> Option<String> {
         match name {
             "TOKEN" | "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
             "BRACES" => Some("hush{{".into()),
@@ -52,7 +52,7 @@ fn plan(text: &str) -> Plan {
 }
 
 fn grpc_call_of(plan: &Plan) -> GrpcCall {
-    plan.call.of_type::<GrpcCall>().expect("gRPC").clone()
+    plan.call.downcast_ref::<GrpcCall>().expect("gRPC").clone()
 }
 
 fn wrong(text: &str) -> Vec<String> {
@@ -247,7 +247,7 @@ fn messages_are_read_from_binary_files() {
         let of = |plan: &Plan| grpc_call_of(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
         // The saved plan resolves without the files.
-        let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
+        let saved = read(&text).unwrap().with_defaults(&first).to_toml().unwrap();
         assert!(!saved.contains(".bin\""), "{saved}");
         assert_eq!(of(&plan(&saved)), messages, "{saved}");
     }
@@ -295,7 +295,7 @@ fn varying_metadata_is_validated_per_row() {
     let of_call = |number| {
         let mut values = varying.fields.iter().map(|field| {
             let mut value = Vec::new();
-            let moment = varying.variation.moment(number, 0, 0);
+            let moment = varying.variation.render_context(number, 0, 0);
             field.write(&moment, &mut value);
             assert!(value.len() <= field.max_bytes());
             (field.name.as_str(), String::from_utf8(value).unwrap())
@@ -308,7 +308,7 @@ fn varying_metadata_is_validated_per_row() {
     assert_eq!(of_call(1), ("Bearer bob".into(), "bob-{{".into()));
     assert_eq!(of_call(3), ("Bearer ann".into(), "ann-{{".into()));
     // Shards get the values as they were typed.
-    let secrets = secrets(&plan);
+    let secrets = plan_secrets(&plan);
     let authorization = "PLIMSOLL_METADATA_AUTHORIZATION".to_owned();
     assert_eq!(secrets, [(authorization, "Bearer {{row.name}}".to_owned())]);
 
@@ -353,7 +353,7 @@ fn rows_are_read_and_counted() {
     let call = grpc_call_of(&plan);
     let varying = call.varying.unwrap();
     let mut message = Vec::new();
-    varying.messages[0].render(&varying.variation.moment(2, 0, 0), &mut message);
+    varying.messages[0].render(&varying.variation.render_context(2, 0, 0), &mut message);
     assert_eq!(message, b"\x0a\x04cy 2");
 
     let file = "file = \"users.csv\"";

@@ -2,32 +2,32 @@
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions};
 
-use super::describe::field_named;
+use super::describe::find_field;
 use super::error::suggestion_or_fields;
-use super::type_hint::fields;
+use super::type_hint::list_fields;
 use super::{GrpcMethod, Schema, similar_names};
 use crate::grpc::call::AnswerReader;
 
 /// The reader of a method's responses.
-struct MethodAnswers {
+struct MethodAnswerReader {
     message: MessageDescriptor,
 }
 
 impl Schema {
     /// Returns the reader of values in the responses of `method`.
     pub fn answer_reader(&self, method: &GrpcMethod) -> impl AnswerReader + use<> {
-        MethodAnswers {
+        MethodAnswerReader {
             message: method.descriptor.output(),
         }
     }
 }
 
-impl AnswerReader for MethodAnswers {
+impl AnswerReader for MethodAnswerReader {
     fn type_name(&self) -> String {
         self.message.full_name().to_owned()
     }
 
-    fn json(&self, message: &[u8]) -> Result<String, String> {
+    fn to_json(&self, message: &[u8]) -> Result<String, String> {
         let decoded = DynamicMessage::decode(self.message.clone(), message);
         let decoded = decoded.map_err(|e| e.to_string())?;
         let options = SerializeOptions::new()
@@ -40,7 +40,7 @@ impl AnswerReader for MethodAnswers {
         String::from_utf8(json).map_err(|e| e.to_string())
     }
 
-    fn path(&self, tokens: &[String]) -> Result<Vec<String>, String> {
+    fn resolve_path(&self, tokens: &[String]) -> Result<Vec<String>, String> {
         let mut message = Some(self.message.clone());
         // The list or map that the next token is an index or key of.
         let mut container: Option<FieldDescriptor> = None;
@@ -59,10 +59,10 @@ impl AnswerReader for MethodAnswers {
                 path.push(token.clone());
                 continue;
             };
-            let Some(field) = field_named(&own, token) else {
+            let Some(field) = find_field(&own, token) else {
                 let names: Vec<String> =
                     own.fields().map(|field| field.name().to_owned()).collect();
-                let hint = suggestion_or_fields(&similar_names(token, names.iter()), &fields(&own));
+                let hint = suggestion_or_fields(&similar_names(token, names.iter()), &list_fields(&own));
                 let name = own.full_name();
                 return Err(format!("{name} has no field `{token}`{hint}"));
             };

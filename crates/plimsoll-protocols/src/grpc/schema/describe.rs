@@ -9,7 +9,7 @@ use prost_reflect::{
 };
 
 use super::editions::is_missing_zero;
-use super::error::nearest;
+use super::error::format_nearest;
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 
 impl Schema {
@@ -62,7 +62,7 @@ impl Schema {
             return Err(SchemaError::new(format_args!(
                 "{bare:?} is neither a service, a method, a message nor an enum of {}{}",
                 self.source,
-                nearest(&similar_names(bare, names.iter()))
+                format_nearest(&similar_names(bare, names.iter()))
             )));
         }
         write_types(&mut text, queue);
@@ -91,8 +91,8 @@ fn write_method(text: &mut String, method: &GrpcMethod) {
         "{} ({}): {} -> {}",
         method.path(),
         method.kind(),
-        method.request(),
-        method.response()
+        method.request_type(),
+        method.response_type()
     );
 }
 
@@ -179,7 +179,7 @@ fn kind_name(kind: &Kind) -> String {
 }
 
 /// Finds a field by its name in JSON or in its `.proto` file.
-pub(super) fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+pub(super) fn find_field(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
     message
         .get_field_by_json_name(key)
         .or_else(|| message.get_field_by_name(key))

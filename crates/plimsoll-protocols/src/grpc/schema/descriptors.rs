@@ -15,7 +15,7 @@ use prost_reflect::prost_types::{
 };
 use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessage as _};
 
-use super::editions::{UnsupportedFeatures, check_edition, is_map_entry, qualified, translate};
+use super::editions::{UnsupportedFeatures, check_edition, is_map_entry, qualify_name, translate};
 
 /// A `FileDescriptorProto`, with its features if it is of an edition.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl ProtoFile {
     }
 
     /// Copies a file that comes with the library.
-    fn known(file: &FileDescriptor) -> ProtoFile {
+    fn from_library(file: &FileDescriptor) -> ProtoFile {
         ProtoFile {
             file: file.file_descriptor_proto().clone(),
             declared: None,
@@ -93,7 +93,7 @@ impl ProtoFile {
     pub(in crate::grpc) fn services(&self) -> impl Iterator<Item = String> + '_ {
         let package = self.file.package();
         let services = self.file.service.iter();
-        services.map(move |service| qualified(package, service.name()))
+        services.map(move |service| qualify_name(package, service.name()))
     }
 
     /// Returns the full names of the top-level messages, enums and extensions that the file defines.
@@ -104,7 +104,7 @@ impl ProtoFile {
         let enums = self.file.enum_type.iter().map(EnumDescriptorProto::name);
         let extensions = self.file.extension.iter().map(FieldDescriptorProto::name);
         let names = messages.chain(enums).chain(extensions);
-        names.map(move |name| qualified(package, name))
+        names.map(move |name| qualify_name(package, name))
     }
 }
 
@@ -134,25 +134,25 @@ pub(in crate::grpc) fn assemble(
                 .insert(name, "two files have this name".to_owned());
         }
     }
-    add_known(&mut by_name, &known);
+    add_library_imports(&mut by_name, &known);
     for (name, descriptor) in take_in_import_order(&mut by_name) {
         let mut file = descriptor.file;
         let is_own = known.get_file_by_name(&name).is_some();
-        let lost = forget_imports(&mut file, &done.pool);
+        let lost = remove_missing_imports(&mut file, &done.pool);
         let missing = lost
             .iter()
             .filter(|import| !done.broken.contains_key(*import));
         done.missing.extend(missing.cloned());
         let added = match done.broken.remove(&name) {
             Some(why) => Err(why),
-            None if is_own => add(&mut done.pool, file),
+            None if is_own => add_to_pool(&mut done.pool, file),
             None => prepare_file(
                 &mut file,
                 descriptor.declared,
                 &known,
                 &mut done.unsupported,
             )
-            .and_then(|()| add(&mut done.pool, file)),
+            .and_then(|()| add_to_pool(&mut done.pool, file)),
         };
         if let Err(mut why) = added {
             for import in lost {
@@ -171,21 +171,21 @@ pub(in crate::grpc) fn assemble(
 }
 
 /// Adds imports that come with protobuf, which compilers and servers may leave out.
-fn add_known(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
+fn add_library_imports(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
     let imports = files.values().flat_map(ProtoFile::imports);
     let mut wanted: Vec<String> = imports.cloned().collect();
     while let Some(name) = wanted.pop() {
         if !files.contains_key(&name)
             && let Some(file) = known.get_file_by_name(&name)
         {
-            let file = ProtoFile::known(&file);
+            let file = ProtoFile::from_library(&file);
             wanted.extend(file.imports().iter().cloned());
             files.insert(name, file);
         }
     }
 }
 
-fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
+fn add_to_pool(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
     // The `Debug` form of the error contains the problem and its location; the `Display` form lacks both.
     pool.add_file_descriptor_proto(file)
         .map_err(|e| format!("{e:?}"))
@@ -229,7 +229,7 @@ fn take_in_import_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String,
 }
 
 /// Removes the imports that are not in the pool, and returns them.
-pub(super) fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
+pub(super) fn remove_missing_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
     let mut lost = Vec::new();
     let mut public = Vec::new();
     let mut kept: Vec<String> = Vec::new();
@@ -257,7 +257,7 @@ fn prepare_file(
     apart: &mut UnsupportedFeatures,
 ) -> Result<(), String> {
     file.source_code_info = None;
-    check(file, known)?;
+    sanitize_file(file, known)?;
     match (file.syntax(), declared) {
         ("" | "proto2" | "proto3", _) => Ok(()),
         ("editions", Some(declared)) => {
@@ -274,7 +274,7 @@ fn prepare_file(
 ///
 /// # Errors
 /// Returns the reason why the file can't be used.
-pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
+pub(super) fn sanitize_file(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
     file.options = None;
     let package = file.package().to_owned();
     if !package.is_empty() {
@@ -286,7 +286,7 @@ pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> R
         prepare_message(message, &package, known)?;
     }
     for found in &mut file.enum_type {
-        ready_enum(found)?;
+        prepare_enum(found)?;
     }
     for field in &mut file.extension {
         prepare_field(field)?;
@@ -308,22 +308,22 @@ fn prepare_message(
     known: &DescriptorPool,
 ) -> Result<(), String> {
     check_identifier("message", message.name())?;
-    let full = qualified(scope, message.name());
+    let full = qualify_name(scope, message.name());
     // These messages have a JSON format of their own, so the library relies on their fields.
     if let Some(own) = known.get_message_by_name(&full)
         && !own
             .descriptor_proto()
             .field
             .iter()
-            .map(shape)
-            .eq(message.field.iter().map(shape))
+            .map(encoding_properties)
+            .eq(message.field.iter().map(encoding_properties))
     {
         return Err(format!(
             "{full} is not the message that comes with protobuf"
         ));
     }
     if is_map_entry(message) {
-        check_entry(message).map_err(|why| format!("map entry {full}: {why}"))?;
+        check_map_entry(message).map_err(|why| format!("map entry {full}: {why}"))?;
     }
     message.options = is_map_entry(message).then(|| MessageOptions {
         map_entry: Some(true),
@@ -342,11 +342,11 @@ fn prepare_message(
     for nested in &mut message.nested_type {
         prepare_message(nested, &full, known)?;
     }
-    message.enum_type.iter_mut().try_for_each(ready_enum)
+    message.enum_type.iter_mut().try_for_each(prepare_enum)
 }
 
 /// Returns the properties of a field that determine its encoding.
-fn shape(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) {
+fn encoding_properties(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) {
     (
         field.name(),
         field.number(),
@@ -356,7 +356,7 @@ fn shape(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) 
     )
 }
 
-fn check_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
+fn check_map_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
     let [key, value] = &entry.field[..] else {
         return Err("it has other fields than a key and a value");
     };
@@ -394,7 +394,7 @@ fn prepare_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
     Ok(())
 }
 
-fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
+fn prepare_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
     check_identifier("enum", found.name())?;
     let allow_alias = found.options.take().and_then(|options| {
         // A file parsed from .proto source still has its options as `uninterpreted_option`.

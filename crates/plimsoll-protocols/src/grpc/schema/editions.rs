@@ -79,8 +79,8 @@ impl ResolvedFeatures {
     };
 
     /// Returns these features, overridden by the features that an element of the file sets.
-    fn with(self, part: &DynamicMessage) -> ResolvedFeatures {
-        let Some(set) = set(part) else { return self };
+    fn overridden_by(self, part: &DynamicMessage) -> ResolvedFeatures {
+        let Some(set) = explicit_features(part) else { return self };
         let known = |name: &str, last: i32, inherited: i32| {
             let number = set.get_field_by_name(name);
             let number = number.and_then(|number| number.as_enum_number());
@@ -99,7 +99,7 @@ impl ResolvedFeatures {
 
 /// Returns the features that an element sets, in encoded form or in source form (`features.NAME = VALUE`, or several
 /// in `features = { NAME: VALUE … }`).
-fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
+fn explicit_features(part: &DynamicMessage) -> Option<DynamicMessage> {
     let options = part.get_field_by_name("options")?;
     let options = options.as_message()?;
     let mut set = options.get_field_by_name("features")?.as_message()?.clone();
@@ -157,10 +157,10 @@ fn repeated_messages<'a>(
 ///
 /// # Errors
 /// Returns an error if the edition is unknown.
-pub(super) fn check_named(edition: &str) -> Result<(), String> {
+pub(super) fn check_edition_name(edition: &str) -> Result<(), String> {
     match edition {
         "2023" | "2024" => Ok(()),
-        other => Err(unknown_edition(&format!("{other:?}"))),
+        other => Err(unknown_edition_error(&format!("{other:?}"))),
     }
 }
 
@@ -173,12 +173,12 @@ pub(super) fn check_edition(declared: &DynamicMessage) -> Result<(), String> {
     let edition = edition.and_then(|edition| edition.as_enum_number());
     match edition.filter(|_| declared.has_field_by_name("edition")) {
         Some(EDITION_2023 | EDITION_2024) => Ok(()),
-        Some(other) => Err(unknown_edition(&format!("number {other}"))),
+        Some(other) => Err(unknown_edition_error(&format!("number {other}"))),
         None => Err("a file that uses editions but names none".to_owned()),
     }
 }
 
-fn unknown_edition(edition: &str) -> String {
+fn unknown_edition_error(edition: &str) -> String {
     format!("edition {edition} is not supported: use 2023 or 2024")
 }
 
@@ -188,7 +188,7 @@ pub(super) fn translate(
     declared: &DynamicMessage,
     apart: &mut UnsupportedFeatures,
 ) {
-    let resolved = ResolvedFeatures::EDITION_DEFAULTS.with(declared);
+    let resolved = ResolvedFeatures::EDITION_DEFAULTS.overridden_by(declared);
     let scope = file.package().to_owned();
     for (message, declared) in
         (file.message_type.iter_mut()).zip(repeated_messages(declared, "message_type"))
@@ -207,7 +207,7 @@ pub(super) fn translate(
         .iter_mut()
         .zip(repeated_messages(declared, "extension"))
     {
-        translate_field(field, resolved.with(declared), FieldContext::Extension);
+        translate_field(field, resolved.overridden_by(declared), FieldContext::Extension);
     }
     file.syntax = Some("proto3".to_owned());
 }
@@ -231,8 +231,8 @@ fn translate_message(
     scope: &str,
     apart: &mut UnsupportedFeatures,
 ) {
-    let resolved = inherited.with(declared);
-    let scope = qualified(scope, message.name());
+    let resolved = inherited.overridden_by(declared);
+    let scope = qualify_name(scope, message.name());
     let is_entry = is_map_entry(message);
     let maps: BTreeSet<String> = message
         .nested_type
@@ -240,7 +240,7 @@ fn translate_message(
         .filter(|nested| is_map_entry(nested))
         .map(|nested| nested.name().to_owned())
         .collect();
-    let oneofs = repeated_messages(declared, "oneof_decl").map(|oneof| resolved.with(oneof));
+    let oneofs = repeated_messages(declared, "oneof_decl").map(|oneof| resolved.overridden_by(oneof));
     let oneofs: Vec<ResolvedFeatures> = oneofs.collect();
     for (field, declared) in message
         .field
@@ -255,11 +255,11 @@ fn translate_message(
             Label::Repeated if maps.contains(kind) => FieldContext::Map,
             _ => FieldContext::Message,
         };
-        let features = around.with(declared);
+        let features = around.overridden_by(declared);
         if features.text == NO_UTF8_CHECK && matches!(field.r#type(), Type::String) {
             apart
                 .unverified_strings
-                .insert(qualified(&scope, field.name()));
+                .insert(qualify_name(&scope, field.name()));
         }
         translate_field(field, features, place);
     }
@@ -268,7 +268,7 @@ fn translate_message(
         .iter_mut()
         .zip(repeated_messages(declared, "extension"))
     {
-        translate_field(field, resolved.with(declared), FieldContext::Extension);
+        translate_field(field, resolved.overridden_by(declared), FieldContext::Extension);
     }
     for (nested, declared) in message
         .nested_type
@@ -329,10 +329,10 @@ fn translate_enum(
     scope: &str,
     apart: &mut UnsupportedFeatures,
 ) {
-    if inherited.with(declared).enums != CLOSED_ENUM {
+    if inherited.overridden_by(declared).enums != CLOSED_ENUM {
         return;
     }
-    apart.closed_enums.insert(qualified(scope, found.name()));
+    apart.closed_enums.insert(qualify_name(scope, found.name()));
     let zero = found.value.iter().position(|value| value.number() == 0);
     let zero = match zero {
         Some(at) => found.value.remove(at),
@@ -352,7 +352,7 @@ pub(super) fn is_missing_zero(value: &EnumValueDescriptor) -> bool {
 }
 
 /// Returns the full name of `name` in `scope`.
-pub(super) fn qualified(scope: &str, name: &str) -> String {
+pub(super) fn qualify_name(scope: &str, name: &str) -> String {
     match scope {
         "" => name.to_owned(),
         scope => format!("{scope}.{name}"),

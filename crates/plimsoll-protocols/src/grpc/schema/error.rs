@@ -17,13 +17,13 @@ impl SchemaError {
     }
 
     /// Returns the error for a field's value. `right` describes a valid value, and is empty if that is not known.
-    pub(super) fn value(message: &str, path: &str, problem: &str, right: &str) -> SchemaError {
-        let (at, instead) = (at(path), instead(right));
+    pub(super) fn invalid_value(message: &str, path: &str, problem: &str, right: &str) -> SchemaError {
+        let (at, instead) = (format_path(path), format_hint(right));
         SchemaError::new(format_args!("message of {message}: {at}{problem}{instead}"))
     }
 }
 
-pub(super) fn nearest(names: &[String]) -> String {
+pub(super) fn format_nearest(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
@@ -34,18 +34,18 @@ pub(super) fn nearest(names: &[String]) -> String {
 pub(super) fn suggestion_or_fields(near: &[String], fields: &str) -> String {
     match near {
         [] => format!("; its fields are {fields}"),
-        near => nearest(near),
+        near => format_nearest(near),
     }
 }
 
-fn instead(right: &str) -> String {
+fn format_hint(right: &str) -> String {
     match right {
         "" => String::new(),
         right => format!("; write {right}"),
     }
 }
 
-fn at(path: &str) -> String {
+fn format_path(path: &str) -> String {
     if path == "." {
         String::new()
     } else {

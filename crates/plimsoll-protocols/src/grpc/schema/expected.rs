@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::{Map, Value};
 
-use super::describe::field_named;
+use super::describe::find_field;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::ExpectedAnswer;
 
@@ -17,7 +17,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if the text is not JSON, or does not fit the response.
-    pub fn expected(&self, method: &GrpcMethod, json: &str) -> Result<ExpectedAnswer, SchemaError> {
+    pub fn expected_answer(&self, method: &GrpcMethod, json: &str) -> Result<ExpectedAnswer, SchemaError> {
         let message = method.descriptor.output();
         let wrong = |problem: &dyn std::fmt::Display| {
             let name = message.full_name();
@@ -29,19 +29,19 @@ impl Schema {
             return Err(wrong(&"not an object: write {\"field\": value}"));
         }
         let read = self.read_json(&message, &typed)?;
-        let whole = json_of(&read).map_err(|e| wrong(&e))?;
+        let whole = message_json(&read).map_err(|e| wrong(&e))?;
         let expected = named_fields(&message, &typed, &whole);
         let check = move |bytes: &[u8]| {
             let answer = DynamicMessage::decode(message.clone(), bytes);
             let answer = answer.map_err(|e| e.to_string())?;
-            difference(&expected, &json_of(&answer)?, "").map_or(Ok(()), Err)
+            describe_difference(&expected, &message_json(&answer)?, "").map_or(Ok(()), Err)
         };
         Ok(ExpectedAnswer::new(json, Arc::new(check)))
     }
 }
 
 /// Returns a message as JSON, with default values.
-fn json_of(message: &DynamicMessage) -> Result<Value, String> {
+fn message_json(message: &DynamicMessage) -> Result<Value, String> {
     let options = SerializeOptions::new().skip_default_fields(false);
     let json = message.serialize_with_options(serde_json::value::Serializer, &options);
     json.map_err(|e| e.to_string())
@@ -59,7 +59,7 @@ fn named_fields(message: &MessageDescriptor, typed: &Value, whole: &Value) -> Va
     }
     let mut named = Map::new();
     for (key, value) in typed {
-        let field = field_named(message, key);
+        let field = find_field(message, key);
         let name = field.as_ref().map_or(key.as_str(), |f| f.json_name());
         let whole = all.get(name).unwrap_or(&Value::Null);
         let inner = match field.as_ref().map(prost_reflect::FieldDescriptor::kind) {
@@ -93,7 +93,7 @@ fn named_fields(message: &MessageDescriptor, typed: &Value, whole: &Value) -> Va
 }
 
 /// Describes the first difference; `None`: `answer` contains `expected`. Lists must have the same length.
-fn difference(expected: &Value, answer: &Value, path: &str) -> Option<String> {
+fn describe_difference(expected: &Value, answer: &Value, path: &str) -> Option<String> {
     match (expected, answer) {
         (Value::Object(expected), Value::Object(answer)) => {
             expected.iter().find_map(|(key, expected)| {
@@ -103,13 +103,13 @@ fn difference(expected: &Value, answer: &Value, path: &str) -> Option<String> {
                     format!("{path}.{key}")
                 };
                 let found = answer.get(key).unwrap_or(&Value::Null);
-                difference(expected, found, &path)
+                describe_difference(expected, found, &path)
             })
         }
         (Value::Array(expected), Value::Array(answer)) if expected.len() == answer.len() => {
             let mut pairs = expected.iter().zip(answer).enumerate();
             pairs.find_map(|(nth, (expected, answer))| {
-                difference(expected, answer, &format!("{path}[{nth}]"))
+                describe_difference(expected, answer, &format!("{path}[{nth}]"))
             })
         }
         (Value::Array(expected), Value::Array(answer)) => Some(format!(
@@ -118,16 +118,16 @@ fn difference(expected: &Value, answer: &Value, path: &str) -> Option<String> {
             expected.len()
         )),
         (expected, answer) if expected == answer => None,
-        (expected, Value::Null) => Some(format!("{path} is not set, not {}", shown(expected))),
+        (expected, Value::Null) => Some(format!("{path} is not set, not {}", truncate_value(expected))),
         (expected, answer) => Some(format!(
             "{path} is {}, not {}",
-            shown(answer),
-            shown(expected)
+            truncate_value(answer),
+            truncate_value(expected)
         )),
     }
 }
 
-fn shown(value: &Value) -> String {
+fn truncate_value(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -186,7 +186,7 @@ mod tests {
                 Some("messages.k.count is \"3\""),
             ),
         ] {
-            let check = schema.expected(&method, expected).expect(expected);
+            let check = schema.expected_answer(&method, expected).expect(expected);
             let found = check.check(&bytes).err();
             match difference {
                 None => assert_eq!(found, None, "{expected}"),
@@ -197,7 +197,7 @@ mod tests {
             }
         }
         for wrong in ["[]", "{", r#"{"nme": 1}"#, r#"{"count": "x"}"#] {
-            assert!(schema.expected(&method, wrong).is_err(), "{wrong}");
+            assert!(schema.expected_answer(&method, wrong).is_err(), "{wrong}");
         }
     }
 }

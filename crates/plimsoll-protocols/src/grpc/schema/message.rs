@@ -9,10 +9,10 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::describe::{field_named, type_name};
+use super::describe::{find_field, type_name};
 use super::editions::is_missing_zero;
 use super::error::suggestion_or_fields;
-use super::type_hint::{expected_type_hint, fields, one};
+use super::type_hint::{expected_type_hint, list_fields, describe_kind};
 use super::{GrpcMethod, Schema, SchemaError, similar_names};
 use crate::grpc::BinaryMessage;
 
@@ -29,7 +29,7 @@ impl Schema {
             SchemaError::new(format_args!("message of {name}: not valid JSON: {e}"))
         })?;
         let encoded = self.read_json(&message, &value)?;
-        match missing(&encoded, "") {
+        match find_missing_field(&encoded, "") {
             None => Ok(encoded.encode_to_vec()),
             Some((field, path)) => Err(SchemaError::new(format_args!(
                 "message of {}: required field {path:?} is missing: set it to a {}",
@@ -58,7 +58,7 @@ impl Schema {
                 String::new()
             };
             let (path, problem) = (path.to_string(), e.to_string());
-            SchemaError::value(message.full_name(), &path, &problem, &right)
+            SchemaError::invalid_value(message.full_name(), &path, &problem, &right)
         })
     }
 
@@ -66,7 +66,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if the bytes are not a request, or if a required field is missing.
-    pub fn check(&self, method: &GrpcMethod, given: &BinaryMessage) -> Result<(), SchemaError> {
+    pub fn check_request(&self, method: &GrpcMethod, given: &BinaryMessage) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
         let bad = |problem: String| {
             let (source, name) = (&given.source, message.full_name());
@@ -74,7 +74,7 @@ impl Schema {
         };
         let decoded = DynamicMessage::decode(message.clone(), &given.bytes[..]);
         let decoded = decoded.map_err(|e| bad(e.to_string()))?;
-        match missing(&decoded, "") {
+        match find_missing_field(&decoded, "") {
             None => Ok(()),
             Some((_, path)) => Err(bad(format!("required field {path:?} is missing"))),
         }
@@ -150,13 +150,13 @@ impl NameCheck<'_> {
             } else {
                 format!("{path}.{key}")
             };
-            let Some(field) = field_named(message, key) else {
+            let Some(field) = find_field(message, key) else {
                 let names: Vec<String> =
                     message.fields().map(|f| f.json_name().to_owned()).collect();
                 return Err(SchemaError::new(format_args!(
                     "message of {}: no field {inner:?}{}",
                     self.top.full_name(),
-                    suggestion_or_fields(&similar_names(key, names.iter()), &fields(message))
+                    suggestion_or_fields(&similar_names(key, names.iter()), &list_fields(message))
                 )));
             };
             self.check_field(&field, value, &inner)?;
@@ -204,7 +204,7 @@ impl NameCheck<'_> {
                 let name = found.full_name();
                 let problem = format!("{value} is not a valid value of {name}");
                 let top = self.top.full_name();
-                Err(SchemaError::value(top, path, &problem, &one(kind)))
+                Err(SchemaError::invalid_value(top, path, &problem, &describe_kind(kind)))
             }
             _ => Ok(()),
         }
@@ -212,7 +212,7 @@ impl NameCheck<'_> {
 }
 
 /// Returns the first required field that is missing, with its path.
-fn missing(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, String)> {
+fn find_missing_field(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, String)> {
     for field in message.descriptor().fields() {
         let path = match path {
             "" => field.json_name().to_owned(),
@@ -225,13 +225,13 @@ fn missing(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, Str
             continue;
         }
         let found = match message.get_field(&field).as_ref() {
-            prost_reflect::Value::Message(inner) => missing(inner, &path),
+            prost_reflect::Value::Message(inner) => find_missing_field(inner, &path),
             prost_reflect::Value::List(items) => items
                 .iter()
                 .enumerate()
-                .find_map(|(i, item)| missing(item.as_message()?, &format!("{path}[{i}]"))),
+                .find_map(|(i, item)| find_missing_field(item.as_message()?, &format!("{path}[{i}]"))),
             prost_reflect::Value::Map(entries) => entries.iter().find_map(|(key, value)| {
-                missing(value.as_message()?, &format!("{path}.{}", key_text(key)))
+                find_missing_field(value.as_message()?, &format!("{path}.{}", format_map_key(key)))
             }),
             _ => None,
         };
@@ -242,7 +242,7 @@ fn missing(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, Str
     None
 }
 
-fn key_text(key: &MapKey) -> String {
+fn format_map_key(key: &MapKey) -> String {
     match key {
         MapKey::Bool(key) => key.to_string(),
         MapKey::I32(key) => key.to_string(),

@@ -9,22 +9,22 @@ use crate::grpc::{FieldShape, MessageShape, MessageShapes};
 
 impl Schema {
     /// Returns the layout that responses of `method` must have.
-    pub fn answer(&self, method: &GrpcMethod) -> MessageShapes {
+    pub fn answer_shapes(&self, method: &GrpcMethod) -> MessageShapes {
         let top = method.descriptor.output();
         let mut places = BTreeMap::from([(top.full_name().to_owned(), 0)]);
         let mut messages = vec![top];
         let mut shapes = Vec::new();
         while let Some(message) = messages.get(shapes.len()).cloned() {
-            shapes.push(self.shape(&message, &mut places, &mut messages));
+            shapes.push(self.add_shape(&message, &mut places, &mut messages));
         }
         MessageShapes {
-            name: method.response(),
+            name: method.response_type(),
             shapes,
             expected: None,
         }
     }
 
-    fn shape(
+    fn add_shape(
         &self,
         message: &MessageDescriptor,
         places: &mut BTreeMap<String, usize>,

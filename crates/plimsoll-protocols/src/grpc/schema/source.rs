@@ -21,8 +21,8 @@ use protox::file::{
     ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
 };
 
-use super::descriptors::check;
-use super::editions::{UnsupportedFeatures, check_named, translate};
+use super::descriptors::sanitize_file;
+use super::editions::{UnsupportedFeatures, check_edition_name, translate};
 
 /// A resolver of imports in a folder.
 struct FolderResolver {
@@ -37,7 +37,7 @@ type OpenedFiles = BTreeMap<PathBuf, String>;
 
 /// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf.
 /// Features of editions that the library can't represent are added to `apart`.
-pub(super) fn resolver(
+pub(super) fn import_resolver(
     folders: &[PathBuf],
     apart: &Rc<RefCell<UnsupportedFeatures>>,
 ) -> ChainFileResolver {
@@ -95,7 +95,7 @@ impl FileResolver for FolderResolver {
         let refused = |problem| refused_at((1, 1), problem);
         let path = self.path.join(name);
         if let Some(first) = self.first_name(&path, name) {
-            return Ok(alias(name, first));
+            return Ok(alias_file(name, first));
         }
         let text = match input::file_to_string(&path) {
             Ok(text) => text,
@@ -105,8 +105,8 @@ impl FileResolver for FolderResolver {
             }
             Err(_) => return self.resolver.open_file(name),
         };
-        let tokens = tokens(&text);
-        if let Some(at) = find_too_deep(&tokens) {
+        let tokens = tokenize(&text);
+        if let Some(at) = find_excess_nesting(&tokens) {
             let before = &text[..at];
             let line = before.rfind('\n').map_or(0, |end| end + 1);
             return Err(refused_at(
@@ -123,12 +123,12 @@ impl FileResolver for FolderResolver {
                 File::from_source(name, &text)
             };
         };
-        check_named(&source.edition).map_err(refused)?;
+        check_edition_name(&source.edition).map_err(refused)?;
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
         let declared = DynamicMessage::decode(file.descriptor(), &file.encode_to_vec()[..]);
         let declared = declared.map_err(|e| refused(e.to_string()))?;
         // The check has no known messages, since this folder may contain the files that come with protobuf.
-        check(&mut file, &DescriptorPool::new()).map_err(refused)?;
+        sanitize_file(&mut file, &DescriptorPool::new()).map_err(refused)?;
         translate(&mut file, &declared, &mut self.unsupported.borrow_mut());
         Ok(file.into())
     }
@@ -146,7 +146,7 @@ impl FolderResolver {
 }
 
 /// Returns a file with this name that publicly imports `file`.
-fn alias(name: &str, file: String) -> File {
+fn alias_file(name: &str, file: String) -> File {
     let alias = FileDescriptorProto {
         name: Some(name.to_owned()),
         dependency: vec![file],
@@ -192,7 +192,7 @@ impl EditionSource {
             edition: edition.trim_matches(['"', '\'']).to_owned(),
             text: text.to_owned(),
         };
-        source.write(keyword, "syntax ");
+        source.overwrite(keyword, "syntax ");
         let mut before = ProtoToken::Sign(';');
         for (i, (token, range)) in rest.iter().enumerate() {
             let after: Vec<ProtoToken<'_>> =
@@ -204,7 +204,7 @@ impl EditionSource {
                     ProtoToken::Word("export" | "local"),
                     [ProtoToken::Word("message" | "enum"), ProtoToken::Word(_)],
                 ) if begins => {
-                    source.write(range, "");
+                    source.overwrite(range, "");
                 }
                 // Blanks option imports, which do not affect the encoding.
                 (ProtoToken::Word("import"), [ProtoToken::Word("option"), ProtoToken::Text(_)])
@@ -223,10 +223,10 @@ impl EditionSource {
                 (ProtoToken::Word("default"), [ProtoToken::Sign('='), _])
                     if matches!(before, ProtoToken::Sign('[' | ',')) =>
                 {
-                    source.write(range, "dropped");
+                    source.overwrite(range, "dropped");
                     // Removes a minus sign: `-inf` is not a valid value of the option that replaces the default.
                     if let Some((ProtoToken::Sign('-'), sign)) = rest.get(i + 2) {
-                        source.write(sign, "");
+                        source.overwrite(sign, "");
                     }
                 }
                 _ => {}
@@ -239,7 +239,7 @@ impl EditionSource {
     }
 
     /// Overwrites a range with `words`, padded with blanks. The range must not be shorter.
-    fn write(&mut self, at: &Range<usize>, words: &str) {
+    fn overwrite(&mut self, at: &Range<usize>, words: &str) {
         let blank: String = self.text[at.start + words.len()..at.end]
             .bytes()
             .map(|byte| if byte == b'\n' { '\n' } else { ' ' })
@@ -254,13 +254,13 @@ impl EditionSource {
             .iter()
             .find(|(token, _)| *token == ProtoToken::Sign(';'));
         if let Some((_, end)) = end {
-            self.write(&(start..end.end), "");
+            self.overwrite(&(start..end.end), "");
         }
     }
 }
 
 /// Returns the offset at which the nesting exceeds [`MAX_NESTED`].
-fn find_too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
+fn find_excess_nesting(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
     let mut depth = 0_usize;
     for (token, range) in tokens {
         match token {
@@ -277,7 +277,7 @@ fn find_too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
 
 /// Splits a source file into tokens, without its comments. A malformed token ends where it ends for the compiler,
 /// which continues after it.
-fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
+fn tokenize(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
@@ -291,7 +291,7 @@ fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
         match bytes[at] {
             b'#' => at = until(at, &|i| bytes[i] == b'\n'),
             b'/' if bytes[at..].starts_with(b"//") => at = until(at, &|i| bytes[i] == b'\n'),
-            b'/' if bytes[at..].starts_with(b"/*") => at += length_of_comment(&bytes[at..]),
+            b'/' if bytes[at..].starts_with(b"/*") => at += block_comment_length(&bytes[at..]),
             quote @ (b'"' | b'\'') => {
                 at += 1;
                 while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
@@ -325,7 +325,7 @@ fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
 
 /// Returns the length of the block comment at the beginning of `source`, including nested comments. An unterminated
 /// comment ends at the last `*/` within it.
-fn length_of_comment(source: &[u8]) -> usize {
+fn block_comment_length(source: &[u8]) -> usize {
     let (mut depth, mut at, mut last) = (0, 0, source.len());
     while at < source.len() {
         match source[at..] {

@@ -3,7 +3,7 @@
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_path_to_error::{Path, Segment};
 
-use super::describe::{field_named, type_name};
+use super::describe::{find_field, type_name};
 use super::editions::is_missing_zero;
 
 /// The maximum number of listed fields or values.
@@ -13,20 +13,20 @@ const MAX_LISTED_NAMES: usize = 12;
 pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String {
     let mut place = PathTarget::Value(Kind::Message(top.clone()));
     for segment in path.iter() {
-        let Some(inner) = place.inner(segment) else {
+        let Some(inner) = place.step_into(segment) else {
             return String::new();
         };
         place = inner;
     }
     match place {
         PathTarget::Field(field) if field.is_list() => {
-            format!("a JSON list, each of which is {}", one(&field.kind()))
+            format!("a JSON list, each of which is {}", describe_kind(&field.kind()))
         }
         PathTarget::Field(field) if field.is_map() => {
             format!("a JSON object ({})", type_name(&field))
         }
-        PathTarget::Field(field) => one(&field.kind()),
-        PathTarget::Value(kind) => one(&kind),
+        PathTarget::Field(field) => describe_kind(&field.kind()),
+        PathTarget::Value(kind) => describe_kind(&kind),
     }
 }
 
@@ -38,7 +38,7 @@ enum PathTarget {
 }
 
 impl PathTarget {
-    fn inner(&self, segment: &Segment) -> Option<PathTarget> {
+    fn step_into(&self, segment: &Segment) -> Option<PathTarget> {
         match (self, segment) {
             (PathTarget::Field(field), Segment::Seq { .. }) if field.is_list() => {
                 Some(PathTarget::Value(field.kind()))
@@ -60,11 +60,11 @@ impl PathTarget {
 }
 
 fn field_target(kind: &Kind, key: &str) -> Option<PathTarget> {
-    field_named(kind.as_message()?, key).map(PathTarget::Field)
+    find_field(kind.as_message()?, key).map(PathTarget::Field)
 }
 
 /// Describes a valid value of this kind.
-pub(super) fn one(kind: &Kind) -> String {
+pub(super) fn describe_kind(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => match message.full_name() {
             "google.protobuf.Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"".to_owned(),
@@ -72,7 +72,7 @@ pub(super) fn one(kind: &Kind) -> String {
             name if name.starts_with("google.protobuf.") => {
                 format!("the JSON form of {name}")
             }
-            _ => format!("a JSON object with {}", fields(message)),
+            _ => format!("a JSON object with {}", list_fields(message)),
         },
         Kind::Enum(values) => {
             let own = values.values().filter(|value| !is_missing_zero(value));
@@ -88,7 +88,7 @@ pub(super) fn one(kind: &Kind) -> String {
 }
 
 /// Lists the fields of a message with their types.
-pub(super) fn fields(message: &MessageDescriptor) -> String {
+pub(super) fn list_fields(message: &MessageDescriptor) -> String {
     if message.fields().len() == 0 {
         return "no field".to_owned();
     }

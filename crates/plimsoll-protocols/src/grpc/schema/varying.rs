@@ -7,28 +7,28 @@
 mod filler;
 mod list;
 mod scalar;
-mod taken;
+mod captured;
 mod tree;
 mod well_known;
 
 use std::sync::Arc;
 
 use plimsoll_model::template::{
-    FieldScope, Render, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare,
+    FieldScope, MessageRenderer, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare_fields,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost::encoding::{decode_key, decode_varint};
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
-use super::describe::field_named;
+use super::describe::find_field;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
-use filler::{TemplateFiller, typed, whole};
-use scalar::{scalar, wire, wire_type};
-use tree::{TemplateTree, join, parse_tree};
-use well_known::is_now;
+use filler::{TemplateFiller, text_to_json, row_to_json};
+use scalar::{scalar_node, wire_types, wire_type};
+use tree::{TemplateTree, join_path, parse_tree};
+use well_known::is_current_time;
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct EncodedRequests {
     /// The encoded messages. If they vary: the messages of the first call.
     pub messages: Vec<Vec<u8>>,
     /// The renderers of varying messages; empty: every call sends the same messages.
-    pub varying: Vec<Arc<dyn Render>>,
+    pub varying: Vec<Arc<dyn MessageRenderer>>,
 }
 
 impl Schema {
@@ -56,7 +56,7 @@ impl Schema {
         let scope = scope.into();
         let varies = has_fields(json);
         let quoted = if varies {
-            quote_bare(json)
+            quote_bare_fields(json)
         } else {
             json.to_owned()
         };
@@ -108,14 +108,14 @@ impl Schema {
         given: &[BinaryMessage],
     ) -> Result<EncodedRequests, SchemaError> {
         for message in given {
-            self.check(method, message)?;
+            self.check_request(method, message)?;
         }
         let mut messages: Vec<_> = given.iter().map(|message| message.bytes.clone()).collect();
-        let mut varying: Vec<Arc<dyn Render>> = Vec::new();
+        let mut varying: Vec<Arc<dyn MessageRenderer>> = Vec::new();
         if messages.len() > 1 && !method.kind().client_streams() {
             let each = messages.iter().map(|bytes| {
                 let patched = PatchedMessage::new(vec![PatchNode::Bytes(bytes.clone().into())]);
-                Arc::new(patched) as Arc<dyn Render>
+                Arc::new(patched) as Arc<dyn MessageRenderer>
             });
             varying = vec![Arc::new(RoundRobinMessages(each.collect()))];
             messages.truncate(1);
@@ -139,11 +139,11 @@ impl Schema {
             return Ok((bytes, patched));
         }
         let message = TemplateMessage::parse(self, method, json, slots, scope)?;
-        let sample = message.fill(&first.moment(0, 0, 0));
+        let sample = message.fill(&first.render_context(0, 0, 0));
         // The order determines which error is reported first: field names, then templates, then values.
         self.check_names(&message.message, &sample)?;
         let patched = message.to_patched()?;
-        if !patched.needs().is_empty() {
+        if !patched.taken_indices().is_empty() {
             return Ok((Vec::new(), patched));
         }
         Ok((self.encode(method, &sample.to_string())?, patched))
@@ -152,7 +152,7 @@ impl Schema {
 
 /// Returns the messages of a list or of JSON lines; `None`: the text is neither.
 fn split_messages(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
-    let name = method.request();
+    let name = method.request_type();
     let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
     let values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
     let mut values: Vec<Value> = values.collect::<Result<_, _>>().ok()?;
@@ -167,9 +167,9 @@ fn split_messages(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
 
 /// A list of messages that calls take in turn.
 #[derive(Debug)]
-struct RoundRobinMessages(Vec<Arc<dyn Render>>);
+struct RoundRobinMessages(Vec<Arc<dyn MessageRenderer>>);
 
-impl Render for RoundRobinMessages {
+impl MessageRenderer for RoundRobinMessages {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let index = moment.number % self.0.len() as u64;
         self.0[index as usize].render(moment, out);
@@ -180,8 +180,8 @@ impl Render for RoundRobinMessages {
         sizes.max().unwrap_or(0)
     }
 
-    fn needs(&self) -> Vec<u16> {
-        self.0.iter().flat_map(|message| message.needs()).collect()
+    fn taken_indices(&self) -> Vec<u16> {
+        self.0.iter().flat_map(|message| message.taken_indices()).collect()
     }
 
     fn check_taken(&self, moment: &RenderContext<'_>) -> Result<(), String> {
@@ -246,15 +246,15 @@ impl<'a> TemplateMessage<'a> {
             }
             tree => {
                 if let Some(column) = tree.column() {
-                    let whole = |text: &str| whole(&self.message, text);
+                    let whole = |text: &str| row_to_json(&self.message, text);
                     let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
                     let rows = self.encode_rows(column, "", whole, encode)?;
                     return Ok(PatchedMessage::new(vec![rows]));
                 }
-                if let Some(index) = tree.taken() {
-                    return Ok(PatchedMessage::new(vec![self.taken_message(index)]));
+                if let Some(index) = tree.captured_index() {
+                    return Ok(PatchedMessage::new(vec![self.captured_message_node(index)]));
                 }
-                Ok(PatchedMessage::new(self.content(
+                Ok(PatchedMessage::new(self.content_nodes(
                     &self.message,
                     tree,
                     "",
@@ -272,7 +272,7 @@ impl<'a> TemplateMessage<'a> {
     ) -> Result<Vec<PatchNode>, SchemaError> {
         let mut fields: Vec<(u32, Vec<PatchNode>)> = Vec::new();
         for (key, tree) in entries {
-            let path = join(path, key);
+            let path = join_path(path, key);
             if let TemplateTree::Constant(value) = tree {
                 let bytes = self.encode_field(message, key, value.clone(), &path)?;
                 if let Ok((number, _)) = decode_key(&mut &bytes[..]) {
@@ -280,7 +280,7 @@ impl<'a> TemplateMessage<'a> {
                 }
                 continue;
             }
-            let Some(field) = field_named(message, key) else {
+            let Some(field) = find_field(message, key) else {
                 return Err(self.error_at(&path, "an extension can't vary"));
             };
             fields.push((field.number(), self.field_nodes(&field, tree, &path)?));
@@ -298,14 +298,14 @@ impl<'a> TemplateMessage<'a> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
             let encode = |value| self.encode_field(message, field.json_name(), value, path);
-            let rows = self.encode_rows(column, path, |text| typed(field, text), encode)?;
+            let rows = self.encode_rows(column, path, |text| text_to_json(field, text), encode)?;
             return Ok(vec![rows]);
         }
         let is_text = field.kind() == Kind::String && !field.is_list() && !field.is_map();
-        if let Some(index) = tree.taken().filter(|_| !is_text) {
-            return Ok(vec![self.taken_field(index, field, path)]);
+        if let Some(index) = tree.captured_index().filter(|_| !is_text) {
+            return Ok(vec![self.captured_field_node(index, field, path)]);
         }
-        let tag = FieldTag::new(field.number(), wire::LEN);
+        let tag = FieldTag::new(field.number(), wire_types::LEN);
         let pair =
             |entry: &MessageDescriptor, key: TemplateTree, value: &TemplateTree, path: &str| {
                 let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
@@ -318,7 +318,7 @@ impl<'a> TemplateMessage<'a> {
             (Kind::Message(entry), TemplateTree::Object(entries)) if field.is_map() => {
                 let key_is_bool = entry.map_entry_key_field().kind() == Kind::Bool;
                 let pairs = entries.iter().map(|(key, tree)| {
-                    let path = join(path, key);
+                    let path = join_path(path, key);
                     let key = match serde_json::from_str(key) {
                         Ok(Value::Bool(key)) if key_is_bool => Value::Bool(key),
                         _ => Value::String(key.clone()),
@@ -328,7 +328,7 @@ impl<'a> TemplateMessage<'a> {
                 pairs.collect()
             }
             (Kind::Message(entry), TemplateTree::Keyed(entries)) if field.is_map() => {
-                let path = join(path, "*");
+                let path = join_path(path, "*");
                 let pairs = entries.iter();
                 let pairs = pairs.map(|(key, tree)| {
                     pair(&entry, TemplateTree::Template(key.clone()), tree, &path)
@@ -364,14 +364,14 @@ impl<'a> TemplateMessage<'a> {
     ) -> Result<Vec<PatchNode>, SchemaError> {
         match (field.kind(), tree) {
             (Kind::Message(message), tree) => {
-                if is_now(&message, tree) {
+                if is_current_time(&message, tree) {
                     return Ok(vec![PatchNode::Timestamp { tag }]);
                 }
-                let mut inner = self.content(&message, tree, path)?;
+                let mut inner = self.content_nodes(&message, tree, path)?;
                 if !field.is_group() {
                     return Ok(vec![PatchNode::nested(tag, inner)]);
                 }
-                let end = FieldTag::new(field.number(), wire::GROUP_END);
+                let end = FieldTag::new(field.number(), wire_types::GROUP_END);
                 inner.insert(0, PatchNode::Bytes(tag.bytes().into()));
                 inner.push(PatchNode::Bytes(end.bytes().into()));
                 Ok(inner)
@@ -380,13 +380,13 @@ impl<'a> TemplateMessage<'a> {
                 Ok(vec![PatchNode::text(tag, template.clone(), presence)])
             }
             (kind, TemplateTree::Template(template)) => {
-                let Some(only) = template.alone() else {
+                let Some(only) = template.sole_field() else {
                     return Err(self.error_at(
                         path,
                         "a value that is not a string can only be replaced by one template field alone",
                     ));
                 };
-                let node = scalar(&kind, only, tag, presence);
+                let node = scalar_node(&kind, only, tag, presence);
                 Ok(vec![node.map_err(|problem| self.error_at(path, &problem))?])
             }
             _ => Err(self.error_at(path, "this field can't hold a list or an object")),
@@ -438,7 +438,7 @@ impl<'a> TemplateMessage<'a> {
         value: &Value,
         path: &str,
     ) -> Result<Vec<u8>, SchemaError> {
-        encoded(message, value).map_err(|e| self.error_at(path, &e.to_string()))
+        encode_message(message, value).map_err(|e| self.error_at(path, &e.to_string()))
     }
 
     fn error_at(&self, path: &str, problem: &str) -> SchemaError {
@@ -447,14 +447,14 @@ impl<'a> TemplateMessage<'a> {
 }
 
 /// Encodes a message.
-fn encoded(message: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, serde_json::Error> {
+fn encode_message(message: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, serde_json::Error> {
     let message = DynamicMessage::deserialize(message.clone(), value)?;
     Ok(message.encode_to_vec())
 }
 
 fn value_error(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {
     let path = if path.is_empty() { "." } else { path };
-    SchemaError::value(message.full_name(), path, problem, "")
+    SchemaError::invalid_value(message.full_name(), path, problem, "")
 }
 
 /// Returns a field's bytes without its tag and length.

@@ -12,7 +12,7 @@ pub(super) enum ResponseCompression {
 }
 
 impl ResponseCompression {
-    pub(super) fn of(metadata: &MetadataMap) -> ResponseCompression {
+    pub(super) fn from_metadata(metadata: &MetadataMap) -> ResponseCompression {
         match metadata.get("grpc-encoding") {
             Some(encoding) if encoding != "identity" => ResponseCompression::Compressed,
             _ => ResponseCompression::Plain,

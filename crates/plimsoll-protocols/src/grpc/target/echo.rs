@@ -27,7 +27,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::generated::echo::{EchoRequest, EchoResponse};
-use super::reflection_service::reflecting;
+use super::reflection_service::with_reflection;
 use crate::grpc::MethodKind;
 use crate::serving::precise_timer::PreciseTimer;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
@@ -61,7 +61,7 @@ pub struct EchoOptions {
 impl ReferenceServer for EchoOptions {
     const COMMAND_NAME: &str = "echo";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
             return Err(ServeError::option(
                 "location",
@@ -82,7 +82,7 @@ impl ReferenceServer for EchoOptions {
             counts: Arc::default(),
         };
         let counts = Arc::clone(&echo.counts);
-        let echo = reflecting(echo, "grpc.examples.echo.Echo")?;
+        let echo = with_reflection(echo, "grpc.examples.echo.Echo")?;
         Ok(Box::pin(async move {
             let connections = http2::serve(context.bound, echo, context.stopped).await?;
             let counted = [
@@ -90,7 +90,7 @@ impl ReferenceServer for EchoOptions {
                 ("messages received", &counts.received),
                 ("messages sent", &counts.sent),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -181,7 +181,7 @@ impl Service<Request<Streaming<EchoRequest>>> for EchoHandler {
             left: 0,
             stage: EchoStage::Reading,
         });
-        stamp(answer.metadata_mut());
+        add_timestamp(answer.metadata_mut());
         if let Ok(location) = MetadataValue::try_from(&options.location) {
             answer.metadata_mut().insert("location", location);
         }
@@ -216,7 +216,7 @@ struct EchoAnswers {
 }
 
 impl EchoAnswers {
-    fn read(&mut self, message: EchoRequest) {
+    fn on_request(&mut self, message: EchoRequest) {
         self.counts.received.fetch_add(1, Ordering::Relaxed);
         self.text = Some(message.message);
         (self.left, self.stage) = match self.kind {
@@ -227,7 +227,7 @@ impl EchoAnswers {
         };
     }
 
-    fn answer(&mut self) -> EchoResponse {
+    fn next_answer(&mut self) -> EchoResponse {
         self.left -= 1;
         if self.left > 0 && !self.pace.is_zero() {
             let due = self.due.unwrap_or_else(Instant::now) + self.pace;
@@ -242,7 +242,7 @@ impl EchoAnswers {
     }
 
     /// Handles the end of the client's messages.
-    fn half_closed(&mut self) -> Option<Status> {
+    fn on_half_close(&mut self) -> Option<Status> {
         self.stage = EchoStage::Answering;
         match (self.kind, &self.text) {
             (MethodKind::Unary | MethodKind::ServerStreaming, None) => {
@@ -269,7 +269,7 @@ impl Stream for EchoAnswers {
                 this.pause = None;
             }
             if this.left > 0 {
-                return Poll::Ready(Some(Ok(this.answer())));
+                return Poll::Ready(Some(Ok(this.next_answer())));
             }
             match this.stage {
                 EchoStage::Ended => return Poll::Ready(None),
@@ -280,13 +280,13 @@ impl Stream for EchoAnswers {
                 EchoStage::Reading => {}
             }
             match ready!(Pin::new(&mut this.requests).poll_next(context)) {
-                Some(Ok(message)) => this.read(message),
+                Some(Ok(message)) => this.on_request(message),
                 Some(Err(status)) => {
                     this.stage = EchoStage::Ended;
                     return Poll::Ready(Some(Err(status)));
                 }
                 None => {
-                    if let Some(status) = this.half_closed() {
+                    if let Some(status) = this.on_half_close() {
                         return Poll::Ready(Some(Err(status)));
                     }
                 }
@@ -296,12 +296,12 @@ impl Stream for EchoAnswers {
 }
 
 /// Returns the time as `Nov 21 07:00:00.000000000`.
-fn timestamp() -> String {
+fn current_timestamp() -> String {
     Timestamp::now().strftime("%b %e %H:%M:%S.%9f").to_string()
 }
 
-fn stamp(metadata: &mut MetadataMap) {
-    if let Ok(value) = MetadataValue::try_from(timestamp()) {
+fn add_timestamp(metadata: &mut MetadataMap) {
+    if let Ok(value) = MetadataValue::try_from(current_timestamp()) {
         metadata.insert("timestamp", value);
     }
 }
@@ -310,6 +310,6 @@ fn stamp(metadata: &mut MetadataMap) {
 /// streamed response.)
 fn final_status() -> Status {
     let mut trailers = MetadataMap::new();
-    stamp(&mut trailers);
+    add_timestamp(&mut trailers);
     Status::with_metadata(Code::Ok, "", trailers)
 }

@@ -46,7 +46,7 @@ pub struct FastOptions {
 impl ReferenceServer for FastOptions {
     const COMMAND_NAME: &str = "fast";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let message = match self.answer_size {
             None => self.message,
             Some(ByteSize(size)) if (PREFIX_BYTES..=MAX_UNSENT_BYTES as u64).contains(&size) => {
@@ -77,7 +77,7 @@ impl ReferenceServer for FastOptions {
         let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(context.bound, workers, service, context.stopped);
-            Ok(ServerCounts::of(served.await?, [("answered", &*answered)]))
+            Ok(ServerCounts::from_counters(served.await?, [("answered", &*answered)]))
         }))
     }
 }
@@ -98,12 +98,12 @@ impl LoopService for FastService {
         self.busy_poll
     }
 
-    fn connection(&self) -> CannedConnection {
-        self.canned.connection()
+    fn new_connection(&self) -> CannedConnection {
+        self.canned.new_connection()
     }
 
-    fn open(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) {
-        connection.open(out);
+    fn on_open(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) {
+        connection.send_preface(out);
     }
 
     fn receive(
@@ -129,8 +129,8 @@ impl LoopService for FastService {
         connection.goaway(ErrorCode::NO_ERROR, out);
     }
 
-    fn closed(&self, connection: &CannedConnection) {
+    fn on_closed(&self, connection: &CannedConnection) {
         self.answered
-            .fetch_add(connection.answered(), Ordering::Relaxed);
+            .fetch_add(connection.answer_count(), Ordering::Relaxed);
     }
 }

@@ -63,10 +63,10 @@ pub struct KnownOptions {
 
 impl ReferenceServer for KnownOptions {
     const COMMAND_NAME: &str = "known";
-    const SINGLE_PROCESS: Option<&str> =
+    const SINGLE_PROCESS_REASON: Option<&str> =
         Some("one process numbers all requests and writes their envelope");
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let named = |problem: String| {
             let law = self.law.display();
             ServeError::option("law", format!("{law}: {problem}"))
@@ -88,7 +88,7 @@ impl ReferenceServer for KnownOptions {
             }
         };
         let delays = ServerDelays::new(&law, seed).map_err(|e| named(e.to_string()))?;
-        let begun = EnvelopeWriter::begin(&self.envelope, seed, law);
+        let begun = EnvelopeWriter::start(&self.envelope, seed, law);
         let (writer, log) = begun.map_err(|e| {
             let shown = self.envelope.display();
             let problem = match e.kind() {
@@ -120,7 +120,7 @@ impl ReferenceServer for KnownOptions {
         Ok(Box::pin(async move {
             let served = event_loop::serve(bound, workers, service, context.stopped).await;
             // All workers have ended, so the writer has received all requests.
-            let written = tokio::task::spawn_blocking(|| writer.end()).await;
+            let written = tokio::task::spawn_blocking(|| writer.finish()).await;
             let connections = served?;
             written
                 .unwrap_or_else(|e| Err(io::Error::other(e)))
@@ -129,7 +129,7 @@ impl ReferenceServer for KnownOptions {
                 ("answered", &counters.answered),
                 ("unanswered", &counters.unanswered),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -180,7 +180,7 @@ impl LoopService for KnownService {
         self.clock
     }
 
-    fn sockets(&self) -> SocketOptions {
+    fn socket_options(&self) -> SocketOptions {
         SocketOptions {
             spin: self.spin,
             wants_receive_times: true,
@@ -188,11 +188,11 @@ impl LoopService for KnownService {
         }
     }
 
-    fn connection(&self) -> KnownConnection {
+    fn new_connection(&self) -> KnownConnection {
         KnownConnection::new(self.clock.now())
     }
 
-    fn arrived(&self, connection: &mut KnownConnection, at: ArrivalTimes) {
+    fn on_arrival(&self, connection: &mut KnownConnection, at: ArrivalTimes) {
         connection.arrived = at;
     }
 
@@ -206,7 +206,7 @@ impl LoopService for KnownService {
         let origin_ns = self.clock.origin_ns();
         // Requests are numbered in the order in which they are read, over all connections.
         connection.receive(&self.canned, bytes, out, &mut |arrived| {
-            let number = delays.count();
+            let number = delays.request_count();
             let due = delays.next(origin_ns + arrived.last.0);
             PendingRequest {
                 number,
@@ -216,24 +216,24 @@ impl LoopService for KnownService {
         })
     }
 
-    fn held(&self, connection: &mut KnownConnection) -> Option<DelayedResponse> {
+    fn next_delayed(&self, connection: &mut KnownConnection) -> Option<DelayedResponse> {
         connection.newly_held.pop_front()
     }
 
-    fn release(
+    fn write_delayed(
         &self,
         connection: &mut KnownConnection,
         number: u64,
         out: &mut Vec<u8>,
     ) -> ConnectionDisposition {
-        let (afterwards, unanswered) = connection.release(number, out);
+        let (afterwards, unanswered) = connection.write_due_answer(number, out);
         if let Some(pending) = unanswered {
             self.record(pending, None);
         }
         afterwards
     }
 
-    fn released(&self, connection: &mut KnownConnection, between: [Time; 2]) {
+    fn on_delayed_written(&self, connection: &mut KnownConnection, between: [Time; 2]) {
         if let Some(pending) = connection.answer_in_write.take() {
             self.record(pending, Some(between));
         }
@@ -243,7 +243,7 @@ impl LoopService for KnownService {
         connection.finish(out);
     }
 
-    fn closed(&self, connection: &KnownConnection) {
+    fn on_closed(&self, connection: &KnownConnection) {
         for pending in connection.unanswered() {
             self.record(*pending, None);
         }

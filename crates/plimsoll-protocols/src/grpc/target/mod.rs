@@ -33,6 +33,6 @@ pub mod generated {
         tonic::include_proto!("orders");
     }
     /// The descriptors of all services, for reflection.
-    pub(super) const DESCRIPTORS: &[u8] =
+    pub(super) const SERVICE_DESCRIPTORS: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/services.binpb"));
 }

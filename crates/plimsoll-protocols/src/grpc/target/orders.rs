@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::compression::ResponseCompression;
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
-use super::reflection_service::reflecting;
+use super::reflection_service::with_reflection;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::{ServeError, http2};
@@ -47,7 +47,7 @@ pub struct OrdersOptions {
 impl ReferenceServer for OrdersOptions {
     const COMMAND_NAME: &str = "orders";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {
             return Err(ServeError::option(
                 "pool",
@@ -70,7 +70,7 @@ impl ReferenceServer for OrdersOptions {
         let service = OrderServiceServer::from_arc(Arc::clone(&orders))
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
-        let service = reflecting(service, "orders.OrderService")?;
+        let service = with_reflection(service, "orders.OrderService")?;
         Ok(Box::pin(async move {
             let connections = http2::serve(context.bound, service, context.stopped).await?;
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -112,13 +112,13 @@ struct OrderHandler {
 
 impl OrderHandler {
     /// Waits in the queue for a worker, if none is free, and returns it.
-    async fn worker(&self) -> Result<SemaphorePermit<'_>, Status> {
+    async fn acquire_worker(&self) -> Result<SemaphorePermit<'_>, Status> {
         match self.workers.try_acquire() {
             Ok(worker) => return Ok(worker),
             Err(TryAcquireError::Closed) => return Err(Status::unavailable("the pool is closed")),
             Err(TryAcquireError::NoPermits) => {}
         }
-        let Some(_place) = self.waiting.enter(self.queue) else {
+        let Some(_place) = self.waiting.increment(self.queue) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Status::resource_exhausted(format!(
                 "the queue is full: {} orders wait for a worker",
@@ -136,11 +136,11 @@ impl OrderHandler {
 impl OrderService for OrderHandler {
     async fn submit(&self, order: Request<Order>) -> Result<Response<OrderReply>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let _worker = self.worker().await?;
-        let _busy = self.in_progress.enter(u64::MAX);
+        let _worker = self.acquire_worker().await?;
+        let _busy = self.in_progress.increment(u64::MAX);
         self.scheduler.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
-        let packing = ResponseCompression::of(order.metadata());
+        let packing = ResponseCompression::from_metadata(order.metadata());
         Ok(packing.answer(OrderReply { received: true }))
     }
 }
@@ -154,7 +154,7 @@ struct PeakGauge {
 
 impl PeakGauge {
     /// Increments the gauge until the guard is dropped; returns `None` if `limit` is reached.
-    fn enter(&self, limit: u64) -> Option<GaugeGuard<'_>> {
+    fn increment(&self, limit: u64) -> Option<GaugeGuard<'_>> {
         let before = self.current.fetch_add(1, Ordering::Relaxed);
         let inside = GaugeGuard(self);
         if before >= limit {

@@ -11,7 +11,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic_reflection::server::Builder;
 
-use super::generated::DESCRIPTORS;
+use super::generated::SERVICE_DESCRIPTORS;
 use crate::serving::ServeError;
 
 type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
@@ -20,7 +20,7 @@ type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 ///
 /// # Errors
 /// Never fails in practice, because the services' descriptors are part of this program.
-pub(super) fn reflecting<S>(
+pub(super) fn with_reflection<S>(
     service: S,
     name: &str,
 ) -> Result<
@@ -45,24 +45,24 @@ where
         + 'static,
 {
     let reflection = Builder::configure()
-        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(SERVICE_DESCRIPTORS)
         .with_service_name(name)
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
         .map_err(|e| ServeError::option("reflection", e.to_string()))?;
-    Ok(WithReflection {
+    Ok(ReflectionRouter {
         service,
         reflection,
     })
 }
 
 #[derive(Clone)]
-struct WithReflection<S, R> {
+struct ReflectionRouter<S, R> {
     service: S,
     reflection: R,
 }
 
-impl<S, R> Service<Request<Incoming>> for WithReflection<S, R>
+impl<S, R> Service<Request<Incoming>> for ReflectionRouter<S, R>
 where
     S: Service<
             Request<Incoming>,

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::compression::ResponseCompression;
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
-use super::reflection_service::reflecting;
+use super::reflection_service::with_reflection;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::{ServeError, http2};
@@ -41,7 +41,7 @@ pub struct ScoreOptions {
 impl ReferenceServer for ScoreOptions {
     const COMMAND_NAME: &str = "score";
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let busy = self.busy.0;
         if busy > MAX_BUSY_TIME {
             return Err(ServeError::option(
@@ -59,12 +59,12 @@ impl ReferenceServer for ScoreOptions {
         let service = ScoreServiceServer::from_arc(Arc::clone(&score))
             .accept_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Gzip);
-        let service = reflecting(service, "score.ScoreService")?;
+        let service = with_reflection(service, "score.ScoreService")?;
         Ok(Box::pin(async move {
             let connections = http2::serve(context.bound, service, context.stopped).await?;
-            let (scored, invalid) = (read(&score.scored), read(&score.invalid));
+            let (scored, invalid) = (load_counter(&score.scored), load_counter(&score.invalid));
             // Calls that the client cancelled, or whose connection ended.
-            let abandoned = read(&score.received).saturating_sub(scored + invalid);
+            let abandoned = load_counter(&score.received).saturating_sub(scored + invalid);
             Ok(ServerCounts {
                 connections,
                 counts: vec![
@@ -81,7 +81,7 @@ impl ReferenceServer for ScoreOptions {
 const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
 
 /// Keeps the CPU busy for this long, like a computation.
-fn work(busy: Duration) {
+fn keep_cpu_busy(busy: Duration) {
     if busy.is_zero() {
         return;
     }
@@ -108,23 +108,23 @@ impl ScoreService for ScoreHandler {
         request: Request<JsonVector>,
     ) -> Result<Response<ScoreResponse>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let packing = ResponseCompression::of(request.metadata());
+        let packing = ResponseCompression::from_metadata(request.metadata());
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(
                 "field json: not a JSON array of numbers such as \"[0.1, 0.2]\": {e}"
             )));
         }
-        work(self.busy);
+        keep_cpu_busy(self.busy);
         self.scheduler.wait().await;
         self.scored.fetch_add(1, Ordering::Relaxed);
         let answer = ScoreResponse {
-            score: self.scheduler.fraction(),
+            score: self.scheduler.random_fraction(),
         };
         Ok(packing.answer(answer))
     }
 }
 
-fn read(counter: &AtomicU64) -> u64 {
+fn load_counter(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

@@ -19,7 +19,7 @@ fn shapes() -> MessageShapes {
 fn walked(bytes: &[u8], piece: usize) -> Result<(), &'static str> {
     let mut walk = WireValidator::default();
     for piece in bytes.chunks(piece) {
-        walk.feed(&shapes(), piece)?;
+        walk.validate_bytes(&shapes(), piece)?;
     }
     walk.finish()
 }
@@ -102,11 +102,11 @@ fn known_messages_skip_validation() {
     ] {
         assert_eq!(decodable.is_valid(Some(&shapes), message), is_good);
         let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
-        assert_eq!(decodable.begin(&shapes, 1, &data).is_ok(), is_good);
+        assert_eq!(decodable.begin_validation(&shapes, 1, &data).is_ok(), is_good);
         // The message arrives in two frames, followed by another message.
         let (first, second) = data.split_at(6);
         let second = [second, &data].concat();
-        let split = decodable.begin(&shapes, 3, first);
+        let split = decodable.begin_validation(&shapes, 3, first);
         let split = split.and_then(|()| decodable.continue_validation(&shapes, 3, &second));
         assert_eq!(split.is_ok(), is_good);
         assert!(decodable.validators.as_ref().unwrap().split.is_empty());

@@ -26,7 +26,7 @@ pub struct HoldOptions {
 
 /// The echo service; clones share its counters.
 #[derive(Clone, Debug, Default)]
-struct Echo(Arc<EchoCounters>);
+struct EchoService(Arc<EchoCounters>);
 
 #[derive(Debug, Default)]
 struct EchoCounters {
@@ -35,12 +35,12 @@ struct EchoCounters {
     echoed: AtomicU64,
 }
 
-impl LoopService for Echo {
+impl LoopService for EchoService {
     const SERVICE_NAME: &str = "hold";
     const IS_MOSTLY_IDLE: bool = true;
     type Connection = ();
 
-    fn connection(&self) {}
+    fn new_connection(&self) {}
 
     fn receive(&self, (): &mut (), bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         out.extend_from_slice(bytes);
@@ -50,7 +50,7 @@ impl LoopService for Echo {
         Ok(())
     }
 
-    fn secured(&self, agreement: Agreement) {
+    fn on_handshake_done(&self, agreement: Agreement) {
         let count = if agreement.resumed {
             &self.0.resumed
         } else {
@@ -61,13 +61,13 @@ impl LoopService for Echo {
 }
 
 impl ReferenceServer for HoldOptions {
-    const COMMAND_NAME: &str = Echo::SERVICE_NAME;
+    const COMMAND_NAME: &str = EchoService::SERVICE_NAME;
 
-    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let workers = context.workers.unwrap_or(1);
         let bound = context.bound.with_resumption(&[], &self.identity, None)?;
         Ok(Box::pin(async move {
-            let echo = Echo::default();
+            let echo = EchoService::default();
             let counters = Arc::clone(&echo.0);
             let connections = event_loop::serve(bound, workers, echo, context.stopped).await?;
             let counted = [
@@ -75,7 +75,7 @@ impl ReferenceServer for HoldOptions {
                 ("full handshakes", &counters.full),
                 ("resumed handshakes", &counters.resumed),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }

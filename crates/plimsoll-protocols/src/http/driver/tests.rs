@@ -36,7 +36,7 @@ fn driver(call: &HttpCall) -> Http1Driver {
         authority: "h:1",
         closes: false,
     };
-    let mut driver = Http1Protocol::new(&request).driver();
+    let mut driver = Http1Protocol::new(&request).new_driver();
     driver.open(Time::ZERO, &mut Vec::new());
     driver
 }

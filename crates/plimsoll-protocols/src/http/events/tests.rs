@@ -20,12 +20,12 @@ fn read(
     let mut found = Vec::new();
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     for piece in body.chunks(step) {
-        reader.take(stream, piece, |event| {
+        reader.push(stream, piece, |event| {
             found.push((event.kind, text(event.data)));
             true
         })?;
     }
-    reader.end(stream, |event| {
+    reader.finish(stream, |event| {
         found.push((event.kind, text(event.data)));
         true
     })?;
@@ -52,7 +52,7 @@ fn prefixed_messages_parse_in_any_split() {
     let long = b"\0\0\x20\0\0x";
     assert_eq!(
         read(&connect, long, 2),
-        Err(EventsError::TooLarge(MAX_EVENT))
+        Err(EventsError::TooLarge(MAX_EVENT_BYTES))
     );
 }
 
@@ -158,13 +158,13 @@ fn ndjson_lines_parse_in_any_split() {
 #[test]
 fn oversized_partial_event_is_rejected() {
     let sse = stream(EventFormat::Sse, None);
-    let long = vec![b'x'; MAX_EVENT + 1];
-    let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);
+    let long = vec![b'x'; MAX_EVENT_BYTES + 1];
+    let lines = b"data: 0123456789\n".repeat(MAX_EVENT_BYTES / 10);
     for body in [&long, &lines] {
         for step in [1_000, body.len()] {
             assert_eq!(
                 read(&sse, body, step),
-                Err(EventsError::TooLarge(MAX_EVENT))
+                Err(EventsError::TooLarge(MAX_EVENT_BYTES))
             );
         }
     }
@@ -176,7 +176,7 @@ fn restarted_reader_discards_state() {
     let mut reader = EventReader::default();
     let nothing = |_: StreamEvent<'_>| unreachable!();
     reader
-        .take(&sse, b"event: error\ndata: a\ndata", nothing)
+        .push(&sse, b"event: error\ndata: a\ndata", nothing)
         .unwrap();
     reader.restart();
     let mut found = Vec::new();
@@ -184,7 +184,7 @@ fn restarted_reader_discards_state() {
         found.push((event.kind, event.data.to_vec()));
         false
     };
-    reader.take(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();
+    reader.push(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();
     assert_eq!(found, [(StreamEventKind::Ordinary, b"b".to_vec())]);
 }
 

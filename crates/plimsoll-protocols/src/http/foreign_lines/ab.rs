@@ -1,15 +1,15 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
-use super::{NO_FILE, add_basic, add_content_type, add_proxy, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
+use super::{NO_FILE_HINT, add_basic, add_content_type, add_proxy, take_unverified_target};
+use crate::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
 };
-use crate::foreign::lines::ValueForm::{Number, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::foreign::command_lines::ValueForm::{Number, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const OWN_BUFFERS: &str = "the system sizes the buffers of sockets";
+const SOCKET_BUFFERS_HINT: &str = "the system sizes the buffers of sockets";
 /// The limit of requests that `-t` implies.
-const MOST_OF_A_TIME: u64 = 50_000;
+const MAX_TIMED_REQUESTS: u64 = 50_000;
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["ab"],
@@ -35,8 +35,8 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         value(&["X"], Text, Deferred),
         value(&["B"], Text, OurFlag("--source", "")),
-        value(&["b"], Number, Dropped(OWN_BUFFERS)),
-        value(&["v"], Number, Nothing),
+        value(&["b"], Number, Dropped(SOCKET_BUFFERS_HINT)),
+        value(&["v"], Number, Ignored),
         value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),
         value(&["f"], Text, Deferred),
         value(
@@ -44,17 +44,17 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("--suite names a suite of TLS 1.3 or 1.2"),
         ),
-        value(&["g"], Text, Dropped(NO_FILE)),
-        value(&["e"], Text, Dropped(NO_FILE)),
+        value(&["g"], Text, Dropped(NO_FILE_HINT)),
+        value(&["e"], Text, Dropped(NO_FILE_HINT)),
         switch(&["w"], Missing("--html FILE writes a page")),
-        value(&["x"], Text, Nothing),
-        value(&["y"], Text, Nothing),
-        value(&["z"], Text, Nothing),
-        switch(&["l"], Nothing),
-        switch(&["r"], Nothing),
-        switch(&["q"], Nothing),
-        switch(&["S"], Nothing),
-        switch(&["d"], Nothing),
+        value(&["x"], Text, Ignored),
+        value(&["y"], Text, Ignored),
+        value(&["z"], Text, Ignored),
+        switch(&["l"], Ignored),
+        switch(&["r"], Ignored),
+        switch(&["q"], Ignored),
+        switch(&["S"], Ignored),
+        switch(&["d"], Ignored),
         switch(
             &["I"],
             Dropped("the server's name is sent with the TLS handshake"),
@@ -72,14 +72,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(seconds) = line.value("t").map(str::to_owned) {
         line.add("--duration", format_args!("{seconds}s"));
     }
-    let calls = if line.is_behind("t", "n") {
-        MOST_OF_A_TIME
+    let calls = if line.is_after("t", "n") {
+        MAX_TIMED_REQUESTS
     } else {
         line.number("n", 1)
     };
     line.add("--calls", calls);
     add_content_type(line, &["p", "u"], "text/plain");
-    if !line.has("k") {
+    if !line.is_set("k") {
         line.add_switch("--cold");
     }
     match line.value("f") {

@@ -1,20 +1,20 @@
 //! Translates command lines of [AIPerf](https://github.com/ai-dynamo/aiperf): `aiperf profile --model NAME --url
 //! HOST:PORT …`; its predecessor GenAI-Perf has the same flags.
 
-use super::NO_FILE;
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
+use super::NO_FILE_HINT;
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
 
 pub(super) const LENGTH_SPREAD_HINT: &str =
     "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
 /// The hint for a line that ranks documents, since the translation can't supply them.
-pub(super) const DOCUMENTS: &str =
+pub(super) const DOCUMENTS_HINT: &str =
     "write a document that is ranked in place of TEXT, and --document for each further one";
-const TEXTS: &str = "write the documents that are ranked in place of TEXT";
-const PASSAGES: &str =
+const RANKED_TEXTS_HINT: &str = "write the documents that are ranked in place of TEXT";
+const PASSAGES_HINT: &str =
     "the documents that are ranked are given, not drawn: --document TEXT for each";
-const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+const PROMPT_FILE_HINT: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &[
@@ -30,7 +30,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["endpoint"], Text, Deferred),
         value(&["custom-endpoint"], Text, Deferred),
         value(&["endpoint-type"], Text, Deferred),
-        switch(&["streaming"], Nothing),
+        switch(&["streaming"], Ignored),
         value(&["concurrency"], Number, Deferred),
         value(&["request-rate"], Decimal, Deferred),
         value(&["request-rate-mode", "arrival-pattern"], Text, Deferred),
@@ -77,19 +77,19 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             Deferred,
         ),
-        value(&["rankings-passages-mean"], Number, Missing(PASSAGES)),
-        value(&["rankings-passages-stddev"], Decimal, Nothing),
-        value(&["rankings-passages-prompt-token-mean"], Number, Nothing),
-        value(&["rankings-passages-prompt-token-stddev"], Decimal, Nothing),
+        value(&["rankings-passages-mean"], Number, Missing(PASSAGES_HINT)),
+        value(&["rankings-passages-stddev"], Decimal, Ignored),
+        value(&["rankings-passages-prompt-token-mean"], Number, Ignored),
+        value(&["rankings-passages-prompt-token-stddev"], Decimal, Ignored),
         value(
             &["rankings-query-prompt-token-mean"],
             Number,
             OurFlag("--prompt-tokens", ""),
         ),
         value(&["rankings-query-prompt-token-stddev"], Decimal, Deferred),
-        value(&["tokenizer"], Text, Nothing),
-        switch(&["tokenizer-trust-remote-code"], Nothing),
-        value(&["tokenizer-revision"], Text, Nothing),
+        value(&["tokenizer"], Text, Ignored),
+        switch(&["tokenizer-trust-remote-code"], Ignored),
+        value(&["tokenizer-revision"], Text, Ignored),
         value(&["random-seed"], Number, OurFlag("--seed", "")),
         value(&["extra-inputs"], Text, Deferred),
         value(&["H", "header"], Text, OurFlag("-H", "")),
@@ -100,9 +100,9 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             OurFlag("--deadline", "s"),
         ),
-        value(&["input-file"], Text, Missing(DATA)),
-        value(&["public-dataset"], Text, Missing(DATA)),
-        value(&["custom-dataset-type"], Text, Missing(DATA)),
+        value(&["input-file"], Text, Missing(PROMPT_FILE_HINT)),
+        value(&["public-dataset"], Text, Missing(PROMPT_FILE_HINT)),
+        value(&["custom-dataset-type"], Text, Missing(PROMPT_FILE_HINT)),
         value(
             &["session-turns-mean", "conversation-turn-mean"],
             Number,
@@ -113,13 +113,13 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             OurFlag("--out", ""),
         ),
-        value(&["profile-export-file"], Text, Dropped(NO_FILE)),
-        value(&["workers-max", "max-workers"], Number, Nothing),
-        value(&["ui", "ui-type"], Text, Nothing),
-        value(&["service-kind"], Text, Nothing),
-        value(&["backend"], Text, Nothing),
+        value(&["profile-export-file"], Text, Dropped(NO_FILE_HINT)),
+        value(&["workers-max", "max-workers"], Number, Ignored),
+        value(&["ui", "ui-type"], Text, Ignored),
+        value(&["service-kind"], Text, Ignored),
+        value(&["backend"], Text, Ignored),
         value(&["measurement-interval", "p"], Number, Deferred),
-        switch(&["v", "verbose"], Nothing),
+        switch(&["v", "verbose"], Ignored),
     ],
     reads_stdin: false,
     marker_flags: &[
@@ -150,7 +150,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         }
         None => line.add("--clients", line.number("concurrency", 1)),
     }
-    if !line.has("request-count") && !line.has("benchmark-duration") {
+    if !line.is_set("request-count") && !line.is_set("benchmark-duration") {
         line.add(
             "--calls",
             line.number("concurrency", 1).saturating_mul(2).max(10),
@@ -171,7 +171,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     });
     line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
     match &line.words[..] {
-        [] if line.has("m") => Ok(()),
+        [] if line.is_set("m") => Ok(()),
         [] => {
             line.add("--model", "NAME");
             Err("the model is missing: --model NAME".to_owned())
@@ -196,7 +196,7 @@ fn add_request(line: &mut LineBuilder) {
         "input-file",
         "public-dataset",
     ];
-    if !data.iter().any(|name| line.has(name)) {
+    if !data.iter().any(|name| line.is_set(name)) {
         line.add("--prompt-tokens", 550);
     }
     let mut extra = Vec::new();
@@ -213,12 +213,12 @@ fn add_request(line: &mut LineBuilder) {
         "cohere_rankings" => {
             line.add("--api", "rerank");
             line.add("--document", "TEXT");
-            line.add_missing("--endpoint-type cohere_rankings", DOCUMENTS);
+            line.add_missing("--endpoint-type cohere_rankings", DOCUMENTS_HINT);
         }
         "rankings" | "hf_tei_rankings" => {
             line.add("--api", "rerank");
             extra.push("\"texts\": [\"TEXT\"]".to_owned());
-            line.add_missing("--endpoint-type hf_tei_rankings", TEXTS);
+            line.add_missing("--endpoint-type hf_tei_rankings", RANKED_TEXTS_HINT);
         }
         _ => line.add_missing(
             "--endpoint-type",
@@ -237,13 +237,13 @@ fn add_request(line: &mut LineBuilder) {
             line.add_missing(format!("--{name}"), LENGTH_SPREAD_HINT);
         }
     }
-    if line.has("api-key") {
+    if line.is_set("api-key") {
         line.add_missing(
             "--api-key",
             "the key comes from the variable OPENAI_API_KEY (--api-key-env NAME names another)",
         );
     }
-    if line.has("measurement-interval") {
+    if line.is_set("measurement-interval") {
         let milliseconds = line.number("measurement-interval", 0);
         line.add("--duration", format_args!("{milliseconds}ms"));
     }

@@ -1,9 +1,9 @@
 //! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
-use super::{NO_FILE, add_deadline, add_workers, decimal_value, refuse_at_sign};
-use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag, Words};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{NO_FILE_HINT, add_deadline, add_workers, decimal_value, refuse_at_sign};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag, Words};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["bombardier"],
@@ -14,7 +14,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["d", "duration"], Time, Deferred),
         value(&["r", "rate"], Decimal, Deferred),
         value(&["t", "timeout"], Time, Deferred),
-        switch(&["l", "latencies"], Nothing),
+        switch(&["l", "latencies"], Ignored),
         value(&["m", "method"], Text, OurFlag("-X", "")),
         value(&["b", "body"], Text, OurFlag("-d", "")),
         value(&["f", "body-file"], Text, Words(&["-d", "@{}"])),
@@ -27,13 +27,13 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         switch(&["a", "disableKeepAlives"], OurFlag("--cold", "")),
         value(&["H", "header"], Text, OurFlag("-H", "")),
-        switch(&["fasthttp"], Nothing),
+        switch(&["fasthttp"], Ignored),
         switch(
             &["http1"],
             Words(&["--http-version", "1.1", "--compressed"]),
         ),
         switch(&["http2"], Words(&["--http-version", "2", "--compressed"])),
-        value(&["p", "print"], Text, Nothing),
+        value(&["p", "print"], Text, Ignored),
         switch(&["q", "no-print"], OurFlag("--quiet", "")),
         value(&["o", "format"], Text, Deferred),
     ],
@@ -46,17 +46,17 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     refuse_at_sign(line, "b");
     let rate = decimal_value(line, "r");
     add_workers(line, line.number("c", 125), rate);
-    if line.has("n") {
+    if line.is_set("n") {
         line.add("--calls", line.number("n", 0));
     }
-    if line.has("d") || !line.has("n") {
+    if line.is_set("d") || !line.is_set("n") {
         let duration = line.value("d").unwrap_or("10s").to_owned();
         line.add("--duration", duration);
     }
     match line.value("o") {
         Some("json" | "j") => line.add_switch("--json"),
         Some("plain-text" | "pt") | None => {}
-        Some(_) => line.add_missing("-o", NO_FILE),
+        Some(_) => line.add_missing("-o", NO_FILE_HINT),
     }
     add_deadline(line, "t");
     line.take_target("http")

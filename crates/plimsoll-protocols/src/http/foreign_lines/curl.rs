@@ -1,17 +1,17 @@
 //! Translates command lines of [curl](https://curl.se): the request is sent once, unless the line contains Plimsoll's
 //! load flags.
 
-use super::{ANY_ADDRESS, NO_FILE, add_alpn, add_basic, add_proxy, add_redirects};
-use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
+use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic, add_proxy, add_redirects};
+use crate::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
 };
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const BASIC_ONLY: &str =
+const BASIC_ONLY_HINT: &str =
     "basic authentication and bearer tokens are header fields; others need answers of the server";
-const OLD_TLS: &str = "TLS 1.2 and 1.3 are offered";
-const NO_RETRIES: &str = "a call that fails is counted, and not made again";
+const OLD_TLS_HINT: &str = "TLS 1.2 and 1.3 are offered";
+const NO_RETRIES_HINT: &str = "a call that fails is counted, and not made again";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["curl"],
@@ -34,16 +34,16 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["e", "referer"], Text, Header("referer")),
         value(&["b", "cookie"], Text, Deferred),
         value(&["u", "user"], Text, Deferred),
-        switch(&["basic"], Nothing),
+        switch(&["basic"], Ignored),
         value(
             &["oauth2-bearer"],
             Text,
             Words(&["-H", "authorization: Bearer {}"]),
         ),
-        switch(&["digest"], Missing(BASIC_ONLY)),
-        switch(&["ntlm"], Missing(BASIC_ONLY)),
-        switch(&["negotiate"], Missing(BASIC_ONLY)),
-        switch(&["anyauth"], Missing(BASIC_ONLY)),
+        switch(&["digest"], Missing(BASIC_ONLY_HINT)),
+        switch(&["ntlm"], Missing(BASIC_ONLY_HINT)),
+        switch(&["negotiate"], Missing(BASIC_ONLY_HINT)),
+        switch(&["anyauth"], Missing(BASIC_ONLY_HINT)),
         value(
             &["r", "range"],
             Text,
@@ -74,11 +74,11 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             OurFlag("--connect-timeout", "s"),
         ),
-        value(&["retry"], Number, Dropped(NO_RETRIES)),
-        value(&["retry-delay"], Number, Dropped(NO_RETRIES)),
-        value(&["retry-max-time"], Number, Dropped(NO_RETRIES)),
-        switch(&["retry-connrefused"], Dropped(NO_RETRIES)),
-        switch(&["retry-all-errors"], Dropped(NO_RETRIES)),
+        value(&["retry"], Number, Dropped(NO_RETRIES_HINT)),
+        value(&["retry-delay"], Number, Dropped(NO_RETRIES_HINT)),
+        value(&["retry-max-time"], Number, Dropped(NO_RETRIES_HINT)),
+        switch(&["retry-connrefused"], Dropped(NO_RETRIES_HINT)),
+        switch(&["retry-all-errors"], Dropped(NO_RETRIES_HINT)),
         switch(&["http1.1"], Words(&["--http-version", "1.1"])),
         switch(&["http2"], Words(&["--http-version", "auto"])),
         switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
@@ -96,10 +96,10 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["crlfile"], Text, OurFlag("--crl", "")),
         value(&["E", "cert"], Text, OurFlag("--cert", "")),
         value(&["key"], Text, OurFlag("--key", "")),
-        switch(&["tlsv1.2"], Nothing),
+        switch(&["tlsv1.2"], Ignored),
         switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
-        switch(&["1", "tlsv1", "tlsv1.0"], Dropped(OLD_TLS)),
-        switch(&["tlsv1.1"], Dropped(OLD_TLS)),
+        switch(&["1", "tlsv1", "tlsv1.0"], Dropped(OLD_TLS_HINT)),
+        switch(&["tlsv1.1"], Dropped(OLD_TLS_HINT)),
         value(&["tls-max"], Text, Deferred),
         value(
             &["ciphers"],
@@ -112,32 +112,32 @@ pub(super) static TOOL: LineTool = LineTool {
             &["haproxy-protocol"],
             Missing("the PROXY protocol is sent by relays only"),
         ),
-        switch(&["g", "globoff"], Nothing),
-        switch(&["path-as-is"], Nothing),
-        switch(&["no-keepalive"], Nothing),
-        switch(&["tcp-nodelay"], Nothing),
-        switch(&["4", "ipv4"], Dropped(ANY_ADDRESS)),
-        switch(&["6", "ipv6"], Dropped(ANY_ADDRESS)),
-        value(&["o", "output"], Text, Nothing),
-        switch(&["O", "remote-name"], Nothing),
-        value(&["w", "write-out"], Text, Nothing),
+        switch(&["g", "globoff"], Ignored),
+        switch(&["path-as-is"], Ignored),
+        switch(&["no-keepalive"], Ignored),
+        switch(&["tcp-nodelay"], Ignored),
+        switch(&["4", "ipv4"], Dropped(ANY_ADDRESS_HINT)),
+        switch(&["6", "ipv6"], Dropped(ANY_ADDRESS_HINT)),
+        value(&["o", "output"], Text, Ignored),
+        switch(&["O", "remote-name"], Ignored),
+        value(&["w", "write-out"], Text, Ignored),
         value(
             &["c", "cookie-jar"],
             Text,
             Dropped("cookies of answers are not kept"),
         ),
-        value(&["D", "dump-header"], Text, Dropped(NO_FILE)),
-        switch(&["s", "silent"], Nothing),
-        switch(&["S", "show-error"], Nothing),
-        switch(&["f", "fail"], Nothing),
-        switch(&["fail-with-body"], Nothing),
-        switch(&["v", "verbose"], Nothing),
-        switch(&["i", "include"], Nothing),
-        switch(&["N", "no-buffer"], Nothing),
-        switch(&["#", "progress-bar"], Nothing),
-        switch(&["no-progress-meter"], Nothing),
-        switch(&["q", "disable"], Nothing),
-        switch(&["Z", "parallel"], Nothing),
+        value(&["D", "dump-header"], Text, Dropped(NO_FILE_HINT)),
+        switch(&["s", "silent"], Ignored),
+        switch(&["S", "show-error"], Ignored),
+        switch(&["f", "fail"], Ignored),
+        switch(&["fail-with-body"], Ignored),
+        switch(&["v", "verbose"], Ignored),
+        switch(&["i", "include"], Ignored),
+        switch(&["N", "no-buffer"], Ignored),
+        switch(&["#", "progress-bar"], Ignored),
+        switch(&["no-progress-meter"], Ignored),
+        switch(&["q", "disable"], Ignored),
+        switch(&["Z", "parallel"], Ignored),
         // These flags are Plimsoll's, and define a load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
@@ -157,16 +157,16 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_method_and_body(line);
     add_fields(line);
     add_basic(line, "u");
-    if line.has("L") {
+    if line.is_set("L") {
         add_redirects(line, line.number("max-redirs", 10));
     }
     add_proxy(line, "x");
     match line.value("tls-max") {
         Some("1.2") => line.add("--tls-version", "1.2"),
-        Some("1.0" | "1.1") => line.add_missing("--tls-max", OLD_TLS),
+        Some("1.0" | "1.1") => line.add_missing("--tls-max", OLD_TLS_HINT),
         _ => {}
     }
-    if !line.has("key")
+    if !line.is_set("key")
         && let Some(cert) = line.value("E").map(str::to_owned)
     {
         // A certificate file may also contain the key.
@@ -179,7 +179,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     let is_load = ["clients", "calls", "rate", "duration"]
         .iter()
-        .any(|name| line.has(name));
+        .any(|name| line.is_set(name));
     if !is_load {
         line.our_flags
             .extend(["--clients", "1", "--calls", "1"].map(str::to_owned));
@@ -189,7 +189,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.take_target("http")?;
     add_query(line);
     let versions = ["http1.1", "http2", "http2-prior-knowledge", "0", "http3"];
-    if !versions.iter().any(|name| line.has(name)) {
+    if !versions.iter().any(|name| line.is_set(name)) {
         add_alpn(line);
     }
     if let (Some(socket), Some(url)) = (line.value("unix-socket").map(str::to_owned), &line.target)
@@ -202,11 +202,11 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
 }
 
 /// The flags whose values are data. Data are joined in this order, not in the order of the line.
-const DATA: [&str; 3] = ["d", "data-raw", "data-binary"];
+const DATA_FLAGS: [&str; 3] = ["d", "data-raw", "data-binary"];
 
 /// Returns the data of all flags, which are joined to a body.
-fn data(line: &LineBuilder) -> Vec<String> {
-    let plain = DATA.iter().flat_map(|name| line.values(name));
+fn joined_data(line: &LineBuilder) -> Vec<String> {
+    let plain = DATA_FLAGS.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
     plain
         .chain(encoded.iter().map(|pair| encode_pair(pair)))
@@ -262,8 +262,8 @@ fn add_method_and_body(line: &mut LineBuilder) {
         return;
     }
     add_form(line);
-    let data = data(line);
-    if data.is_empty() || line.has("G") {
+    let data = joined_data(line);
+    if data.is_empty() || line.is_set("G") {
         return;
     }
     if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
@@ -276,7 +276,7 @@ fn add_method_and_body(line: &mut LineBuilder) {
 }
 
 /// The content types that curl chooses by file name extension.
-const FILE_TYPES: [(&str, &str); 10] = [
+const FILE_CONTENT_TYPES: [(&str, &str); 10] = [
     (".gif", "image/gif"),
     (".jpg", "image/jpeg"),
     (".jpeg", "image/jpeg"),
@@ -306,7 +306,7 @@ fn add_form(line: &mut LineBuilder) {
         {
             line.add_missing("-F", "a part has ;type= and ;filename=, and no quotes");
         }
-        let known = FILE_TYPES.iter().find(|(end, _)| value.ends_with(end));
+        let known = FILE_CONTENT_TYPES.iter().find(|(end, _)| value.ends_with(end));
         let kind = known.filter(|_| value.starts_with('@') && !value.contains(";type="));
         let kind = kind.map_or_else(String::new, |(_, kind)| format!(";type={kind}"));
         line.add("-F", format_args!("{part}{kind}"));
@@ -337,7 +337,7 @@ fn refuse_files(line: &mut LineBuilder) {
         line.add_missing("--data-urlencode @FILE", "files are not URL-encoded");
     }
     let plain = ["d", "data-binary"];
-    if line.has("G")
+    if line.is_set("G")
         && plain
             .iter()
             .any(|name| line.values(name).iter().any(has_at))
@@ -372,8 +372,8 @@ fn add_query(line: &mut LineBuilder) {
         None => encode_pair(pair),
     });
     let mut parts: Vec<String> = queries.collect();
-    if line.has("G") {
-        parts.extend(data(line));
+    if line.is_set("G") {
+        parts.extend(joined_data(line));
     }
     if let Some(url) = line.target.as_mut().filter(|_| !parts.is_empty()) {
         url.push(if url.contains('?') { '&' } else { '?' });

@@ -1,9 +1,9 @@
 //! Translates command lines of [fortio](https://github.com/fortio/fortio).
 
-use super::{NO_FILE, add_basic, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Nothing, OurFlag, Words};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{NO_FILE_HINT, add_basic, take_unverified_target};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, OurFlag, Words};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 /// The rate of all connections together without `-qps`, in calls per second.
 const DEFAULT_RATE: f64 = 8.0;
@@ -32,20 +32,20 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["follow-redirects"], OurFlag("-L", "")),
         switch(&["compression"], OurFlag("--compressed", "")),
         switch(&["keepalive"], Deferred),
-        switch(&["jitter"], Nothing),
-        switch(&["uniform"], Nothing),
-        switch(&["nocatchup"], Nothing),
-        switch(&["stdclient"], Nothing),
-        switch(&["allow-initial-errors"], Nothing),
-        switch(&["sequential-warmup"], Nothing),
+        switch(&["jitter"], Ignored),
+        switch(&["uniform"], Ignored),
+        switch(&["nocatchup"], Ignored),
+        switch(&["stdclient"], Ignored),
+        switch(&["allow-initial-errors"], Ignored),
+        switch(&["sequential-warmup"], Ignored),
         switch(&["quiet"], OurFlag("-q", "")),
-        value(&["loglevel"], Text, Nothing),
-        value(&["p"], Text, Nothing),
-        value(&["r"], Decimal, Nothing),
-        value(&["labels"], Text, Nothing),
-        value(&["json"], Text, Dropped(NO_FILE)),
-        switch(&["a"], Dropped(NO_FILE)),
-        value(&["data-dir"], Text, Dropped(NO_FILE)),
+        value(&["loglevel"], Text, Ignored),
+        value(&["p"], Text, Ignored),
+        value(&["r"], Decimal, Ignored),
+        value(&["labels"], Text, Ignored),
+        value(&["json"], Text, Dropped(NO_FILE_HINT)),
+        switch(&["a"], Dropped(NO_FILE_HINT)),
+        value(&["data-dir"], Text, Dropped(NO_FILE_HINT)),
     ],
     reads_stdin: false,
     marker_flags: &[&["qps"]],
@@ -75,7 +75,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add_switch("--cold");
     }
     add_basic(line, "user");
-    if line.has("k") {
+    if line.is_set("k") {
         take_unverified_target(line)
     } else {
         line.take_target("http")

@@ -1,14 +1,14 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
-use super::{NO_FILE, NO_SCRIPT, decimal_value};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag, Words};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{NO_FILE_HINT, NO_SCRIPT_HINT, decimal_value};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
+const ONE_URL_HINT: &str = "one URL is measured; fields and --rows vary its path";
 const WINDOWS_HINT: &str =
     "windows and tables cannot be set; they are large enough not to limit the load";
-const NO_HTTP3: &str = "there is no HTTP/3";
+const NO_HTTP3_HINT: &str = "there is no HTTP/3";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["h2load"],
@@ -45,8 +45,8 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         value(&["d", "data"], Text, Words(&["-d", "@{}"])),
         value(&["H", "header"], Text, Deferred),
-        value(&["i", "input-file"], Text, Missing(ONE_URL)),
-        value(&["timing-script-file"], Text, Missing(NO_SCRIPT)),
+        value(&["i", "input-file"], Text, Missing(ONE_URL_HINT)),
+        value(&["timing-script-file"], Text, Missing(NO_SCRIPT_HINT)),
         switch(&["h1"], Deferred),
         value(&["p", "no-tls-proto"], Text, Deferred),
         value(&["npn-list", "alpn-list"], Text, Deferred),
@@ -77,15 +77,15 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("the URL names a socket: unix:/SOCKET:/PATH"),
         ),
-        value(&["log-file"], Text, Dropped(NO_FILE)),
-        value(&["qlog-file-base"], Text, Missing(NO_HTTP3)),
-        value(&["max-udp-payload-size"], Text, Missing(NO_HTTP3)),
-        switch(&["no-udp-gso"], Missing(NO_HTTP3)),
+        value(&["log-file"], Text, Dropped(NO_FILE_HINT)),
+        value(&["qlog-file-base"], Text, Missing(NO_HTTP3_HINT)),
+        value(&["max-udp-payload-size"], Text, Missing(NO_HTTP3_HINT)),
+        switch(&["no-udp-gso"], Missing(NO_HTTP3_HINT)),
         switch(
             &["ktls"],
             Missing("--records library leaves TLS records to the library"),
         ),
-        switch(&["v", "verbose"], Nothing),
+        switch(&["v", "verbose"], Ignored),
     ],
     reads_stdin: false,
     marker_flags: &[&["n", "c", "m"], &["c", "m", "D"], &["c", "D"]],
@@ -102,7 +102,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             .parse()
             .map_err(|_| format!("-m: `{number}` is not a number"))?,
     };
-    let is_old = line.has("h1")
+    let is_old = line.is_set("h1")
         || line.value("p") == Some("http/1.1")
         || line.value("npn-list") == Some("http/1.1");
     if is_old && streams > 1 {
@@ -121,13 +121,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match decimal_value(line, "rps") {
         Some(each) => {
             line.add("--rate", format_args!("{}/s", each * connections as f64));
-            if line.has("m") {
+            if line.is_set("m") {
                 line.add("--max-in-flight", connections * streams);
             }
         }
         None => line.add("--clients", connections * if is_old { 1 } else { streams }),
     }
-    if line.has("n") || !line.has("D") {
+    if line.is_set("n") || !line.is_set("D") {
         line.add("--calls", line.number("n", 1));
     }
     if is_secured {

@@ -1,12 +1,12 @@
 //! Translates command lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
-    NO_FILE, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
+    NO_FILE_HINT, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
     add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, OurFlag, Words};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, OurFlag, Words};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["hey"],
@@ -16,7 +16,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c"], Number, Deferred),
         value(&["q"], Decimal, Deferred),
         value(&["z"], Time, Deferred),
-        value(&["o"], Text, Dropped(NO_FILE)),
+        value(&["o"], Text, Dropped(NO_FILE_HINT)),
         value(&["m"], Text, OurFlag("-X", "")),
         value(&["H"], Text, OurFlag("-H", "")),
         value(&["t"], Number, Deferred),
@@ -54,10 +54,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     add_deadline(line, "t");
     add_content_type(line, &["d", "D"], "text/html");
-    if !line.has("disable-compression") {
+    if !line.is_set("disable-compression") {
         line.add_switch("--compressed");
     }
-    if line.has("disable-redirects") {
+    if line.is_set("disable-redirects") {
         line.add("--expect", "2xx,3xx");
     } else {
         add_redirects(line, 10);

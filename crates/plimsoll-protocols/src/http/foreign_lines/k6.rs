@@ -1,10 +1,10 @@
 //! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the
 //! URLs, so users must add one.
 
-use super::{NO_FILE, NO_SCRIPT, add_alpn, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Missing, Nothing, OurFlag};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Missing, Ignored, OurFlag};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["k6 run", "k6"],
@@ -14,7 +14,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["d", "duration"], Time, Deferred),
         value(&["i", "iterations"], Number, Deferred),
         value(&["s", "stage"], Text, Deferred),
-        value(&["max", "m"], Number, Nothing),
+        value(&["max", "m"], Number, Ignored),
         value(&["max-redirects"], Number, Deferred),
         value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], OurFlag("--insecure", "")),
@@ -23,27 +23,27 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-vu-connection-reuse"], OurFlag("--cold", "")),
         value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, OurFlag("--source", "")),
-        value(&["o", "out"], Text, Dropped(NO_FILE)),
-        value(&["summary-export"], Text, Dropped(NO_FILE)),
-        value(&["summary-trend-stats"], Text, Nothing),
-        value(&["summary-time-unit"], Text, Nothing),
-        switch(&["no-summary"], Nothing),
-        switch(&["no-thresholds"], Nothing),
-        switch(&["no-setup"], Nothing),
-        switch(&["no-teardown"], Nothing),
-        switch(&["no-usage-report"], Nothing),
-        switch(&["no-color"], Nothing),
-        switch(&["discard-response-bodies"], Nothing),
-        value(&["e", "env"], Text, Missing(NO_SCRIPT)),
-        value(&["tag"], Text, Nothing),
+        value(&["o", "out"], Text, Dropped(NO_FILE_HINT)),
+        value(&["summary-export"], Text, Dropped(NO_FILE_HINT)),
+        value(&["summary-trend-stats"], Text, Ignored),
+        value(&["summary-time-unit"], Text, Ignored),
+        switch(&["no-summary"], Ignored),
+        switch(&["no-thresholds"], Ignored),
+        switch(&["no-setup"], Ignored),
+        switch(&["no-teardown"], Ignored),
+        switch(&["no-usage-report"], Ignored),
+        switch(&["no-color"], Ignored),
+        switch(&["discard-response-bodies"], Ignored),
+        value(&["e", "env"], Text, Missing(NO_SCRIPT_HINT)),
+        value(&["tag"], Text, Ignored),
         value(
             &["c", "config"],
             Text,
             Missing("write a plan in place of the configuration: plimsoll run PLAN"),
         ),
-        switch(&["paused"], Nothing),
+        switch(&["paused"], Ignored),
         switch(&["q", "quiet"], OurFlag("--quiet", "")),
-        switch(&["v", "verbose"], Nothing),
+        switch(&["v", "verbose"], Ignored),
     ],
     reads_stdin: false,
     marker_flags: &[&["u"], &["i"], &["s"]],
@@ -70,7 +70,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         }
         None => line.add("--clients", clients),
     }
-    if line.has("i") || duration.is_none() {
+    if line.is_set("i") || duration.is_none() {
         line.add("--calls", line.number("i", 1));
     }
     if let Some(duration) = duration {

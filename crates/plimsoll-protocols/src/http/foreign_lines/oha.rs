@@ -1,16 +1,16 @@
 //! Translates command lines of [oha](https://github.com/hatoo/oha).
 
 use super::{
-    ANY_ADDRESS, NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
+    ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
     add_workers, decimal_value, refuse_at_sign,
 };
-use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
+use crate::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
 };
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
+const ONE_URL_HINT: &str = "one URL is measured; fields and --rows vary its path";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["oha"],
@@ -20,7 +20,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c"], Number, Deferred),
         value(&["p"], Number, Deferred),
         value(&["z"], Time, Deferred),
-        switch(&["w", "wait-ongoing-requests-after-deadline"], Nothing),
+        switch(&["w", "wait-ongoing-requests-after-deadline"], Ignored),
         value(&["q", "query-per-second"], Decimal, Deferred),
         value(
             &["burst-delay"],
@@ -32,19 +32,19 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("--arrivals gamma=0.1 sends in bursts"),
         ),
-        switch(&["rand-regex-url"], Missing(ONE_URL)),
-        switch(&["urls-from-file"], Missing(ONE_URL)),
-        value(&["max-repeat"], Number, Missing(ONE_URL)),
-        value(&["dump-urls"], Number, Missing(ONE_URL)),
-        switch(&["latency-correction"], Nothing),
+        switch(&["rand-regex-url"], Missing(ONE_URL_HINT)),
+        switch(&["urls-from-file"], Missing(ONE_URL_HINT)),
+        value(&["max-repeat"], Number, Missing(ONE_URL_HINT)),
+        value(&["dump-urls"], Number, Missing(ONE_URL_HINT)),
+        switch(&["latency-correction"], Ignored),
         switch(&["no-tui"], Words(&["--progress", "lines"])),
-        switch(&["no-color", "disable-color"], Nothing),
+        switch(&["no-color", "disable-color"], Ignored),
         switch(&["j", "json"], OurFlag("--json", "")),
         value(&["output-format"], Text, Deferred),
-        value(&["o", "output"], Text, Dropped(NO_FILE)),
-        value(&["db-url"], Text, Dropped(NO_FILE)),
-        value(&["fps"], Number, Nothing),
-        switch(&["stats-success-breakdown"], Nothing),
+        value(&["o", "output"], Text, Dropped(NO_FILE_HINT)),
+        value(&["db-url"], Text, Dropped(NO_FILE_HINT)),
+        value(&["fps"], Number, Ignored),
+        switch(&["stats-success-breakdown"], Ignored),
         value(&["m", "method"], Text, OurFlag("-X", "")),
         value(&["H"], Text, OurFlag("-H", "")),
         value(&["t"], Time, Deferred),
@@ -60,9 +60,9 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["disable-compression"], Deferred),
         value(&["r", "redirect"], Number, Deferred),
         switch(&["disable-keepalive"], OurFlag("--cold", "")),
-        switch(&["no-pre-lookup"], Nothing),
-        switch(&["ipv4"], Dropped(ANY_ADDRESS)),
-        switch(&["ipv6"], Dropped(ANY_ADDRESS)),
+        switch(&["no-pre-lookup"], Ignored),
+        switch(&["ipv4"], Dropped(ANY_ADDRESS_HINT)),
+        switch(&["ipv6"], Dropped(ANY_ADDRESS_HINT)),
         value(&["cacert"], Text, OurFlag("--ca", "")),
         value(&["cert"], Text, OurFlag("--cert", "")),
         value(&["key"], Text, OurFlag("--key", "")),
@@ -111,14 +111,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("output-format") {
         Some("json") => line.add_switch("--json"),
         Some("text" | "quiet") | None => {}
-        Some(_) => line.add_missing("--output-format", NO_FILE),
+        Some(_) => line.add_missing("--output-format", NO_FILE_HINT),
     }
     add_deadline(line, "t");
     let is_field = |word: &String| word.to_ascii_lowercase().starts_with("accept-encoding:");
-    if !line.has("disable-compression") && !line.our_flags.iter().any(is_field) {
+    if !line.is_set("disable-compression") && !line.our_flags.iter().any(is_field) {
         line.add_field("-H", "accept-encoding", ACCEPTED_CODINGS);
     }
-    let is_newer = line.has("http2") || line.value("http-version") == Some("2");
+    let is_newer = line.is_set("http2") || line.value("http-version") == Some("2");
     if !is_newer {
         add_redirects(line, line.number("r", 10));
     }

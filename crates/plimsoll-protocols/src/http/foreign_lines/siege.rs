@@ -1,11 +1,11 @@
 //! Translates command lines of [siege](https://www.joedog.org/siege-manual/).
 
-use super::{NO_FILE, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
+use super::{NO_FILE_HINT, take_unverified_target};
+use crate::foreign::command_lines::FlagMeaning::{
+    Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
 };
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 /// The number of users without `-c`, as in siege's default configuration file.
 const DEFAULT_USERS: u64 = 25;
@@ -18,7 +18,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["r", "reps"], Text, Deferred),
         value(&["t", "time"], Text, Deferred),
         value(&["d", "delay"], Decimal, Deferred),
-        switch(&["b", "benchmark"], Nothing),
+        switch(&["b", "benchmark"], Ignored),
         value(&["H", "header"], Text, OurFlag("-H", "")),
         value(&["A", "user-agent"], Text, Header("user-agent")),
         value(&["T", "content-type"], Text, Header("content-type")),
@@ -32,18 +32,18 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("rows are taken in order; --rows-order random takes them as they come"),
         ),
         switch(&["g", "get"], Words(&["--clients", "1", "--calls", "1"])),
-        value(&["l", "log"], Text, Dropped(NO_FILE)),
-        value(&["m", "mark"], Text, Dropped(NO_FILE)),
+        value(&["l", "log"], Text, Dropped(NO_FILE_HINT)),
+        value(&["m", "mark"], Text, Dropped(NO_FILE_HINT)),
         value(
             &["R", "rc"],
             Text,
             Missing("siege's configuration is not read"),
         ),
         switch(&["q", "quiet"], OurFlag("-q", "")),
-        switch(&["v", "verbose"], Nothing),
+        switch(&["v", "verbose"], Ignored),
         switch(&["j", "json-output"], OurFlag("--json", "")),
         switch(&["N", "no-follow"], Deferred),
-        switch(&["no-parser"], Nothing),
+        switch(&["no-parser"], Ignored),
     ],
     reads_stdin: false,
     marker_flags: &[&["c", "r"], &["b", "c"]],
@@ -54,7 +54,7 @@ pub(super) static TOOL: LineTool = LineTool {
 /// letter. siege follows redirects. A word `URL POST body` is a request with a body.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let users = line.number("c", DEFAULT_USERS);
-    if !line.has("g") {
+    if !line.is_set("g") {
         line.add("--clients", users);
         let repetitions = line.value("r").and_then(|text| text.parse::<u64>().ok());
         match (line.value("t").map(str::to_lowercase), repetitions) {
@@ -75,7 +75,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             line.add("--think", delay);
         }
     }
-    if !line.has("N") {
+    if !line.is_set("N") {
         line.add_switch("-L");
     }
     let request = line.words.first().cloned().unwrap_or_default();

@@ -1,10 +1,10 @@
 //! Translates command lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack
 //! -rate=50 -duration=10s`.
 
-use super::{NO_FILE, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag, Words};
-use crate::foreign::lines::ValueForm::{Number, Text, Time};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::{NO_FILE_HINT, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
+use crate::foreign::command_lines::ValueForm::{Number, Text, Time};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["vegeta attack", "attack", "vegeta"],
@@ -23,7 +23,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["timeout"], Time, Deferred),
         value(&["connections"], Number, Deferred),
         value(&["max-connections"], Number, Deferred),
-        value(&["workers"], Number, Nothing),
+        value(&["workers"], Number, Ignored),
         value(&["max-workers"], Number, Deferred),
         switch(&["keepalive"], Deferred),
         switch(&["http2"], Deferred),
@@ -34,8 +34,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["root-certs"], Text, Deferred),
         value(&["redirects"], Text, Deferred),
         value(&["name"], Text, OurFlag("--name", "")),
-        value(&["output"], Text, Dropped(NO_FILE)),
-        switch(&["lazy"], Nothing),
+        value(&["output"], Text, Dropped(NO_FILE_HINT)),
+        switch(&["lazy"], Ignored),
         switch(
             &["chunked"],
             Missing("bodies are sent with their length, not in chunks"),
@@ -132,7 +132,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         );
     }
     take_target(line)?;
-    if line.value("http2") != Some("false") && !line.has("h2c") {
+    if line.value("http2") != Some("false") && !line.is_set("h2c") {
         add_alpn(line);
     }
     Ok(())
@@ -170,7 +170,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
     };
     let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
     // `plimsoll http` sends a request with a body as POST unless `-X` is given.
-    if method != "GET" || line.has("body") || input.contains("\n@") {
+    if method != "GET" || line.is_set("body") || input.contains("\n@") {
         line.add("-X", method);
     }
     line.target = Some(url.trim().to_owned());

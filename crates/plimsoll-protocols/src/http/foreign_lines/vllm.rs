@@ -1,12 +1,12 @@
 //! Translates command lines of [vLLM](https://docs.vllm.ai)'s server benchmark: `vllm bench serve --model NAME …`.
 
-use super::NO_FILE;
-use super::aiperf::{DOCUMENTS, LENGTH_SPREAD_HINT, add_goodput};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag};
-use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+use super::NO_FILE_HINT;
+use super::aiperf::{DOCUMENTS_HINT, LENGTH_SPREAD_HINT, add_goodput};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
+use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+const PROMPT_FILE_HINT: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
 /// Backends for embeddings and rankings, with their APIs.
 const POOLING_BACKENDS: [(&str, &str); 3] = [
@@ -48,7 +48,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--warmup 5s warms up by time"),
         ),
         value(&["dataset-name"], Text, Deferred),
-        value(&["dataset-path"], Text, Missing(DATA)),
+        value(&["dataset-path"], Text, Missing(PROMPT_FILE_HINT)),
         value(&["random-input-len", "input-len"], Number, Deferred),
         value(&["random-output-len", "output-len"], Number, Deferred),
         value(&["random-range-ratio"], Decimal, Deferred),
@@ -59,18 +59,18 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         switch(&["ignore-eos"], Deferred),
         value(&["temperature"], Decimal, Deferred),
-        value(&["tokenizer"], Text, Nothing),
+        value(&["tokenizer"], Text, Ignored),
         value(&["seed"], Number, OurFlag("--seed", "")),
         value(&["goodput"], Text, Deferred),
-        value(&["percentile-metrics"], Text, Nothing),
-        value(&["metric-percentiles"], Text, Nothing),
-        switch(&["save-result"], Nothing),
+        value(&["percentile-metrics"], Text, Ignored),
+        value(&["metric-percentiles"], Text, Ignored),
+        switch(&["save-result"], Ignored),
         switch(&["save-detailed"], OurFlag("--requests", "")),
         value(&["result-dir"], Text, OurFlag("--out", "")),
-        value(&["result-filename"], Text, Dropped(NO_FILE)),
-        switch(&["trust-remote-code"], Nothing),
-        switch(&["disable-tqdm"], Nothing),
-        value(&["ready-check-timeout-sec"], Number, Nothing),
+        value(&["result-filename"], Text, Dropped(NO_FILE_HINT)),
+        switch(&["trust-remote-code"], Ignored),
+        switch(&["disable-tqdm"], Ignored),
+        value(&["ready-check-timeout-sec"], Number, Ignored),
     ],
     reads_stdin: false,
     marker_flags: &[&["num-prompts"], &["random-input-len"]],
@@ -120,12 +120,12 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
     // The value of `--goodput ttft:200 tpot:50` is several words.
     for word in std::mem::take(&mut line.words) {
-        if !line.has("goodput") || !word.contains(':') {
+        if !line.is_set("goodput") || !word.contains(':') {
             return Err(format!("unexpected argument `{word}`"));
         }
         add_goodput(line, &word);
     }
-    if line.has("model") || line.has("served-model-name") {
+    if line.is_set("model") || line.is_set("served-model-name") {
         Ok(())
     } else {
         line.add("--model", "NAME");
@@ -134,7 +134,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
 }
 
 /// Returns the API for the backend and endpoint of the line; `None` if Plimsoll does not have it.
-fn api_of(line: &LineBuilder) -> Option<&'static str> {
+fn find_api(line: &LineBuilder) -> Option<&'static str> {
     let backend = line.value("backend").unwrap_or(OPENAI_BACKENDS[0]);
     let mut pooling = POOLING_BACKENDS.into_iter();
     if let Some((_, api)) = pooling.find(|(name, _)| *name == backend) {
@@ -157,7 +157,7 @@ fn add_request(line: &mut LineBuilder) {
     {
         line.add_missing("--random-range-ratio", LENGTH_SPREAD_HINT);
     }
-    let api = api_of(line);
+    let api = find_api(line);
     match api {
         Some("chat") => {}
         Some(api) => line.add("--api", api),
@@ -168,7 +168,7 @@ fn add_request(line: &mut LineBuilder) {
     }
     if api == Some("rerank") {
         line.add("--document", "TEXT");
-        line.add_missing("--backend vllm-rerank", DOCUMENTS);
+        line.add_missing("--backend vllm-rerank", DOCUMENTS_HINT);
     }
     let is_random = |name: &str| name.starts_with("random");
     if line.value("dataset-name").is_none_or(is_random) {
@@ -178,10 +178,10 @@ fn add_request(line: &mut LineBuilder) {
             line.add("--max-tokens", line.number("random-output-len", 128));
         }
     } else {
-        line.add_missing("--dataset-name", DATA);
+        line.add_missing("--dataset-name", PROMPT_FILE_HINT);
     }
     let mut extra = Vec::new();
-    if line.has("ignore-eos") {
+    if line.is_set("ignore-eos") {
         extra.push("\"ignore_eos\": true".to_owned());
     }
     if let Some(temperature) = line.value("temperature") {

@@ -1,10 +1,10 @@
 //! Translates command lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which
 //! has `-R`.
 
-use super::{NO_SCRIPT, add_deadline, add_workers, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
-use crate::foreign::lines::ValueForm::{Metric, Seconds, Text};
-use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_unit};
+use super::{NO_SCRIPT_HINT, add_deadline, add_workers, take_unverified_target};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag};
+use crate::foreign::command_lines::ValueForm::{Metric, Seconds, Text};
+use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_unit};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["wrk", "wrk2"],
@@ -13,11 +13,11 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c", "connections"], Metric, Deferred),
         value(&["d", "duration"], Seconds, Deferred),
         value(&["t", "threads"], Metric, Deferred),
-        value(&["s", "script"], Text, Missing(NO_SCRIPT)),
+        value(&["s", "script"], Text, Missing(NO_SCRIPT_HINT)),
         value(&["H", "header"], Text, OurFlag("-H", "")),
-        switch(&["L", "latency"], Nothing),
-        switch(&["U", "u_latency"], Nothing),
-        switch(&["B", "batch_latency"], Nothing),
+        switch(&["L", "latency"], Ignored),
+        switch(&["U", "u_latency"], Ignored),
+        switch(&["B", "batch_latency"], Ignored),
         value(&["timeout"], Seconds, Deferred),
         value(&["R", "rate"], Metric, Deferred),
     ],
@@ -30,11 +30,11 @@ pub(super) static TOOL: LineTool = LineTool {
 /// load is an open loop with this rate.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.metric("c", 10);
-    let rate = line.has("R").then(|| line.metric("R", 0) as f64);
+    let rate = line.is_set("R").then(|| line.metric("R", 0) as f64);
     add_workers(line, connections, rate);
     let duration = with_unit(line.value("d").unwrap_or("10s"), "s");
     line.add("--duration", duration);
-    if line.has("t") {
+    if line.is_set("t") {
         line.add("--workers", line.metric("t", 2));
     }
     add_deadline(line, "timeout");

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::http::finish_reason::{FinishReason, StopWord};
-use crate::http::lenient_json::{AnyShape, FromAnyShape, LenientString, ObjectKey, skip, value};
+use crate::http::finish_reason::{FinishReason, FinishReasonField};
+use crate::http::lenient_json::{AnyShape, FromAnyShape, LenientString, ObjectKey, skip, read_value};
 use crate::http::tokens::{CallBytes, ContentParts, Delta, is_reasoning};
 
 /// Kinds of tool calls that the client has to execute; the service executes all others.
-const CLIENT_CALLS: [&str; 5] = [
+const CLIENT_TOOL_KINDS: [&str; 5] = [
     "function_call",
     "custom_tool_call",
     "computer_call",
@@ -54,15 +54,15 @@ impl<'de> FromAnyShape<'de> for AnswerItem<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
+                "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
                 "text" | "thinking" | "content" | "summary" => {
-                    self.content.add(value(&mut object)?);
+                    self.content.add(read_value(&mut object)?);
                 }
                 // The event that starts a tool call has an empty input; the input follows in deltas.
                 "name" | "partial_json" => {
-                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                    self.call_bytes += read_value::<CallBytes, _>(&mut object)?.0;
                 }
-                "stop_reason" => self.stop_reason = value::<StopWord, _>(&mut object)?.0,
+                "stop_reason" => self.stop_reason = read_value::<FinishReasonField, _>(&mut object)?.0,
                 // Skips signatures and citations, which are not tokens of the answer.
                 _ => skip(&mut object)?,
             }
@@ -74,7 +74,7 @@ impl<'de> FromAnyShape<'de> for AnswerItem<'de> {
         if self.kind.ends_with("_result") {
             self.content = ContentParts::default();
         }
-        self.calls_tools = CLIENT_CALLS.contains(&&*self.kind);
+        self.calls_tools = CLIENT_TOOL_KINDS.contains(&&*self.kind);
         Ok(())
     }
 }
@@ -130,7 +130,7 @@ impl<'de> FromAnyShape<'de> for ErrorFields<'de> {
                     continue;
                 }
             };
-            *place = value::<LenientString<'_>, _>(&mut object)?.0;
+            *place = read_value::<LenientString<'_>, _>(&mut object)?.0;
         }
         Ok(())
     }

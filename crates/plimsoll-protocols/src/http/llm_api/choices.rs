@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 
-use crate::http::finish_reason::StopWord;
+use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, read_value,
 };
 use crate::http::tokens::{
     AnswerChunk, CallBytes, Choice, ContentParts, Delta, TokenCounts, is_reasoning, read_json,
@@ -56,17 +56,17 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
-                "usage" => self.usage = value(&mut object)?,
-                "x_groq" => self.nested_usage = value::<NestedUsage, _>(&mut object)?.0,
+                "usage" => self.usage = read_value(&mut object)?,
+                "x_groq" => self.nested_usage = read_value::<NestedUsage, _>(&mut object)?.0,
                 // FastChat writes `error_code`, a number, next to a message.
                 "error" | "error_code" | "error_message" | "error_msg" => {
-                    self.error |= value::<TruthyValue, _>(&mut object)?.0;
+                    self.error |= read_value::<TruthyValue, _>(&mut object)?.0;
                 }
                 "object" | "type" => {
-                    self.is_named_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                    self.is_named_error |= read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "message" | "detail" => self.has_message |= value::<TruthyValue, _>(&mut object)?.0,
-                "code" => self.has_code |= value::<ErrorCode, _>(&mut object)?.0,
+                "message" | "detail" => self.has_message |= read_value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.has_code |= read_value::<ErrorCode, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -139,7 +139,7 @@ impl<'de> FromAnyShape<'de> for NestedUsage {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "usage" => self.0 = value(&mut object)?,
+                "usage" => self.0 = read_value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -151,13 +151,13 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "index" => self.index = value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
-                "delta" => self.delta = Some(value(&mut object)?),
-                "message" => self.message = Some(value(&mut object)?),
-                "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.text,
-                "finish_reason" => self.finish_reason = value::<StopWord, _>(&mut object)?.0,
-                "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.if_reported(),
-                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
+                "index" => self.index = read_value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
+                "delta" => self.delta = Some(read_value(&mut object)?),
+                "message" => self.message = Some(read_value(&mut object)?),
+                "text" => self.text = read_value::<ContentParts<'_>, _>(&mut object)?.text,
+                "finish_reason" => self.finish_reason = read_value::<FinishReasonField, _>(&mut object)?.0,
+                "usage" => self.usage = read_value::<TokenCounts, _>(&mut object)?.if_reported(),
+                "error" => self.error |= read_value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -170,15 +170,15 @@ impl<'de> FromAnyShape<'de> for Delta<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "content" => self.content = value(&mut object)?,
-                "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.text,
+                "content" => self.content = read_value(&mut object)?,
+                "refusal" => self.refusal = read_value::<ContentParts<'_>, _>(&mut object)?.text,
                 "tool_calls" | "function_call" => {
-                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                    self.call_bytes += read_value::<CallBytes, _>(&mut object)?.0;
                     self.calls_tools |= self.call_bytes > 0;
                 }
-                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
+                "error" => self.error |= read_value::<TruthyValue, _>(&mut object)?.0,
                 key if self.thought.is_empty() && is_reasoning(key) => {
-                    self.thought = value::<ContentParts<'_>, _>(&mut object)?.all();
+                    self.thought = read_value::<ContentParts<'_>, _>(&mut object)?.into_text();
                 }
                 _ => skip(&mut object)?,
             }

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::blocks::{AnswerItem, ErrorFields};
 use super::{ApiKeyField, LlmApi, ModelPrompt, completions};
-use crate::http::finish_reason::StopWord;
+use crate::http::finish_reason::FinishReasonField;
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, skip, value,
+    FromAnyShape, LenientCount, LenientString, ObjectKey, skip, read_value,
 };
 use crate::http::tokens::{AnswerChunk, Delta, TokenCounts, read_json};
 
@@ -66,12 +66,12 @@ impl<'de> FromAnyShape<'de> for MessageEvent<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
-                "delta" => self.delta = value(&mut object)?,
-                "content_block" => self.block = value(&mut object)?,
-                "message" => self.message = value(&mut object)?,
-                "usage" => self.usage = value(&mut object)?,
-                "error" => self.error = value(&mut object)?,
+                "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "delta" => self.delta = read_value(&mut object)?,
+                "content_block" => self.block = read_value(&mut object)?,
+                "message" => self.message = read_value(&mut object)?,
+                "usage" => self.usage = read_value(&mut object)?,
+                "error" => self.error = read_value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -92,13 +92,13 @@ impl<'a> MessageEvent<'a> {
                 usage: self.message.usage.counts(None).if_reported(),
                 ..AnswerChunk::default()
             },
-            "content_block_start" => AnswerChunk::of_choice(self.block.into_delta(), None),
-            "content_block_delta" => AnswerChunk::of_choice(self.delta.into_delta(), None),
+            "content_block_start" => AnswerChunk::from_choice(self.block.into_delta(), None),
+            "content_block_delta" => AnswerChunk::from_choice(self.delta.into_delta(), None),
             "message_delta" => {
                 let usage = self.usage.counts(self.usage.answer);
                 AnswerChunk {
                     usage: usage.if_reported(),
-                    ..AnswerChunk::of_choice(Delta::default(), self.delta.stop_reason)
+                    ..AnswerChunk::from_choice(Delta::default(), self.delta.stop_reason)
                 }
             }
             "message_stop" => AnswerChunk {
@@ -116,7 +116,7 @@ impl<'a> MessageEvent<'a> {
 struct MessageObject<'a> {
     kind: Cow<'a, str>,
     content: AnswerItem<'a>,
-    stop_reason: StopWord,
+    stop_reason: FinishReasonField,
     usage: MessageUsage,
     error: ErrorFields<'a>,
 }
@@ -127,7 +127,7 @@ impl<'a> MessageObject<'a> {
             usage: self.usage.counts(self.usage.answer).if_reported(),
             is_error: self.error.is_set || self.kind == "error",
             explanation: self.error.text(),
-            ..AnswerChunk::of_choice(self.content.into_delta(), self.stop_reason.0)
+            ..AnswerChunk::from_choice(self.content.into_delta(), self.stop_reason.0)
         }
     }
 }
@@ -136,11 +136,11 @@ impl<'de> FromAnyShape<'de> for MessageObject<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
-                "content" => self.content = value(&mut object)?,
-                "stop_reason" => self.stop_reason = value(&mut object)?,
-                "usage" => self.usage = value(&mut object)?,
-                "error" => self.error = value(&mut object)?,
+                "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "content" => self.content = read_value(&mut object)?,
+                "stop_reason" => self.stop_reason = read_value(&mut object)?,
+                "usage" => self.usage = read_value(&mut object)?,
+                "error" => self.error = read_value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -174,17 +174,17 @@ impl<'de> FromAnyShape<'de> for MessageUsage {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "input_tokens" => self.uncached = value::<LenientCount, _>(&mut object)?.0,
+                "input_tokens" => self.uncached = read_value::<LenientCount, _>(&mut object)?.0,
                 "cache_creation_input_tokens" | "cache_read_input_tokens" => {
-                    let tokens = value::<LenientCount, _>(&mut object)?.0;
+                    let tokens = read_value::<LenientCount, _>(&mut object)?.0;
                     self.cached = tokens
                         .map(|more| self.cached.unwrap_or(0) + more)
                         .or(self.cached);
                 }
-                "output_tokens" => self.answer = value::<LenientCount, _>(&mut object)?.0,
-                "thinking_tokens" => self.thinking = value::<LenientCount, _>(&mut object)?.0,
+                "output_tokens" => self.answer = read_value::<LenientCount, _>(&mut object)?.0,
+                "thinking_tokens" => self.thinking = read_value::<LenientCount, _>(&mut object)?.0,
                 "output_tokens_details" => {
-                    self.thinking = value::<MessageUsage, _>(&mut object)?.thinking;
+                    self.thinking = read_value::<MessageUsage, _>(&mut object)?.thinking;
                 }
                 _ => skip(&mut object)?,
             }
@@ -278,7 +278,7 @@ mod tests {
             (chunk.first_reply(), chunk.text_bytes()),
             (["It is", ""], 2 + 5 + 1)
         );
-        let ends: Vec<_> = chunk.ends().collect();
+        let ends: Vec<_> = chunk.choice_ends().collect();
         assert_eq!(ends, [(0, Some(FinishReason::ToolCalls))]);
         let usage = chunk.usage().unwrap().usage(true);
         assert_eq!((usage.prompt, usage.answer), (9, 7));
@@ -298,26 +298,26 @@ mod tests {
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},
             "usage":{"output_tokens":15}}"#,
         );
-        let reasons: Vec<_> = last.ends().collect();
+        let reasons: Vec<_> = last.choice_ends().collect();
         assert_eq!(reasons, [(0, Some(FinishReason::Length))]);
-        let usage = last.usage().unwrap().after(first).usage(true);
+        let usage = last.usage().unwrap().or_earlier(first).usage(true);
         assert_eq!((usage.prompt, usage.answer), (1109, 15));
         // The last event may repeat the tokens that no cache had, and leave out the others.
         let last = read(r#"{"type":"message_delta","usage":{"input_tokens":9,"output_tokens":2}}"#);
-        let usage = last.usage().unwrap().after(first).usage(true);
+        let usage = last.usage().unwrap().or_earlier(first).usage(true);
         assert_eq!((usage.prompt, usage.answer), (1109, 2));
         // It may also have all counts, which then replace those of the first.
         let last = read(
             r#"{"type":"message_delta","usage":{"input_tokens":9,"cache_creation_input_tokens":0,
             "cache_read_input_tokens":1100,"output_tokens":2}}"#,
         );
-        assert_eq!(last.usage().unwrap().after(first).usage(true).prompt, 1109);
+        assert_eq!(last.usage().unwrap().or_earlier(first).usage(true).prompt, 1109);
         // Proxies that count the prompt only at the end begin with 0.
         let first = read(r#"{"type":"message_start","message":{"usage":{"input_tokens":0}}}"#);
         let last = read(r#"{"type":"message_delta","usage":{"input_tokens":7,"output_tokens":2}}"#);
         let first = first.usage().unwrap();
-        assert_eq!(last.usage().unwrap().after(first).prompt, Some(7));
-        assert_eq!(first.after(last.usage().unwrap()).prompt, Some(7));
+        assert_eq!(last.usage().unwrap().or_earlier(first).prompt, Some(7));
+        assert_eq!(first.or_earlier(last.usage().unwrap()).prompt, Some(7));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::blocks::{AnswerItem, ErrorFields};
 use super::{LlmApi, ModelPrompt, completions};
-use crate::http::finish_reason::{FinishReason, StopWord};
-use crate::http::lenient_json::{FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, value};
+use crate::http::finish_reason::{FinishReason, FinishReasonField};
+use crate::http::lenient_json::{FromAnyShape, LenientString, ObjectKey, TruthyValue, skip, read_value};
 use crate::http::tokens::{AnswerChunk, ContentParts, Delta, TokenCounts, is_reasoning, read_json};
 
 pub(super) static API: LlmApi = LlmApi {
@@ -56,13 +56,13 @@ impl<'de> FromAnyShape<'de> for ResponseEvent<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => self.kind = value::<LenientString<'_>, _>(&mut object)?.0,
-                "delta" => self.delta = value(&mut object)?,
-                "item" => self.item = value(&mut object)?,
-                "response" => self.response = value(&mut object)?,
-                "error" => self.has_error = value::<TruthyValue, _>(&mut object)?.0,
-                "code" => self.error.code = value::<LenientString<'_>, _>(&mut object)?.0,
-                "message" => self.error.message = value::<LenientString<'_>, _>(&mut object)?.0,
+                "type" => self.kind = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "delta" => self.delta = read_value(&mut object)?,
+                "item" => self.item = read_value(&mut object)?,
+                "response" => self.response = read_value(&mut object)?,
+                "error" => self.has_error = read_value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.error.code = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "message" => self.error.message = read_value::<LenientString<'_>, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -81,7 +81,7 @@ impl<'a> ResponseEvent<'a> {
             };
         }
         if let Some(what) = kind.strip_suffix(".delta") {
-            return AnswerChunk::of_choice(delta_of(what, self.delta), None);
+            return AnswerChunk::from_choice(delta_of(what, self.delta), None);
         }
         match kind {
             // The name of a tool is the first part of a tool call that the model generates.
@@ -91,7 +91,7 @@ impl<'a> ResponseEvent<'a> {
                     calls_tools: self.item.calls_tools,
                     ..Delta::default()
                 };
-                AnswerChunk::of_choice(call, None)
+                AnswerChunk::from_choice(call, None)
             }
             // The item's text has been streamed before, so only its kind counts.
             "output_item.done" if self.item.calls_tools => {
@@ -99,7 +99,7 @@ impl<'a> ResponseEvent<'a> {
                     calls_tools: true,
                     ..Delta::default()
                 };
-                AnswerChunk::of_choice(call, None)
+                AnswerChunk::from_choice(call, None)
             }
             "completed" | "incomplete" | "failed" | "cancelled" => self.response.into_last(kind),
             _ => AnswerChunk::default(),
@@ -112,16 +112,16 @@ fn delta_of<'a>(what: &str, text: ContentParts<'a>) -> Delta<'a> {
     let mut delta = Delta::default();
     match what {
         "output_text" | "text" | "audio.transcript" | "audio_transcript" => delta.content = text,
-        "refusal" => delta.refusal = text.all(),
+        "refusal" => delta.refusal = text.into_text(),
         // Audio is not text, although it is encoded as text.
         "audio" => {}
         what if is_reasoning(what) => {
-            delta.thought = text.all();
+            delta.thought = text.into_text();
             delta.is_summary = what.starts_with("reasoning_summary");
         }
         // Arguments and inputs of tool calls, and code to run.
         what => {
-            delta.call_bytes = text.all().len();
+            delta.call_bytes = text.into_text().len();
             delta.calls_tools =
                 matches!(what, "function_call_arguments" | "custom_tool_call_input");
         }
@@ -147,18 +147,18 @@ impl<'de> FromAnyShape<'de> for ResponseObject<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "status" => self.status = value::<LenientString<'_>, _>(&mut object)?.0,
-                "usage" => self.usage = value(&mut object)?,
-                "error" => self.error = value(&mut object)?,
+                "status" => self.status = read_value::<LenientString<'_>, _>(&mut object)?.0,
+                "usage" => self.usage = read_value(&mut object)?,
+                "error" => self.error = read_value(&mut object)?,
                 "type" | "object" => {
-                    self.is_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                    self.is_error |= read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "code" => self.outer_error.code = value::<LenientString<'_>, _>(&mut object)?.0,
+                "code" => self.outer_error.code = read_value::<LenientString<'_>, _>(&mut object)?.0,
                 "message" => {
-                    self.outer_error.message = value::<LenientString<'_>, _>(&mut object)?.0;
+                    self.outer_error.message = read_value::<LenientString<'_>, _>(&mut object)?.0;
                 }
-                "incomplete_details" => self.incomplete = value(&mut object)?,
-                "output" => self.output = value(&mut object)?,
+                "incomplete_details" => self.incomplete = read_value(&mut object)?,
+                "output" => self.output = read_value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }
@@ -175,7 +175,7 @@ impl<'a> ResponseObject<'a> {
             usage: self.usage.if_reported(),
             is_last: true,
             explanation: self.error.text(),
-            ..AnswerChunk::of_choice(Delta::default(), Some(reason))
+            ..AnswerChunk::from_choice(Delta::default(), Some(reason))
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> ResponseObject<'a> {
             usage: self.usage.if_reported(),
             is_error: self.is_error || self.status.is_empty() && !explanation.is_empty(),
             explanation,
-            ..AnswerChunk::of_choice(self.output.into_delta(), reason)
+            ..AnswerChunk::from_choice(self.output.into_delta(), reason)
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> ResponseObject<'a> {
             "completed" if self.output.calls_tools => FinishReason::ToolCalls,
             "completed" => FinishReason::Stop,
             "incomplete" => self.incomplete.0.unwrap_or(FinishReason::Other),
-            status => FinishReason::of(status).unwrap_or(FinishReason::Other),
+            status => FinishReason::parse(status).unwrap_or(FinishReason::Other),
         }
     }
 }
@@ -213,7 +213,7 @@ impl<'de> FromAnyShape<'de> for IncompleteDetails {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "reason" => self.0 = value::<StopWord, _>(&mut object)?.0,
+                "reason" => self.0 = read_value::<FinishReasonField, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -341,7 +341,7 @@ mod tests {
         ] {
             let json = format!(r#"{{"type":"response.{kind}","response":{response}}}"#);
             let chunk = read_event(json.as_bytes()).unwrap();
-            let ends: Vec<_> = chunk.ends().collect();
+            let ends: Vec<_> = chunk.choice_ends().collect();
             assert_eq!(
                 (ends, chunk.is_last),
                 (vec![(0, Some(reason))], true),
@@ -391,7 +391,7 @@ mod tests {
                 ([content, ""], thinks),
                 "{json}"
             );
-            let ends: Vec<_> = chunk.ends().collect();
+            let ends: Vec<_> = chunk.choice_ends().collect();
             assert_eq!(ends, [(0, reason)], "{json}");
             assert!(!chunk.is_error(), "{json}");
         }

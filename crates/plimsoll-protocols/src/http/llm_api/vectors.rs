@@ -5,7 +5,7 @@
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use crate::http::lenient_json::{
-    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+    FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, read_value,
 };
 use crate::http::tokens::{AnswerChunk, TokenCounts, read_json};
 
@@ -54,15 +54,15 @@ impl<'de> FromAnyShape<'de> for NumbersAnswer {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "data" | "results" | "embeddings" => {
-                    self.inputs += value::<NumbersAnswer, _>(&mut object)?.inputs;
+                    self.inputs += read_value::<NumbersAnswer, _>(&mut object)?.inputs;
                 }
                 "usage" | "meta" => {
-                    let tokens = value::<InputTokens, _>(&mut object)?;
-                    self.tokens = tokens.any().or(self.tokens);
+                    let tokens = read_value::<InputTokens, _>(&mut object)?;
+                    self.tokens = tokens.prompt_or_total().or(self.tokens);
                 }
-                "error" => self.has_error |= value::<TruthyValue, _>(&mut object)?.0,
+                "error" => self.has_error |= read_value::<TruthyValue, _>(&mut object)?.0,
                 "object" | "type" => {
-                    self.has_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
+                    self.has_error |= read_value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
                 _ => skip(&mut object)?,
             }
@@ -79,7 +79,7 @@ struct InputTokens {
 }
 
 impl InputTokens {
-    fn any(self) -> Option<u64> {
+    fn prompt_or_total(self) -> Option<u64> {
         // Some services report only a total for rankings, or a total and 0 prompt tokens.
         self.prompt.filter(|tokens| *tokens > 0).or(self.total)
     }
@@ -90,11 +90,11 @@ impl<'de> FromAnyShape<'de> for InputTokens {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "prompt_tokens" | "input_tokens" => {
-                    self.prompt = value::<LenientCount, _>(&mut object)?.0;
+                    self.prompt = read_value::<LenientCount, _>(&mut object)?.0;
                 }
-                "total_tokens" => self.total = value::<LenientCount, _>(&mut object)?.0,
+                "total_tokens" => self.total = read_value::<LenientCount, _>(&mut object)?.0,
                 // Cohere nests the counts in `tokens` within `meta`.
-                "tokens" => *self = value(&mut object)?,
+                "tokens" => *self = read_value(&mut object)?,
                 _ => skip(&mut object)?,
             }
         }

@@ -28,7 +28,7 @@ fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
         authority: "h:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
+    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).new_driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time::ZERO, &mut out);
     let mut settings = Vec::new();
@@ -77,7 +77,7 @@ fn received(call: &HttpCall, calls: u32, bytes: &[u8]) -> Vec<Event> {
 }
 
 fn ends(events: &[Event]) -> Vec<(u32, Outcome, u32)> {
-    let done = events.iter().filter_map(Event::ended);
+    let done = events.iter().filter_map(Event::ended_call);
     done.map(|done| (done.call.0, done.outcome, done.bytes_received))
         .collect()
 }

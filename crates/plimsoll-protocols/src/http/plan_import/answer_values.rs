@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use plimsoll_model::template::MAX_TAKEN;
+use plimsoll_model::template::MAX_TAKEN_BYTES;
 use regex::Regex;
 
 use super::exchange::{RecordedExchange, header};
 use super::json_leaves::json_leaves;
-use super::values::{entity_words, is_distinctive, is_random, is_telling, owner_words};
+use super::values::{entity_words, is_distinctive, is_random, is_identifying_name, owner_words};
 use crate::journey::{TakeSpec, TakeTable};
 
 /// The largest body that is searched for values, in bytes: journeys keep no larger ones.
-pub(super) const MAX_SEARCHED_BODY: usize = 1 << 20;
+pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 1 << 20;
 
 /// A value of a response.
 #[derive(Clone, Debug)]
@@ -68,17 +68,17 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     let path_words = entity_words(path);
     let mut values = Vec::new();
     let body = answer.body.as_deref().unwrap_or_default();
-    if body.len() <= MAX_SEARCHED_BODY {
+    if body.len() <= MAX_SEARCHED_BODY_BYTES {
         match json_leaves(body) {
             Some(leaves) => values.extend(leaves.into_iter().map(|leaf| {
                 let mut words = entity_words(&leaf.pointer);
                 words.extend(path_words.iter().cloned());
                 AnswerValue {
-                    owner: owner_of_leaf(&leaf.pointer, &leaf.key, path),
-                    name: name_of_leaf(&leaf.pointer, &leaf.key, path),
+                    owner: leaf_owner_words(&leaf.pointer, &leaf.key, path),
+                    name: leaf_name(&leaf.pointer, &leaf.key, path),
                     is_distinctive: is_distinctive(&leaf.value, &leaf.key),
                     is_in_list: leaf.pointer.split('/').any(is_index),
-                    words: if is_telling(&leaf.key) {
+                    words: if is_identifying_name(&leaf.key) {
                         words
                     } else {
                         BTreeSet::new()
@@ -87,18 +87,18 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
                     value: leaf.value,
                 }
             })),
-            None => values.extend(values_of_page(body)),
+            None => values.extend(page_values(body)),
         }
     }
     for (name, value) in &answer.headers {
         match &**name {
-            "set-cookie" => values.extend(value_of_cookie(value)),
-            "location" => values.extend(values_of_location(value)),
+            "set-cookie" => values.extend(cookie_value(value)),
+            "location" => values.extend(location_values(value)),
             name if IGNORED_HEADERS.contains(&name) => {}
             name => values.push(AnswerValue {
-                take: from_header(name, None),
-                name: as_name(name),
-                words: if is_telling(name) {
+                take: header_source(name, None),
+                name: to_name(name),
+                words: if is_identifying_name(name) {
                     entity_words(name)
                 } else {
                     BTreeSet::new()
@@ -113,14 +113,14 @@ pub(super) fn answer_values(exchange: &RecordedExchange) -> Vec<AnswerValue> {
     // A value that is not distinctive and has no words could not be told from others.
     values.retain(|found| {
         let is_identified = !found.words.is_empty() || !found.owner.is_empty();
-        (found.is_distinctive || is_identified) && (1..=MAX_TAKEN).contains(&found.value.len())
+        (found.is_distinctive || is_identified) && (1..=MAX_TAKEN_BYTES).contains(&found.value.len())
     });
     values
 }
 
 /// Returns the words of the thing whose id a leaf is: from its key, from its nearest parent with words, or from the
 /// path.
-fn owner_of_leaf(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
+fn leaf_owner_words(pointer: &str, key: &str, path: &str) -> BTreeSet<String> {
     let own = owner_words(key);
     if own.is_empty() || !entity_words(key).is_empty() {
         return own;
@@ -135,7 +135,7 @@ fn is_index(token: &str) -> bool {
 }
 
 /// Returns the source for a header field's value, or for a match of a regular expression in it.
-pub(super) fn from_header(name: &str, regex: Option<String>) -> TakeSpec {
+pub(super) fn header_source(name: &str, regex: Option<String>) -> TakeSpec {
     TakeSpec::From(TakeTable {
         header: Some(name.to_owned()),
         regex,
@@ -144,7 +144,7 @@ pub(super) fn from_header(name: &str, regex: Option<String>) -> TakeSpec {
 }
 
 /// Returns the source for a match of a regular expression in the body.
-pub(super) fn from_body(regex: String) -> TakeSpec {
+pub(super) fn body_source(regex: String) -> TakeSpec {
     TakeSpec::From(TakeTable {
         regex: Some(regex),
         ..TakeTable::default()
@@ -152,9 +152,9 @@ pub(super) fn from_body(regex: String) -> TakeSpec {
 }
 
 /// Returns a name for the value of a JSON leaf: `item_id` for `/items/0/id`, and for `/id` in a response to `/items`.
-fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
+fn leaf_name(pointer: &str, key: &str, path: &str) -> String {
     if !matches!(key, "id" | "uuid" | "key" | "code" | "number" | "name" | "") {
-        return as_name(key);
+        return to_name(key);
     }
     let is_word = |token: &&str| {
         !entity_words(token).is_empty() && !token.bytes().any(|b| b.is_ascii_digit())
@@ -163,11 +163,11 @@ fn name_of_leaf(pointer: &str, key: &str, path: &str) -> String {
     let of_path = || path.rsplit('/').find(|segment| is_word(segment));
     let parent = parents.next().or_else(of_path).unwrap_or_default();
     let parent = parent.strip_suffix('s').unwrap_or(parent);
-    as_name(&format!("{parent}_{key}"))
+    to_name(&format!("{parent}_{key}"))
 }
 
 /// Converts a text to a name: words of lower-case letters and digits, joined by `_`.
-pub(super) fn as_name(text: &str) -> String {
+pub(super) fn to_name(text: &str) -> String {
     let mut name = String::new();
     let mut last = ' ';
     for c in text.chars().take(60) {
@@ -187,7 +187,7 @@ pub(super) fn as_name(text: &str) -> String {
     }
 }
 
-fn value_of_cookie(field: &str) -> Option<AnswerValue> {
+fn cookie_value(field: &str) -> Option<AnswerValue> {
     let (name, rest) = field.split_once('=')?;
     let name = name.trim();
     let value = rest.split(';').next().unwrap_or_default().trim();
@@ -197,7 +197,7 @@ fn value_of_cookie(field: &str) -> Option<AnswerValue> {
     };
     Some(AnswerValue {
         take: TakeSpec::From(take),
-        name: as_name(name),
+        name: to_name(name),
         words: BTreeSet::new(),
         owner: BTreeSet::new(),
         is_distinctive: is_distinctive(value, name),
@@ -207,7 +207,7 @@ fn value_of_cookie(field: &str) -> Option<AnswerValue> {
 }
 
 /// Returns the segments and parameters of a `Location` that are sent without any decoding.
-fn values_of_location(location: &str) -> Vec<AnswerValue> {
+fn location_values(location: &str) -> Vec<AnswerValue> {
     let is_plain = |text: &str| {
         text.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
@@ -226,8 +226,8 @@ fn values_of_location(location: &str) -> Vec<AnswerValue> {
         };
         let pattern = format!("{mark}{}=({content})", regex::escape(name));
         values.push(AnswerValue {
-            take: from_header("location", Some(pattern)),
-            name: as_name(name),
+            take: header_source("location", Some(pattern)),
+            name: to_name(name),
             words: entity_words(name),
             owner: owner_words(name),
             is_distinctive: is_distinctive(value, name),
@@ -251,11 +251,11 @@ fn values_of_location(location: &str) -> Vec<AnswerValue> {
                 .unwrap_or_default();
             let singular = name.strip_suffix('s').unwrap_or(name);
             values.push(AnswerValue {
-                take: from_header(
+                take: header_source(
                     "location",
                     Some(format!("{}([^/?#]+)", regex::escape(prefix))),
                 ),
-                name: as_name(&format!("{singular}_id")),
+                name: to_name(&format!("{singular}_id")),
                 words: entity_words(prefix),
                 owner: entity_words(name),
                 is_distinctive: is_distinctive(segment, "id"),
@@ -276,7 +276,7 @@ static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the values of an HTML page's inputs and `meta` elements.
-fn values_of_page(page: &str) -> Vec<AnswerValue> {
+fn page_values(page: &str) -> Vec<AnswerValue> {
     let mut values = Vec::new();
     for tag in TAG_PATTERN.find_iter(page).take(MAX_TAGS) {
         let tag = tag.as_str();
@@ -311,10 +311,10 @@ fn values_of_page(page: &str) -> Vec<AnswerValue> {
         } else {
             format!("{value_text}{quote}[^>]*{name_text}")
         };
-        if finds(&pattern, page, value) {
+        if finds_first(&pattern, page, value) {
             values.push(AnswerValue {
-                take: from_body(pattern),
-                name: as_name(name),
+                take: body_source(pattern),
+                name: to_name(name),
                 words: entity_words(name),
                 owner: owner_words(name),
                 is_distinctive: is_distinctive(value, name),
@@ -327,7 +327,7 @@ fn values_of_page(page: &str) -> Vec<AnswerValue> {
 }
 
 /// Returns whether `value` is the first match of the regular expression in `text`.
-fn finds(pattern: &str, text: &str, value: &str) -> bool {
+fn finds_first(pattern: &str, text: &str, value: &str) -> bool {
     let Ok(expression) = Regex::new(pattern) else {
         return false;
     };
@@ -376,7 +376,7 @@ pub(super) fn expression_for(page: &str, value: &str) -> Option<String> {
                 break;
             }
             let pattern = format!("{}([^{end}]+)", regex::escape(prefix));
-            if prefix.trim().len() >= MIN_CONTEXT_BYTES && finds(&pattern, page, value) {
+            if prefix.trim().len() >= MIN_CONTEXT_BYTES && finds_first(&pattern, page, value) {
                 return Some(pattern);
             }
         }
@@ -398,15 +398,15 @@ pub(super) fn set_cookies(headers: &[(String, String)]) -> impl Iterator<Item = 
 
 /// Returns the path to which a response redirects, and its source in the response; `None` if it leads to another
 /// origin.
-pub(super) fn location(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
+pub(super) fn redirect_path(exchange: &RecordedExchange) -> Option<(&str, TakeSpec)> {
     let answer = exchange.answer.as_ref()?;
     let location = header(&answer.headers, "location")?;
     if location.starts_with('/') && !location.starts_with("//") && !location.contains('#') {
-        return Some((location, from_header("location", None)));
+        return Some((location, header_source("location", None)));
     }
     let path = location.strip_prefix(&*exchange.origin)?;
     let path = path.split('#').next().unwrap_or_default();
     let pattern = "^https?://[^/]+(/[^#]*)".to_owned();
     path.starts_with('/')
-        .then(|| (path, from_header("location", Some(pattern))))
+        .then(|| (path, header_source("location", Some(pattern))))
 }

@@ -9,21 +9,21 @@ use std::ops::Range;
 use plimsoll_model::redaction;
 
 use super::answer_values::{
-    AnswerValue, MAX_SEARCHED_BODY, answer_values, expression_for, from_body, location,
+    AnswerValue, MAX_SEARCHED_BODY_BYTES, answer_values, expression_for, body_source, redirect_path,
 };
 use super::exchange::{PlusSign, RecordedExchange, percent_decode};
 use super::field_text::FieldText;
 use super::nested_values::{embedded_secrets, nested_values};
-use super::request_parts::pieces;
+use super::request_parts::find_pieces;
 use super::request_value::{RequestValue, ValueSyntax};
-use super::secrets::{SecretNames, is_password, is_secret_value};
-use super::values::{entity_words, is_common, is_random, is_telling, owner_words};
+use super::secrets::{SecretPlaceholders, is_password, is_secret_value};
+use super::values::{entity_words, is_common, is_random, is_identifying_name, owner_words};
 use crate::journey::TakeSpec;
 
 /// The most responses that are stored as sources of the same value.
 const MAX_SOURCES: usize = 8;
 /// The most text of pages that is searched for values in total, in bytes.
-const MAX_SEARCHED: usize = 512 << 20;
+const MAX_SEARCHED_BYTES: usize = 512 << 20;
 /// Names of built-in template fields, to which values can't be bound.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
@@ -49,7 +49,7 @@ type FoundValue = (Range<usize>, ValueReplacement);
 type CollectedTakes = (
     Vec<BTreeMap<String, TakeSpec>>,
     Vec<(usize, String)>,
-    SecretNames,
+    SecretPlaceholders,
 );
 
 /// The values and pages of all exchanges before the current request.
@@ -68,11 +68,11 @@ pub(super) struct ValueCorrelator {
     names: HashSet<String>,
     /// The steps and names of values in list items.
     list_items: Vec<(usize, String)>,
-    pub(super) secrets: SecretNames,
+    pub(super) secrets: SecretPlaceholders,
 }
 
 impl ValueCorrelator {
-    pub(super) fn new(secrets: SecretNames) -> ValueCorrelator {
+    pub(super) fn new(secrets: SecretPlaceholders) -> ValueCorrelator {
         ValueCorrelator {
             known: HashMap::new(),
             sent: HashSet::new(),
@@ -104,7 +104,7 @@ impl ValueCorrelator {
                 });
             }
         }
-        if let Some((path, take)) = location(exchange).filter(|(path, _)| varies(path)) {
+        if let Some((path, take)) = redirect_path(exchange).filter(|(path, _)| may_vary(path)) {
             let value = AnswerValue {
                 value: path.to_owned(),
                 take,
@@ -126,7 +126,7 @@ impl ValueCorrelator {
             .as_ref()
             .and_then(|answer| answer.body.as_ref());
         self.pages.extend(
-            body.filter(|body| body.len() <= MAX_SEARCHED_BODY)
+            body.filter(|body| body.len() <= MAX_SEARCHED_BODY_BYTES)
                 .map(|body| (step, body.clone())),
         );
     }
@@ -137,10 +137,10 @@ impl ValueCorrelator {
     }
 
     /// Returns the field for a path to which an earlier response redirected.
-    pub(super) fn place(&mut self, path: &str) -> Option<FieldText> {
+    pub(super) fn redirect_field(&mut self, path: &str) -> Option<FieldText> {
         let at = self.places.iter().rposition(|(known, _)| known == path)?;
         let (_, mut known) = self.places.remove(at);
-        let name = self.bind(&mut known);
+        let name = self.bind_value(&mut known);
         self.places.push((path.to_owned(), known));
         let mut text = FieldText::default();
         text.push_field(&name);
@@ -149,17 +149,17 @@ impl ValueCorrelator {
 
     /// Returns the text with fields in place of secret values and values of earlier responses. `values`: in the order
     /// of the text.
-    pub(super) fn fill(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
+    pub(super) fn replace_known_values(&mut self, text: &str, values: &[RequestValue]) -> FieldText {
         let found = values.iter();
         let found = found
-            .flat_map(|value| self.replacements(text, value))
+            .flat_map(|value| self.find_replacements(text, value))
             .collect();
         replace_values(text, found)
     }
 
     /// Returns the value of a header field with fields in place of values of earlier responses. Secrets are not
     /// replaced.
-    pub(super) fn header(&mut self, name: &str, text: &str) -> FieldText {
+    pub(super) fn header_text(&mut self, name: &str, text: &str) -> FieldText {
         let credentials = text.find(' ').map_or(0, |blank| blank + 1);
         let mut wholes = vec![0, credentials];
         wholes.dedup();
@@ -170,10 +170,10 @@ impl ValueCorrelator {
                 name: name.to_owned(),
                 place: ValueSyntax::Text,
             };
-            let found = self.name_of(&value);
-            if let Some(field) = found.or_else(|| self.search(&value)) {
-                let mut made = FieldText::literal(&text[..begin]);
-                if made.takes_field() {
+            let found = self.find_name(&value);
+            if let Some(field) = found.or_else(|| self.search_pages(&value)) {
+                let mut made = FieldText::from_literal(&text[..begin]);
+                if made.can_append_field() {
                     made.push_field(&field);
                     return made;
                 }
@@ -185,7 +185,7 @@ impl ValueCorrelator {
             name: name.to_owned(),
             place: ValueSyntax::Text,
         };
-        let found = self.pieces(text, &whole);
+        let found = self.find_pieces(text, &whole);
         if found.is_empty() {
             self.sent.insert(text[credentials..].to_owned());
             self.sent.insert(text.to_owned());
@@ -194,49 +194,49 @@ impl ValueCorrelator {
     }
 
     /// Returns the name bound to the cookie `name`, if an earlier response set it to `value`.
-    pub(super) fn cookie(&mut self, name: &str, value: &str) -> Option<String> {
+    pub(super) fn cookie_field(&mut self, name: &str, value: &str) -> Option<String> {
         let is_it = |known: &KnownValue| match &known.value.take {
             TakeSpec::From(table) => table.cookie.as_deref() == Some(name),
             TakeSpec::Json(_) => false,
         };
-        self.use_known(value, &is_it)
+        self.bind_known(value, &is_it)
     }
 
-    fn replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
+    fn find_replacements(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         let is_one_segment = !is_segment(value) || !value.value.contains('/');
         // A field's value is not encoded for the syntax inside another value, so only plain values can be replaced
         // there.
         let is_plain = value.place != ValueSyntax::Embedded || held == value.value;
         let takes_field = is_one_segment && is_plain;
-        if let Some(name) = self.name_of(value).filter(|_| takes_field) {
+        if let Some(name) = self.find_name(value).filter(|_| takes_field) {
             return vec![(value.span.clone(), ValueReplacement::Field(name))];
         }
         if is_secret_value(value) {
             // A token may come from a page; a password never does.
             let is_given = takes_field && !is_password(&value.name);
-            if let Some(name) = is_given.then(|| self.search(value)).flatten() {
+            if let Some(name) = is_given.then(|| self.search_pages(value)).flatten() {
                 return vec![(value.span.clone(), ValueReplacement::Field(name))];
             }
-            return vec![(value.span.clone(), self.secret(value, held))];
+            return vec![(value.span.clone(), self.secret_placeholder(value, held))];
         }
         let nested = nested_values(text, value);
         if !nested.is_empty() {
-            let found = nested.iter().flat_map(|part| self.replacements(text, part));
+            let found = nested.iter().flat_map(|part| self.find_replacements(text, part));
             return found.collect();
         }
         let secrets = embedded_secrets(text, value);
-        let mut found = self.pieces(text, value);
+        let mut found = self.find_pieces(text, value);
         found.retain(|(span, _)| {
             let mut secrets = secrets.iter().map(|secret| &secret.span);
             secrets.all(|secret| span.end <= secret.start || secret.end <= span.start)
         });
         for secret in &secrets {
-            found.extend(self.replacements(text, secret));
+            found.extend(self.find_replacements(text, secret));
         }
         found.sort_by_key(|(span, _)| span.start);
         if found.is_empty() {
-            if let Some(name) = self.search(value).filter(|_| takes_field) {
+            if let Some(name) = self.search_pages(value).filter(|_| takes_field) {
                 return vec![(value.span.clone(), ValueReplacement::Field(name))];
             }
             self.sent.insert(value.value.clone());
@@ -245,7 +245,7 @@ impl ValueCorrelator {
     }
 
     /// Returns the placeholder of a secret. `held`: the secret as encoded in the request.
-    fn secret(&mut self, value: &RequestValue, held: &str) -> ValueReplacement {
+    fn secret_placeholder(&mut self, value: &RequestValue, held: &str) -> ValueReplacement {
         self.sent.insert(value.value.clone());
         let is_variable =
             value.place == ValueSyntax::Query && redaction::is_secret_parameter(&value.name);
@@ -253,18 +253,18 @@ impl ValueCorrelator {
         if is_variable {
             ValueReplacement::Variable(self.secrets.variable(&value.name, held))
         } else {
-            ValueReplacement::Field(format!("row.{}", self.secrets.column_of(value)))
+            ValueReplacement::Field(format!("row.{}", self.secrets.value_column(value)))
         }
     }
 
     /// Returns the pieces of a value that are distinctive values of responses.
-    fn pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
+    fn find_pieces(&mut self, text: &str, value: &RequestValue) -> Vec<FoundValue> {
         let held = &text[value.span.clone()];
         if held != value.value || value.place == ValueSyntax::JsonNumber {
             return Vec::new();
         }
         let mut found: Vec<FoundValue> = Vec::new();
-        for piece in pieces(held) {
+        for piece in find_pieces(held) {
             let span = value.span.start + piece.start..value.span.start + piece.end;
             let is_covered = found
                 .last()
@@ -273,7 +273,7 @@ impl ValueCorrelator {
                 continue;
             }
             let is_distinctive = |known: &KnownValue| known.value.is_distinctive;
-            match self.use_known(&held[piece.clone()], &is_distinctive) {
+            match self.bind_known(&held[piece.clone()], &is_distinctive) {
                 Some(name) => found.push((span, ValueReplacement::Field(name))),
                 // The whole value is not marked as sent yet, since a page may contain it.
                 None if piece.len() == held.len() => {}
@@ -284,7 +284,7 @@ impl ValueCorrelator {
     }
 
     /// Returns the name bound to the response value that equals this value and identifies the same thing.
-    fn name_of(&mut self, value: &RequestValue) -> Option<String> {
+    fn find_name(&mut self, value: &RequestValue) -> Option<String> {
         // A value that is not distinctive is matched only if the names in request and response share a word.
         let is_common = is_common(&value.value);
         let is_segment = is_segment(value);
@@ -294,7 +294,7 @@ impl ValueCorrelator {
             entity_words(&value.name)
         };
         // For a common value, `words` are already limited to those of an id's owner.
-        let is_identified = is_segment || is_common || is_telling(&value.name);
+        let is_identified = is_segment || is_common || is_identifying_name(&value.name);
         let shares = |known: &KnownValue| {
             let its_words = if is_common {
                 &known.value.owner
@@ -303,17 +303,17 @@ impl ValueCorrelator {
             };
             known.value.is_distinctive || is_identified && !words.is_disjoint(its_words)
         };
-        self.use_known(&value.value, &shares)
+        self.bind_known(&value.value, &shares)
     }
 
-    fn use_known(&mut self, value: &str, is_it: &dyn Fn(&KnownValue) -> bool) -> Option<String> {
+    fn bind_known(&mut self, value: &str, is_it: &dyn Fn(&KnownValue) -> bool) -> Option<String> {
         let known = self.known.get_mut(value)?;
         let at = known.iter().position(is_it)?;
         if let Some(name) = &known[at].name {
             return Some(name.clone());
         }
         let mut found = known.swap_remove(at);
-        let name = self.bind(&mut found);
+        let name = self.bind_value(&mut found);
         let known = self.known.entry(value.to_owned()).or_default();
         known.push(found);
         // Restores the order of the responses.
@@ -322,7 +322,7 @@ impl ValueCorrelator {
     }
 
     /// Makes the value's step take it, and returns the name to which it is bound.
-    fn bind(&mut self, known: &mut KnownValue) -> String {
+    fn bind_value(&mut self, known: &mut KnownValue) -> String {
         if let Some(name) = &known.name {
             return name.clone();
         }
@@ -346,14 +346,14 @@ impl ValueCorrelator {
     }
 
     /// Searches earlier pages for a random value. Returns the name to which the found value is bound.
-    fn search(&mut self, value: &RequestValue) -> Option<String> {
+    fn search_pages(&mut self, value: &RequestValue) -> Option<String> {
         if !is_random(&value.value) || self.sent.contains(&value.value) {
             return None;
         }
         let mut found = None;
         for (step, page) in &self.pages {
             self.searched += page.len();
-            if self.searched > MAX_SEARCHED {
+            if self.searched > MAX_SEARCHED_BYTES {
                 return None;
             }
             if let Some(expression) = expression_for(page, &value.value) {
@@ -367,8 +367,8 @@ impl ValueCorrelator {
             step,
             value: AnswerValue {
                 value: value.value.clone(),
-                take: from_body(expression),
-                name: super::answer_values::as_name(&decoded),
+                take: body_source(expression),
+                name: super::answer_values::to_name(&decoded),
                 words: BTreeSet::new(),
                 owner: BTreeSet::new(),
                 is_distinctive: true,
@@ -376,7 +376,7 @@ impl ValueCorrelator {
             },
             name: None,
         };
-        let name = self.bind(&mut known);
+        let name = self.bind_value(&mut known);
         self.known
             .entry(value.value.clone())
             .or_default()
@@ -392,7 +392,7 @@ fn replace_values(text: &str, found: Vec<FoundValue>) -> FieldText {
     for (span, replacement) in found {
         made.push(&text[at..span.start]);
         at = span.start;
-        if made.takes_field() {
+        if made.can_append_field() {
             match replacement {
                 ValueReplacement::Field(name) => made.push_field(&name),
                 ValueReplacement::Variable(name) => made.push_variable(&name),
@@ -412,6 +412,6 @@ fn is_segment(value: &RequestValue) -> bool {
 }
 
 /// Returns whether the path of a redirect may differ between users.
-fn varies(path: &str) -> bool {
+fn may_vary(path: &str) -> bool {
     path.contains('?') || path.bytes().any(|byte| byte.is_ascii_digit())
 }

@@ -8,8 +8,8 @@ use super::exchange::{
     PlusSign, RecordedExchange, RecordedPart, RequestBody, percent_decode, split_url,
 };
 use super::selection::{RecordedTraffic, RequestSelection, has_asset_path};
-use super::shell_words::{CommandWords, commands};
-use crate::http::foreign_lines::CURL;
+use super::shell_words::{CommandWords, split_commands};
+use crate::http::foreign_lines::CURL_TOOL;
 
 /// Returns whether a file begins with a curl command.
 pub(super) fn is_curl(text: &str) -> bool {
@@ -30,26 +30,26 @@ pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<Record
     }
     let mut recording = RecordedTraffic::default();
     let mut kept = Vec::new();
-    for command in commands(text)? {
+    for command in split_commands(text)? {
         recording.total += 1;
         let at = |problem: String| format!("line {}: {problem}", command.line);
-        let exchange = recording.exchange_of(&command).map_err(at)?;
+        let exchange = recording.read_exchange(&command).map_err(at)?;
         let is_asset = exchange.method == "GET" && has_asset_path(&exchange.path);
         kept.push((is_asset, exchange));
     }
-    recording.keep(kept, selection)?;
+    recording.keep_selected(kept, selection)?;
     Ok(recording)
 }
 
 impl RecordedTraffic {
     /// Returns the request of a curl command.
-    fn exchange_of(&mut self, command: &CommandWords) -> Result<RecordedExchange, String> {
+    fn read_exchange(&mut self, command: &CommandWords) -> Result<RecordedExchange, String> {
         let (tool, words) = command.words.split_first().ok_or("no command")?;
         if tool != "curl" {
             return Err(format!("`{tool}` is not curl: each line is one of curl"));
         }
-        let line = CURL.translate("http", words, None).map_err(|wrong| {
-            use crate::foreign::lines::LineError::{InvalidValue, UnknownFlag};
+        let line = CURL_TOOL.translate("http", words, None).map_err(|wrong| {
+            use crate::foreign::command_lines::LineError::{InvalidValue, UnknownFlag};
             match wrong {
                 UnknownFlag(flag) => format!("curl has no flag `{flag}`"),
                 InvalidValue(flag) => format!("`{flag}` lacks its value, or has another form"),
@@ -77,8 +77,8 @@ impl RecordedTraffic {
                 "-X" => method = rest.next().cloned(),
                 "-H" => exchange
                     .headers
-                    .extend(rest.next().and_then(|field| field_of(field))),
-                "-d" => exchange.body = body(rest.next())?,
+                    .extend(rest.next().and_then(|field| split_field(field))),
+                "-d" => exchange.body = read_body(rest.next())?,
                 "-F" => exchange.add_part(rest.next().map_or("", String::as_str)),
                 "-u" => {
                     let pair = rest.next().map_or("", String::as_str);
@@ -98,7 +98,7 @@ impl RecordedTraffic {
                 // A value may be secret, so the message does not show it.
                 other => {
                     let is_flag = other.starts_with('-');
-                    if is_flag && !SWITCHES.contains(&other) {
+                    if is_flag && !SWITCH_FLAGS.contains(&other) {
                         rest.next();
                     }
                     let shown = if is_flag { other } else { "VALUE" };
@@ -117,7 +117,7 @@ impl RecordedTraffic {
 }
 
 /// Plimsoll's flags without a value.
-const SWITCHES: [&str; 3] = ["-k", "--insecure", "--no-retry"];
+const SWITCH_FLAGS: [&str; 3] = ["-k", "--insecure", "--no-retry"];
 
 /// Returns the decoded user and password of a URL.
 fn user_information(url: &str) -> Option<String> {
@@ -128,7 +128,7 @@ fn user_information(url: &str) -> Option<String> {
 }
 
 /// Splits the value of `--header` into name and value; `$$` at the beginning of the value becomes `$`.
-fn field_of(field: &str) -> Option<(String, String)> {
+fn split_field(field: &str) -> Option<(String, String)> {
     let (name, value) = field.split_once(':')?;
     let value = value.trim();
     let value = value
@@ -137,7 +137,7 @@ fn field_of(field: &str) -> Option<(String, String)> {
     Some((name.trim().to_ascii_lowercase(), value))
 }
 
-fn body(text: Option<&String>) -> Result<RequestBody, String> {
+fn read_body(text: Option<&String>) -> Result<RequestBody, String> {
     let text = text.cloned().unwrap_or_default();
     match text.strip_prefix('@') {
         Some(file) => Err(format!(

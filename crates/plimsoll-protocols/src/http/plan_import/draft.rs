@@ -103,7 +103,7 @@ impl PlanDraft {
             push_header(&mut text, name, values);
         }
         for step in &self.steps {
-            step.push_to(&mut text, &shared);
+            step.write_toml(&mut text, &shared);
         }
         text
     }
@@ -130,7 +130,7 @@ impl PlanDraft {
 }
 
 impl StepDraft {
-    fn push_to(&self, text: &mut String, shared: &BTreeMap<String, Vec<HeaderText>>) {
+    fn write_toml(&self, text: &mut String, shared: &BTreeMap<String, Vec<HeaderText>>) {
         text.push('\n');
         self.comments
             .iter()
@@ -156,7 +156,7 @@ impl StepDraft {
             push_line(text, &format!("body = {}", toml_string(&body.to_string())));
         }
         if !self.parts.is_empty() {
-            let parts = self.parts.iter().map(part);
+            let parts = self.parts.iter().map(part_to_toml);
             push_line(
                 text,
                 &format!("form = [{}]", parts.collect::<Vec<_>>().join(", ")),
@@ -187,7 +187,7 @@ pub(super) struct PartDraft {
     pub(super) file: Option<String>,
 }
 
-fn part(part: &PartDraft) -> String {
+fn part_to_toml(part: &PartDraft) -> String {
     let content = match &part.file {
         Some(file) => format!("file = {}", toml_string(file)),
         None => format!("value = {}", toml_string(&part.value.to_string())),

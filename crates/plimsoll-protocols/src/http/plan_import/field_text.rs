@@ -17,7 +17,7 @@ enum TextPart {
 
 impl FieldText {
     /// Creates a text without fields.
-    pub(super) fn literal(text: &str) -> FieldText {
+    pub(super) fn from_literal(text: &str) -> FieldText {
         let mut made = FieldText::default();
         made.push(text);
         made
@@ -53,7 +53,7 @@ impl FieldText {
     }
 
     /// Returns whether a field can follow: a brace right before the field would be parsed as part of it.
-    pub(super) fn takes_field(&self) -> bool {
+    pub(super) fn can_append_field(&self) -> bool {
         let Some(TextPart::Literal(text)) = self.0.last() else {
             return true;
         };
@@ -120,8 +120,8 @@ mod tests {
             taken: &names,
         };
         for text in ["{{x}}", "{{{y", "{", "}}", "{{{{", "a{{{{{b", "{{"] {
-            let mut made = FieldText::literal(text);
-            if made.takes_field() {
+            let mut made = FieldText::from_literal(text);
+            if made.can_append_field() {
                 made.push_field("id");
             }
             let parsed = Template::parse(&made.to_string(), &mut 0, scope).expect(text);
@@ -135,6 +135,6 @@ mod tests {
                 .collect();
             assert_eq!(literal, text);
         }
-        assert!(!FieldText::literal("{{{").takes_field());
+        assert!(!FieldText::from_literal("{{{").can_append_field());
     }
 }

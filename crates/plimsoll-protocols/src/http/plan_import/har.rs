@@ -137,11 +137,11 @@ pub(super) fn read(text: &str, selection: RequestSelection<'_>) -> Result<Record
             continue;
         }
         let is_asset = is_asset(&entry);
-        let exchange = recording.exchange(number, entry);
+        let exchange = recording.convert_entry(number, entry);
         let exchange = exchange.map_err(|e| format!("entry {number}, {e}"))?;
         kept.push((is_asset, exchange));
     }
-    recording.keep(kept, selection)?;
+    recording.keep_selected(kept, selection)?;
     Ok(recording)
 }
 
@@ -234,10 +234,10 @@ fn is_asset(entry: &HarEntry) -> bool {
 
 impl RecordedTraffic {
     /// Converts an entry.
-    fn exchange(&mut self, number: usize, entry: HarEntry) -> Result<RecordedExchange, String> {
+    fn convert_entry(&mut self, number: usize, entry: HarEntry) -> Result<RecordedExchange, String> {
         let request = entry.request;
         let (origin, path) = split_url(&request.url).map_err(|e| format!("request.url: {e}"))?;
-        let mut headers = fields(request.headers);
+        let mut headers = convert_fields(request.headers);
         if header(&headers, "cookie").is_none() && !request.cookies.is_empty() {
             let pairs = request.cookies.iter();
             let pairs = pairs.map(|cookie| format!("{}={}", cookie.name, cookie.value));
@@ -254,7 +254,7 @@ impl RecordedTraffic {
             if header(&headers, "content-type").is_none() && !data.mime_type.is_empty() {
                 headers.push(("content-type".to_owned(), data.mime_type.clone()));
             }
-            body_of(data)
+            convert_body(data)
         });
         let start = entry.started_date_time.parse::<Timestamp>().ok();
         let lasts = entry
@@ -271,7 +271,7 @@ impl RecordedTraffic {
             path,
             headers,
             body,
-            answer: Some(self.answer(number, entry.response)),
+            answer: Some(self.convert_response(number, entry.response)),
             times,
             is_multiplexed: ["h2", "h3", "http/2", "http/3"]
                 .iter()
@@ -279,7 +279,7 @@ impl RecordedTraffic {
         })
     }
 
-    fn answer(&mut self, number: usize, response: HarResponse) -> RecordedAnswer {
+    fn convert_response(&mut self, number: usize, response: HarResponse) -> RecordedAnswer {
         let content = response.content;
         let body = match content.encoding.as_deref() {
             Some("base64") => {
@@ -298,7 +298,7 @@ impl RecordedTraffic {
         };
         RecordedAnswer {
             status: u16::try_from(response.status).unwrap_or_default(),
-            headers: fields(response.headers),
+            headers: convert_fields(response.headers),
             body,
         }
     }
@@ -306,7 +306,7 @@ impl RecordedTraffic {
 
 /// Returns header fields with names in lower case, without pseudo-header fields. Values that some tools join by line
 /// breaks are split.
-fn fields(fields: Vec<HarField>) -> Vec<(String, String)> {
+fn convert_fields(fields: Vec<HarField>) -> Vec<(String, String)> {
     let ordinary = fields
         .into_iter()
         .filter(|field| !field.name.starts_with(':'));
@@ -321,7 +321,7 @@ fn fields(fields: Vec<HarField>) -> Vec<(String, String)> {
         .collect()
 }
 
-fn body_of(data: PostData) -> RequestBody {
+fn convert_body(data: PostData) -> RequestBody {
     let params = data.params.unwrap_or_default();
     if let Some(text) = data.text.filter(|text| !text.is_empty()) {
         return RequestBody::Text(text);
@@ -344,13 +344,13 @@ fn body_of(data: PostData) -> RequestBody {
     let pairs = params.into_iter();
     let pairs = pairs.map(|param| {
         let value = param.value.unwrap_or_default();
-        format!("{}={}", form_text(&param.name), form_text(&value))
+        format!("{}={}", encode_form_text(&param.name), encode_form_text(&value))
     });
     RequestBody::Text(pairs.collect::<Vec<_>>().join("&"))
 }
 
 /// Returns a form's name or value in encoded form. Some tools write them encoded, others decoded.
-fn form_text(text: &str) -> String {
+fn encode_form_text(text: &str) -> String {
     let is_encoded = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*+%".contains(&byte);
     if text.bytes().all(is_encoded) {
         return text.to_owned();

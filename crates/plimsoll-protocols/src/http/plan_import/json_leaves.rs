@@ -52,12 +52,12 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
             },
             b':' => is_key = false,
             b'"' => {
-                let end = end_of_string(bytes, at);
+                let end = find_closing_quote(bytes, at);
                 let value: String = serde_json::from_str(text.get(begin..=end)?).ok()?;
                 if let (true, Some(JsonContainer::Object(key))) = (is_key, inside.last_mut()) {
                     *key = value;
                 } else {
-                    leaves.extend(leaf(&inside, at..end, value, JsonKind::String));
+                    leaves.extend(build_leaf(&inside, at..end, value, JsonKind::String));
                 }
                 at = end + 1;
             }
@@ -65,7 +65,7 @@ pub(super) fn json_leaves(text: &str) -> Option<Vec<JsonLeaf>> {
                 let is_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
                 at = begin + bytes[begin..].iter().take_while(|b| is_number(b)).count();
                 let value = text.get(begin..at)?.to_owned();
-                leaves.extend(leaf(&inside, begin..at, value, JsonKind::Number));
+                leaves.extend(build_leaf(&inside, begin..at, value, JsonKind::Number));
             }
             _ => {}
         }
@@ -83,7 +83,7 @@ enum JsonKind {
 const MAX_POINTER_BYTES: usize = 512;
 
 /// Returns a leaf; `None` if its pointer is too long.
-fn leaf(
+fn build_leaf(
     inside: &[JsonContainer],
     span: Range<usize>,
     value: String,
@@ -114,7 +114,7 @@ fn leaf(
 }
 
 /// Returns the position of the closing quote of the string whose content begins at `from`.
-fn end_of_string(bytes: &[u8], from: usize) -> usize {
+fn find_closing_quote(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(byte) = bytes.get(at) {
         match byte {

@@ -29,7 +29,7 @@ use plimsoll_model::quantity;
 
 use draft::{PlanDraft, rows_file};
 use exchange::RecordedExchange;
-use secrets::SecretNames;
+use secrets::SecretPlaceholders;
 use selection::{RecordedTraffic, RequestSelection};
 
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult, PlanSource};
@@ -75,7 +75,7 @@ pub(super) static PLAN_SOURCES: [PlanSource; 5] = [
     PlanSource {
         name: "lines of curl",
         recognises: curl_lines::is_curl,
-        import: import_lines,
+        import: import_curl_lines,
     },
 ];
 
@@ -117,19 +117,19 @@ fn import_recording(
     request: &PlanImportRequest<'_>,
 ) -> Result<PlanImportResult, ForeignFormatError> {
     refuse_operations(request)?;
-    let recording = har::read(request.text, RequestSelection::of(request))?;
-    Ok(plan_of(request, recording))
+    let recording = har::read(request.text, RequestSelection::from_request(request))?;
+    Ok(build_plan(request, recording))
 }
 
-fn import_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError> {
+fn import_curl_lines(request: &PlanImportRequest<'_>) -> Result<PlanImportResult, ForeignFormatError> {
     refuse_operations(request)?;
-    let recording = curl_lines::read(request.text, RequestSelection::of(request))?;
-    Ok(plan_of(request, recording))
+    let recording = curl_lines::read(request.text, RequestSelection::from_request(request))?;
+    Ok(build_plan(request, recording))
 }
 
 /// Builds the plan from recorded requests.
-fn plan_of(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanImportResult {
-    let list = steps::steps_of(request.name, &recording.exchanges);
+fn build_plan(request: &PlanImportRequest<'_>, recording: RecordedTraffic) -> PlanImportResult {
+    let list = steps::build_steps(request.name, &recording.exchanges);
     let count = list.steps.len();
     let by = match &*recording.creator {
         "" => String::new(),
@@ -184,7 +184,7 @@ fn is_mostly_http2(recording: &RecordedTraffic) -> bool {
 fn finish_import(
     request: &PlanImportRequest<'_>,
     draft: PlanDraft,
-    secrets: &SecretNames,
+    secrets: &SecretPlaceholders,
     mut notes: Vec<String>,
 ) -> PlanImportResult {
     let columns: Vec<String> = secrets.columns().map(str::to_owned).collect();
@@ -194,7 +194,7 @@ fn finish_import(
         ..draft
     };
     let plan = draft.to_toml();
-    for name in secrets.found_in(&plan) {
+    for name in secrets.find_leaked(&plan) {
         notes.push(format!(
             "the value of {name} is in the plan at another place, too: look for it before you pass the plan on"
         ));

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::request_parts::{pieces, values_of_json};
+use super::request_parts::{find_pieces, find_json_values};
 use super::request_value::{RequestValue, ValueSyntax};
 use super::secrets::is_secret;
 use super::values::is_credential;
-use super::xml_values::values_of_xml;
+use super::xml_values::find_xml_values;
 
 /// The deepest nesting of texts that is examined.
 const MAX_NESTING: usize = 4;
@@ -34,7 +34,7 @@ fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestV
     let Some(decoded) = decode(text, value) else {
         return Vec::new();
     };
-    let found = values_of_json(&decoded.text).or_else(|| values_of_xml(&decoded.text));
+    let found = find_json_values(&decoded.text).or_else(|| find_xml_values(&decoded.text));
     let mut values = Vec::new();
     for inner in found.unwrap_or_default() {
         let deeper = values_within(&decoded.text, &inner, depth - 1);
@@ -43,7 +43,7 @@ fn values_within(text: &str, value: &RequestValue, depth: usize) -> Vec<RequestV
         } else {
             deeper
         };
-        values.extend(parts.into_iter().map(|part| decoded.embed(part)));
+        values.extend(parts.into_iter().map(|part| decoded.to_encoded_position(part)));
     }
     values
 }
@@ -75,7 +75,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
             found.push((assigned.range(), name.as_str().to_owned()));
         }
     }
-    let credentials = pieces(held).into_iter();
+    let credentials = find_pieces(held).into_iter();
     let credentials = credentials.filter(|piece| is_credential(&held[piece.clone()]));
     found.extend(credentials.map(|piece| (piece, String::new())));
     found.sort_by_key(|(span, _)| span.start);
@@ -89,7 +89,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
         is_apart && span.len() < held.len()
     });
     let secrets = found.into_iter().map(|(span, name)| {
-        decoded.embed(RequestValue {
+        decoded.to_encoded_position(RequestValue {
             value: held[span.clone()].to_owned(),
             span,
             name,
@@ -101,7 +101,7 @@ pub(super) fn embedded_secrets(text: &str, value: &RequestValue) -> Vec<RequestV
 
 impl DecodedText {
     /// Converts a value's position in the decoded text to the encoded text.
-    fn embed(&self, value: RequestValue) -> RequestValue {
+    fn to_encoded_position(&self, value: RequestValue) -> RequestValue {
         let is_number = value.place == ValueSyntax::JsonNumber;
         RequestValue {
             span: self.offsets[value.span.start]..self.offsets[value.span.end],

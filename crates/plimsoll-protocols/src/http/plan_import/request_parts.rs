@@ -8,11 +8,11 @@ use regex::Regex;
 use super::exchange::{PlusSign, percent_decode};
 use super::json_leaves::json_leaves;
 use super::request_value::{RequestValue, ValueSyntax};
-use super::values::words_of;
-use super::xml_values::values_of_xml;
+use super::values::split_words;
+use super::xml_values::find_xml_values;
 
 /// Words in path segments after which a token may follow, as in links sent by mail.
-const TOKEN_PLACES: [&str; 18] = [
+const TOKEN_SEGMENT_WORDS: [&str; 18] = [
     "activate",
     "activation",
     "confirm",
@@ -33,10 +33,10 @@ const TOKEN_PLACES: [&str; 18] = [
     "verify",
 ];
 /// The most segments from one of these words to the token; Django's links have the user's number between them.
-const TOKEN_DISTANCE: usize = 2;
+const MAX_TOKEN_DISTANCE: usize = 2;
 
 /// Returns the values in a path and query.
-pub(super) fn values_of_path(path: &str) -> Vec<RequestValue> {
+pub(super) fn find_path_values(path: &str) -> Vec<RequestValue> {
     let query = path.find('?').unwrap_or(path.len());
     let mut values = Vec::new();
     let mut begin = 0;
@@ -47,8 +47,8 @@ pub(super) fn values_of_path(path: &str) -> Vec<RequestValue> {
         let parameters = span.end + 1..begin + segment.len();
         begin += segment.len() + 1;
         if let Some(value) = percent_decode(own, PlusSign::Plus).filter(|v| !v.is_empty()) {
-            let mut near = before.iter().rev().take(TOKEN_DISTANCE);
-            let token_place = near.find(|segment| leads_to_token(segment));
+            let mut near = before.iter().rev().take(MAX_TOKEN_DISTANCE);
+            let token_place = near.find(|segment| precedes_token(segment));
             let (name, place) = match token_place {
                 Some(segment) => (segment.clone(), ValueSyntax::TokenSegment),
                 None => {
@@ -66,7 +66,7 @@ pub(super) fn values_of_path(path: &str) -> Vec<RequestValue> {
         }
         if !parameters.is_empty() {
             let text = &path[..parameters.end];
-            values.extend(pairs(
+            values.extend(find_pairs(
                 text,
                 parameters.start,
                 ';',
@@ -75,25 +75,25 @@ pub(super) fn values_of_path(path: &str) -> Vec<RequestValue> {
         }
     }
     if query < path.len() {
-        values.extend(pairs(path, query + 1, '&', ValueSyntax::Query));
+        values.extend(find_pairs(path, query + 1, '&', ValueSyntax::Query));
     }
     values
 }
 
-fn leads_to_token(segment: &str) -> bool {
-    let words = words_of(segment);
+fn precedes_token(segment: &str) -> bool {
+    let words = split_words(segment);
     let mut words = words.iter();
-    words.any(|word| TOKEN_PLACES.contains(&word.as_str()))
+    words.any(|word| TOKEN_SEGMENT_WORDS.contains(&word.as_str()))
 }
 
 /// Returns the values of a form's text (`application/x-www-form-urlencoded`).
-pub(super) fn values_of_form(text: &str) -> Vec<RequestValue> {
-    pairs(text, 0, '&', ValueSyntax::Form)
+pub(super) fn find_form_values(text: &str) -> Vec<RequestValue> {
+    find_pairs(text, 0, '&', ValueSyntax::Form)
 }
 
 /// Returns the values of `name=value` pairs. `from`: the offset of the first pair. `separator`: the character between
 /// pairs.
-fn pairs(text: &str, from: usize, separator: char, place: ValueSyntax) -> Vec<RequestValue> {
+fn find_pairs(text: &str, from: usize, separator: char, place: ValueSyntax) -> Vec<RequestValue> {
     let plus = match place {
         ValueSyntax::SegmentParameter => PlusSign::Plus,
         _ => PlusSign::Space,
@@ -129,7 +129,7 @@ static PART_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the values of the parts of a form's text (RFC 7578).
-fn values_of_parts(text: &str) -> Vec<RequestValue> {
+fn find_multipart_values(text: &str) -> Vec<RequestValue> {
     let parts = PART_PATTERN.captures_iter(text).filter_map(|part| {
         let (name, value) = (part.get(1)?, part.get(2)?);
         Some(RequestValue {
@@ -149,13 +149,13 @@ static FORM_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the strings and numbers of a JSON text; `None` if the text is not JSON.
-pub(super) fn values_of_json(text: &str) -> Option<Vec<RequestValue>> {
+pub(super) fn find_json_values(text: &str) -> Option<Vec<RequestValue>> {
     let leaves = json_leaves(text)?.into_iter();
     let leaves = leaves.filter(|leaf| !leaf.value.is_empty());
     let values = leaves.map(|leaf| RequestValue {
         span: leaf.span,
         value: leaf.value,
-        name: name_of_leaf(&leaf.pointer, leaf.key),
+        name: leaf_name(&leaf.pointer, leaf.key),
         place: if leaf.is_string {
             ValueSyntax::JsonString
         } else {
@@ -166,12 +166,12 @@ pub(super) fn values_of_json(text: &str) -> Option<Vec<RequestValue>> {
 }
 
 /// Returns the values of JSON lines; `None` if a line is not JSON.
-fn values_of_lines(text: &str) -> Option<Vec<RequestValue>> {
+fn find_json_line_values(text: &str) -> Option<Vec<RequestValue>> {
     let mut values = Vec::new();
     let mut begin = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {
-            values.extend(values_of_json(line)?.into_iter().map(|value| RequestValue {
+            values.extend(find_json_values(line)?.into_iter().map(|value| RequestValue {
                 span: value.span.start + begin..value.span.end + begin,
                 ..value
             }));
@@ -182,7 +182,7 @@ fn values_of_lines(text: &str) -> Option<Vec<RequestValue>> {
 }
 
 /// Returns the name of a leaf: its key, or if that is only `id`, the key of its parent.
-fn name_of_leaf(pointer: &str, key: String) -> String {
+fn leaf_name(pointer: &str, key: String) -> String {
     if !matches!(&*key, "id" | "uuid") {
         return key;
     }
@@ -195,21 +195,21 @@ fn name_of_leaf(pointer: &str, key: String) -> String {
 }
 
 /// Returns the values of a body.
-pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue> {
+pub(super) fn find_body_values(text: &str, content_type: &str) -> Vec<RequestValue> {
     if content_type.starts_with("application/x-www-form-urlencoded") {
-        return values_of_form(text);
+        return find_form_values(text);
     }
     if content_type.starts_with("multipart/") {
-        return values_of_parts(text);
+        return find_multipart_values(text);
     }
-    let found = values_of_json(text).or_else(|| values_of_xml(text));
-    if let Some(values) = found.or_else(|| values_of_lines(text)) {
+    let found = find_json_values(text).or_else(|| find_xml_values(text));
+    if let Some(values) = found.or_else(|| find_json_line_values(text)) {
         return values;
     }
     if FORM_PATTERN.is_match(text) {
         // Template fields in a body with this content type are not percent-encoded.
         let place = ValueSyntax::Embedded;
-        let values = values_of_form(text).into_iter();
+        let values = find_form_values(text).into_iter();
         return values
             .map(|value| RequestValue { place, ..value })
             .collect();
@@ -223,7 +223,7 @@ pub(super) fn values_of_body(text: &str, content_type: &str) -> Vec<RequestValue
 }
 
 /// Returns the pieces of a text between delimiters, which may be values, largest first.
-pub(super) fn pieces(text: &str) -> Vec<Range<usize>> {
+pub(super) fn find_pieces(text: &str) -> Vec<Range<usize>> {
     let is_outer = |c: char| c.is_whitespace() || ",;\"'<>()[]{}|\\".contains(c);
     let is_inner = |c: char| "/?&=:@#".contains(c);
     let mut found = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
     fn paths_have_segments_and_parameters() {
         let path = "/a/b%20c//d?x=1&y=%2B+z&&=&e=&f";
         assert_eq!(
-            shown(path, &values_of_path(path)),
+            shown(path, &find_path_values(path)),
             [
                 "=a=a",
                 "a=b%20c=b c",
@@ -277,13 +277,13 @@ mod tests {
                 "=f=f"
             ]
         );
-        assert!(values_of_path("/").is_empty());
+        assert!(find_path_values("/").is_empty());
     }
 
     #[test]
     fn segments_have_parameters_and_token_places() {
         let path = "/shop;jsessionid=A%2B+1;v=2/reset/MTY/c9-1;x/end?y=1";
-        let values = values_of_path(path);
+        let values = find_path_values(path);
         assert_eq!(
             shown(path, &values),
             [
@@ -305,26 +305,26 @@ mod tests {
     #[test]
     fn bodies_are_read_by_content_type() {
         let form = "user=ada&password=p%26w";
-        let values = values_of_body(form, "application/x-www-form-urlencoded; charset=utf-8");
+        let values = find_body_values(form, "application/x-www-form-urlencoded; charset=utf-8");
         assert_eq!(shown(form, &values), ["user=ada=ada", "password=p%26w=p&w"]);
         let json = r#"{"a":[{"n":7}],"s":"x\ty"}"#;
-        let values = values_of_body(json, "");
+        let values = find_body_values(json, "");
         assert_eq!(shown(json, &values), ["n=7=7", "s=x\\ty=x\ty"]);
         let lines = "{\"a\":1}\n\n{\"item\":{\"id\":2}}\n";
-        let values = values_of_body(lines, "application/x-ndjson");
+        let values = find_body_values(lines, "application/x-ndjson");
         assert_eq!(shown(lines, &values), ["a=1=1", "item_id=2=2"]);
         let beacon = "user=ada&pin=1%262";
-        let values = values_of_body(beacon, "text/plain");
+        let values = find_body_values(beacon, "text/plain");
         assert_eq!(shown(beacon, &values), ["user=ada=ada", "pin=1%262=1&2"]);
         let unquoted = "--7\r\ncontent-disposition: form-data; name=pin\r\n\r\n12\r\n--7--";
-        let values = values_of_body(unquoted, "multipart/form-data; boundary=7");
+        let values = find_body_values(unquoted, "multipart/form-data; boundary=7");
         assert_eq!(shown(unquoted, &values), ["pin=12=12"]);
         assert_eq!(
-            values_of_body("<a>", "text/xml")[0].place,
+            find_body_values("<a>", "text/xml")[0].place,
             ValueSyntax::Text
         );
         assert_eq!(
-            values_of_body("<a>b</a>", "text/xml")[0].place,
+            find_body_values("<a>b</a>", "text/xml")[0].place,
             ValueSyntax::Embedded
         );
     }
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn pieces_lie_between_delimiters() {
         let text = "Bearer é.b; /orders/7";
-        let found = pieces(text);
+        let found = find_pieces(text);
         let found: Vec<&str> = found.iter().map(|piece| &text[piece.clone()]).collect();
         assert_eq!(
             found,

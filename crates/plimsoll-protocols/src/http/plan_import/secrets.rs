@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::redaction;
 
-use super::answer_values::as_name;
+use super::answer_values::to_name;
 use super::request_value::{RequestValue, ValueSyntax};
-use super::values::{is_credential, is_path_token, words_of};
+use super::values::{is_credential, is_path_token, split_words};
 
 /// Words in the names of secrets that people type, which may be short.
 const PASSWORD_WORDS: [&str; 13] = [
@@ -60,12 +60,12 @@ pub(super) fn is_secret_value(value: &RequestValue) -> bool {
 pub(super) fn is_password(name: &str) -> bool {
     let is_password =
         |word: &String| PASSWORD_WORDS.contains(&word.as_str()) || word.ends_with("password");
-    words_of(name).iter().any(is_password)
+    split_words(name).iter().any(is_password)
 }
 
 /// Returns whether a value sent under this name is secret.
 pub(super) fn is_secret(name: &str, value: &str) -> bool {
-    let words = words_of(name);
+    let words = split_words(name);
     let is_token = |word: &String| word.ends_with("token") || TOKEN_WORDS.contains(&word.as_str());
     let is_token = words.iter().any(is_token);
     let is_grant = name.eq_ignore_ascii_case("code") && value.len() >= MIN_GRANT_BYTES;
@@ -77,7 +77,7 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
 
 /// The placeholders for a plan's secrets.
 #[derive(Debug, Default)]
-pub(super) struct SecretNames {
+pub(super) struct SecretPlaceholders {
     /// The prefix of the names of all variables.
     prefix: String,
     /// The secrets, by the names of their variables.
@@ -86,33 +86,33 @@ pub(super) struct SecretNames {
     columns: BTreeMap<String, String>,
 }
 
-impl SecretNames {
+impl SecretPlaceholders {
     /// Creates an empty set of placeholders for the plan with this name.
-    pub(super) fn new(plan: &str) -> SecretNames {
-        let name = as_name(plan).to_ascii_uppercase();
+    pub(super) fn new(plan: &str) -> SecretPlaceholders {
+        let name = to_name(plan).to_ascii_uppercase();
         let is_usable =
             !name.starts_with("PLIMSOLL") && !name.starts_with(|c: char| c.is_ascii_digit());
-        SecretNames {
+        SecretPlaceholders {
             prefix: if is_usable { name } else { "PLAN".to_owned() },
-            ..SecretNames::default()
+            ..SecretPlaceholders::default()
         }
     }
 
     /// Returns the environment variable for a secret.
     pub(super) fn variable(&mut self, name: &str, value: &str) -> String {
-        let name = format!("{}_{}", self.prefix, as_name(name).to_ascii_uppercase());
+        let name = format!("{}_{}", self.prefix, to_name(name).to_ascii_uppercase());
         assign_name(&mut self.variables, &name, value)
     }
 
     /// Returns the column for a request's value that is a secret.
-    pub(super) fn column_of(&mut self, value: &RequestValue) -> String {
+    pub(super) fn value_column(&mut self, value: &RequestValue) -> String {
         let is_segment = matches!(
             value.place,
             ValueSyntax::Segment | ValueSyntax::TokenSegment
         );
         match &*value.name {
             "" => self.column("token", &value.value),
-            name if is_segment && !words_of(name).contains("token") => {
+            name if is_segment && !split_words(name).contains("token") => {
                 self.column(&format!("{name}_token"), &value.value)
             }
             name => self.column(name, &value.value),
@@ -121,7 +121,7 @@ impl SecretNames {
 
     /// Returns the column for a secret.
     pub(super) fn column(&mut self, name: &str, value: &str) -> String {
-        assign_name(&mut self.columns, &as_name(name), value)
+        assign_name(&mut self.columns, &to_name(name), value)
     }
 
     /// Returns the variables that the plan needs.
@@ -135,7 +135,7 @@ impl SecretNames {
     }
 
     /// Returns the placeholders of secrets that a text still contains.
-    pub(super) fn found_in(&self, text: &str) -> Vec<&str> {
+    pub(super) fn find_leaked(&self, text: &str) -> Vec<&str> {
         let all = self.variables.iter().chain(&self.columns);
         let found =
             all.filter(|(_, value)| value.len() >= MIN_TOKEN_BYTES && text.contains(&***value));
@@ -179,11 +179,11 @@ mod tests {
 
     #[test]
     fn different_secrets_have_different_names() {
-        let mut names = SecretNames::new("7 shops");
+        let mut names = SecretPlaceholders::new("7 shops");
         assert_eq!(names.variable("X-Api-Key", "one111"), "PLAN_X_API_KEY");
         assert_eq!(names.variable("x-api-key", "two222"), "PLAN_X_API_KEY_2");
         assert_eq!(names.variable("x-api-key", "one111"), "PLAN_X_API_KEY");
         assert_eq!(names.column("user[password]", "p"), "user_password");
-        assert_eq!(names.found_in("a two222 b"), ["PLAN_X_API_KEY_2"]);
+        assert_eq!(names.find_leaked("a two222 b"), ["PLAN_X_API_KEY_2"]);
     }
 }

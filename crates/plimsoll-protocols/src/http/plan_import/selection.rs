@@ -19,7 +19,7 @@ pub(super) struct RequestSelection<'a> {
 
 impl<'a> RequestSelection<'a> {
     /// Returns the selection for an import.
-    pub(super) fn of(request: &PlanImportRequest<'a>) -> RequestSelection<'a> {
+    pub(super) fn from_request(request: &PlanImportRequest<'a>) -> RequestSelection<'a> {
         RequestSelection {
             origin: request.origin,
             with_assets: request.with_assets,
@@ -43,7 +43,7 @@ pub(super) struct RecordedTraffic {
 }
 
 /// The file name extensions of assets.
-const ASSET_ENDS: [&str; 24] = [
+const ASSET_EXTENSIONS: [&str; 24] = [
     ".avif",
     ".bmp",
     ".css",
@@ -74,7 +74,7 @@ const ASSET_ENDS: [&str; 24] = [
 pub(super) fn has_asset_path(url: &str) -> bool {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.to_ascii_lowercase();
-    ASSET_ENDS.iter().any(|end| path.ends_with(end))
+    ASSET_EXTENSIONS.iter().any(|end| path.ends_with(end))
 }
 
 impl RecordedTraffic {
@@ -91,7 +91,7 @@ impl RecordedTraffic {
     ///
     /// # Errors
     /// When no request is left, or none goes to the selected origin.
-    pub(super) fn keep(
+    pub(super) fn keep_selected(
         &mut self,
         kept: Vec<(bool, RecordedExchange)>,
         selection: RequestSelection<'_>,

@@ -13,7 +13,7 @@ pub(super) struct CommandWords {
 ///
 /// # Errors
 /// When a quote is not closed; the message gives its line.
-pub(super) fn commands(text: &str) -> Result<Vec<CommandWords>, String> {
+pub(super) fn split_commands(text: &str) -> Result<Vec<CommandWords>, String> {
     let mut splitter = CommandSplitter {
         rest: text.chars().peekable(),
         line: 1,
@@ -140,10 +140,10 @@ impl CommandSplitter<'_> {
                         'a' => '\u{7}',
                         'v' => '\u{b}',
                         'e' => '\u{1b}',
-                        'x' => self.hex(2),
-                        'u' => self.hex(4),
-                        'U' => self.hex(8),
-                        digit @ '0'..='7' => self.octal(digit),
+                        'x' => self.read_hex(2),
+                        'u' => self.read_hex(4),
+                        'U' => self.read_hex(8),
+                        digit @ '0'..='7' => self.read_octal(digit),
                         c => c,
                     };
                     self.push(c);
@@ -154,7 +154,7 @@ impl CommandSplitter<'_> {
     }
 
     /// Reads the rest of a character written as up to three octal digits.
-    fn octal(&mut self, first: char) -> char {
+    fn read_octal(&mut self, first: char) -> char {
         let mut number = first.to_digit(8).unwrap_or(0);
         for _ in 0..2 {
             let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(8)) else {
@@ -167,7 +167,7 @@ impl CommandSplitter<'_> {
     }
 
     /// Reads a character written as at most `digits` hexadecimal digits.
-    fn hex(&mut self, digits: usize) -> char {
+    fn read_hex(&mut self, digits: usize) -> char {
         let mut number = 0_u32;
         for _ in 0..digits {
             let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(16)) else {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn commands_are_split_as_by_shell() {
         let text = "# all\ncurl 'a b' \\\n  -H \"c: \\\"d\\\" \\e\" \\\r\n  $'it\\'s\\n\\u0021\\x41' ''x;\ncurl b & curl c#d\n";
-        let all = commands(text).expect("commands");
+        let all = split_commands(text).expect("commands");
         let words: Vec<Vec<&str>> = all
             .iter()
             .map(|command| command.words.iter().map(String::as_str).collect())
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn open_quotes_are_rejected_with_line() {
         for text in ["\ncurl 'a", "\ncurl \"a\\", "\ncurl $'a\n\n"] {
-            let problem = commands(text).expect_err(text);
+            let problem = split_commands(text).expect_err(text);
             assert!(problem.starts_with("line 2:"), "{problem}");
         }
     }

@@ -11,11 +11,11 @@ use super::correlation::ValueCorrelator;
 use super::draft::{HeaderText, PartDraft, StepDraft};
 use super::exchange::{RecordedExchange, RecordedPart, RequestBody, header, split_url};
 use super::field_text::FieldText;
-use super::request_parts::{values_of_body, values_of_path};
+use super::request_parts::{find_body_values, find_path_values};
 use super::request_value::{RequestValue, ValueSyntax};
-use super::secrets::{SecretNames, is_secret};
+use super::secrets::{SecretPlaceholders, is_secret};
 use super::values::is_credential;
-use crate::journey::is_bound;
+use crate::journey::has_only_fields;
 
 /// The shortest pause that is kept.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ const UNIQUE_HEADERS: [&str; 5] = [
 ];
 
 /// Prefixes of cookie names that scripts use to count visitors.
-const COUNTING_COOKIES: [&str; 16] = [
+const ANALYTICS_COOKIE_PREFIXES: [&str; 16] = [
     "OptanonAlertBoxClosed",
     "OptanonConsent",
     "__gads",
@@ -111,7 +111,7 @@ const COUNTING_COOKIES: [&str; 16] = [
 #[derive(Debug)]
 pub(super) struct StepList {
     pub(super) steps: Vec<StepDraft>,
-    pub(super) secrets: SecretNames,
+    pub(super) secrets: SecretPlaceholders,
     /// The number of values that later steps take from responses.
     pub(super) taken: usize,
     /// The names of cookies that were left out because they only count visitors.
@@ -119,9 +119,9 @@ pub(super) struct StepList {
 }
 
 /// Builds the steps of the plan with this name.
-pub(super) fn steps_of(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
+pub(super) fn build_steps(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
     let mut builder = StepBuilder {
-        correlator: ValueCorrelator::new(SecretNames::new(plan)),
+        correlator: ValueCorrelator::new(SecretPlaceholders::new(plan)),
         jar: HashMap::new(),
         names: HashSet::new(),
         last_end: None,
@@ -129,7 +129,7 @@ pub(super) fn steps_of(plan: &str, exchanges: &[RecordedExchange]) -> StepList {
     };
     let mut steps: Vec<StepDraft> = Vec::new();
     for exchange in exchanges {
-        steps.push(builder.step(exchange));
+        steps.push(builder.build_step(exchange));
         builder.correlator.add_answer(exchange);
         builder.keep_cookies(exchange);
     }
@@ -163,29 +163,29 @@ struct StepBuilder {
 }
 
 impl StepBuilder {
-    fn step(&mut self, exchange: &RecordedExchange) -> StepDraft {
+    fn build_step(&mut self, exchange: &RecordedExchange) -> StepDraft {
         let mut step = StepDraft {
             method: exchange.method.clone(),
-            pause: self.pause(exchange),
+            pause: self.pause_before(exchange),
             ..StepDraft::default()
         };
-        let place = self.correlator.place(&exchange.path);
+        let place = self.correlator.redirect_field(&exchange.path);
         step.path = place.unwrap_or_else(|| {
             // In a plan, a query value that begins with `$` is a variable, so a literal `$` is encoded.
             let path = exchange.path.replace("=$", "=%24");
-            let values = values_of_path(&path);
-            self.correlator.fill(&path, &values)
+            let values = find_path_values(&path);
+            self.correlator.replace_known_values(&path, &values)
         });
-        step.name = self.name(&step);
+        step.name = self.unique_name(&step);
         let content_type = header(&exchange.headers, "content-type").unwrap_or_default();
         match &exchange.body {
             RequestBody::Empty => {}
             RequestBody::Text(text) => {
-                let values = values_of_body(text, content_type);
-                step.body = Some(self.correlator.fill(text, &values));
+                let values = find_body_values(text, content_type);
+                step.body = Some(self.correlator.replace_known_values(text, &values));
             }
             RequestBody::Parts(parts) => {
-                step.parts = parts.iter().map(|part| self.part(part)).collect();
+                step.parts = parts.iter().map(|part| self.build_part(part)).collect();
                 if parts.iter().any(|part| part.file.is_some()) {
                     let comment =
                         "The recording has no contents of files: put each where the form names it.";
@@ -202,7 +202,7 @@ impl StepBuilder {
     }
 
     /// Returns the pause between the end of the last response and this request.
-    fn pause(&mut self, exchange: &RecordedExchange) -> Option<Duration> {
+    fn pause_before(&mut self, exchange: &RecordedExchange) -> Option<Duration> {
         let (start, end) = exchange.times?;
         let last = self.last_end;
         self.last_end = Some(last.map_or(end, |last| last.max(end)));
@@ -217,7 +217,7 @@ impl StepBuilder {
     }
 
     /// Returns a unique name for the step.
-    fn name(&mut self, step: &StepDraft) -> String {
+    fn unique_name(&mut self, step: &StepDraft) -> String {
         let path = step.path.to_label();
         let path = path.split('?').next().unwrap_or_default();
         let name = format!("{} {path}", step.method);
@@ -253,12 +253,12 @@ impl StepBuilder {
             if !is_kept || value.is_empty() || !value.bytes().all(is_sendable) {
                 continue;
             }
-            let text = self.header(name, value);
+            let text = self.build_header(name, value);
             step.headers.entry(name.clone()).or_default().push(text);
         }
     }
 
-    fn part(&mut self, part: &RecordedPart) -> PartDraft {
+    fn build_part(&mut self, part: &RecordedPart) -> PartDraft {
         let value = RequestValue {
             span: 0..part.value.len(),
             value: part.value.clone(),
@@ -267,14 +267,14 @@ impl StepBuilder {
         };
         PartDraft {
             name: part.name.clone(),
-            value: self.correlator.fill(&part.value, &[value]),
+            value: self.correlator.replace_known_values(&part.value, &[value]),
             file: part.file.clone(),
         }
     }
 
-    fn header(&mut self, name: &str, value: &str) -> HeaderText {
+    fn build_header(&mut self, name: &str, value: &str) -> HeaderText {
         if LITERAL_HEADERS.contains(&name) {
-            return HeaderText::Text(FieldText::literal(value));
+            return HeaderText::Text(FieldText::from_literal(value));
         }
         if UNIQUE_HEADERS.contains(&name) && is_uuid(value) {
             let mut text = FieldText::default();
@@ -284,15 +284,15 @@ impl StepBuilder {
         if name == "referer"
             && let Ok((origin, path)) = split_url(value)
         {
-            let mut text = FieldText::literal(&origin);
-            text.append(self.correlator.fill(&path, &values_of_path(&path)));
+            let mut text = FieldText::from_literal(&origin);
+            text.append(self.correlator.replace_known_values(&path, &find_path_values(&path)));
             return HeaderText::Text(text);
         }
-        let text = self.correlator.header(name, value);
+        let text = self.correlator.header_text(name, value);
         let is_secret = redaction::is_secret_name(name)
             || is_secret(name, value)
             || value.split(' ').any(is_credential);
-        if is_secret && !is_bound(&text.to_string()) {
+        if is_secret && !has_only_fields(&text.to_string()) {
             return HeaderText::Env(self.correlator.secrets.variable(name, value));
         }
         HeaderText::Text(text)
@@ -308,7 +308,7 @@ impl StepBuilder {
             let Some((name, value)) = pair.trim().split_once('=') else {
                 continue;
             };
-            if COUNTING_COOKIES.iter().any(|known| name.starts_with(known)) {
+            if ANALYTICS_COOKIE_PREFIXES.iter().any(|known| name.starts_with(known)) {
                 self.counting_cookies.insert(name.to_owned());
             } else if !value.is_empty() {
                 sent.push((name.to_owned(), value.to_owned()));
@@ -326,7 +326,7 @@ impl StepBuilder {
             };
             text.push(&format!("{separator}{name}="));
             match self.jar.get(&name).cloned() {
-                Some(set) => match self.correlator.cookie(&name, &set) {
+                Some(set) => match self.correlator.cookie_field(&name, &set) {
                     Some(field) => text.push_field(&field),
                     None => text.push(&set),
                 },

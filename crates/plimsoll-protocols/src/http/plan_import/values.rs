@@ -24,7 +24,7 @@ const MIN_CHANGES_PERCENT: usize = 38;
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Words in the names of values that identify something or someone.
-const TELLING_WORDS: [&str; 23] = [
+const IDENTIFYING_WORDS: [&str; 23] = [
     "auth",
     "code",
     "csrf",
@@ -51,7 +51,7 @@ const TELLING_WORDS: [&str; 23] = [
 ];
 
 /// The identifying words whose values people may also type or choose, such as the state of an order.
-const WEAK_WORDS: [&str; 10] = [
+const WEAK_IDENTIFYING_WORDS: [&str; 10] = [
     "auth",
     "code",
     "id",
@@ -104,7 +104,7 @@ const FILLER_WORDS: [&str; 10] = [
 ];
 
 /// Splits a name into lower-case words without a plural `s`: `itemIds` has `item` and `id`.
-pub(super) fn words_of(name: &str) -> BTreeSet<String> {
+pub(super) fn split_words(name: &str) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let mut word = String::new();
     let mut last = ' ';
@@ -134,11 +134,11 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
         let word = word.as_str();
         word.len() > 1
             && !is_version()
-            && !TELLING_WORDS.contains(&word)
+            && !IDENTIFYING_WORDS.contains(&word)
             && !ID_WORDS.contains(&word)
             && !FILLER_WORDS.contains(&word)
     };
-    let mut words: BTreeSet<String> = words_of(name)
+    let mut words: BTreeSet<String> = split_words(name)
         .into_iter()
         .map(|word| match word.strip_suffix("id") {
             // Splits names such as `userid`, which are written as one word.
@@ -152,33 +152,33 @@ pub(super) fn entity_words(name: &str) -> BTreeSet<String> {
 
 /// Returns the words of a name for the thing whose id the value is; empty if the value is no id.
 pub(super) fn owner_words(name: &str) -> BTreeSet<String> {
-    if !names_id(name) {
+    if !is_id_name(name) {
         return BTreeSet::new();
     }
     let entities = entity_words(name);
     if entities.is_empty() {
         // The name may be only `id`, which is then the only word.
-        words_of(name)
+        split_words(name)
     } else {
         entities
     }
 }
 
 /// Returns whether values with this name are ids: `id`, `orderId` or `order_no`, but not `state`.
-fn names_id(name: &str) -> bool {
-    let words = words_of(name);
+fn is_id_name(name: &str) -> bool {
+    let words = split_words(name);
     let is_id = |word: &String| ID_WORDS.contains(&word.as_str()) || ends_with_id(word);
     words.iter().any(is_id) && !is_description(&words)
 }
 
 /// Returns whether values with this name identify something.
-pub(super) fn is_telling(name: &str) -> bool {
-    let words = words_of(name);
-    words.iter().any(|word| is_telling_word(word)) && !is_description(&words)
+pub(super) fn is_identifying_name(name: &str) -> bool {
+    let words = split_words(name);
+    words.iter().any(|word| is_identifying_word(word)) && !is_description(&words)
 }
 
-fn is_telling_word(word: &str) -> bool {
-    TELLING_WORDS.contains(&word) || word.ends_with("token") || ends_with_id(word)
+fn is_identifying_word(word: &str) -> bool {
+    IDENTIFYING_WORDS.contains(&word) || word.ends_with("token") || ends_with_id(word)
 }
 
 fn ends_with_id(word: &str) -> bool {
@@ -191,10 +191,10 @@ fn is_description(words: &BTreeSet<String>) -> bool {
 }
 
 /// Returns whether values with this name are tokens, which nobody types.
-fn names_token(name: &str) -> bool {
-    let words = words_of(name);
+fn is_token_name(name: &str) -> bool {
+    let words = split_words(name);
     let is_strong = |word: &String| {
-        is_telling_word(word) && !WEAK_WORDS.contains(&word.as_str()) && !ends_with_id(word)
+        is_identifying_word(word) && !WEAK_IDENTIFYING_WORDS.contains(&word.as_str()) && !ends_with_id(word)
     };
     let is_strong = |word: &String| is_strong(word) || matches!(word.as_str(), "guid" | "uuid");
     words.iter().any(is_strong) && !is_description(&words)
@@ -206,8 +206,8 @@ pub(super) fn is_distinctive(value: &str, name: &str) -> bool {
     let is_long = value.len() >= MIN_LETTERS_BYTES && is_mixed(value);
     value.len() >= MIN_DISTINCTIVE_BYTES
         && !value.contains(char::is_whitespace)
-        && !is_notation(value)
-        && (has_digit || is_long || names_token(name))
+        && !has_common_notation(value)
+        && (has_digit || is_long || is_token_name(name))
 }
 
 /// Returns whether a response may contain the value by chance.
@@ -218,13 +218,13 @@ pub(super) fn is_common(value: &str) -> bool {
         .all(|byte| byte.is_ascii_alphabetic() || b"-_ ".contains(&byte));
     match value.len() {
         length if is_digits => length <= MAX_COMMON_DIGITS,
-        length => is_words || length <= MAX_COMMON_MIXED_BYTES || is_notation(value),
+        length => is_words || length <= MAX_COMMON_MIXED_BYTES || has_common_notation(value),
     }
 }
 
 /// Returns whether a value has a widely used notation: a date, an amount, a round number, a version, a size in pixels,
 /// a media type or a character set.
-fn is_notation(value: &str) -> bool {
+fn has_common_notation(value: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_amount = || {
         let parts = value.strip_prefix(['-', '+']).unwrap_or(value);
@@ -276,7 +276,7 @@ pub(super) fn is_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(&is).count();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte);
     value.len() >= 8
-        && !is_notation(value)
+        && !has_common_notation(value)
         && value.bytes().all(is_token)
         && count(u8::is_ascii_digit) >= 2
 }
@@ -292,7 +292,7 @@ pub(super) fn is_path_token(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let is_code = (4..=8).contains(&value.len()) && digits == value.len();
     let is_long = value.len() >= MIN_TOKEN_BYTES && (digits >= 2 || is_mixed(value));
-    value.bytes().all(is_token) && !is_notation(value) && (is_long || is_code)
+    value.bytes().all(is_token) && !has_common_notation(value) && (is_long || is_code)
 }
 
 /// Prefixes of credentials that well-known services issue.
@@ -351,11 +351,11 @@ mod tests {
 
     #[test]
     fn names_have_singular_words() {
-        let words = |name| words_of(name).into_iter().collect::<Vec<_>>();
+        let words = |name| split_words(name).into_iter().collect::<Vec<_>>();
         assert_eq!(words("itemIds"), ["id", "item"]);
         assert_eq!(words("/orders/0/x-id"), ["0", "id", "order", "x"]);
-        assert!(is_telling("userId") && is_telling("authenticity_token") && is_telling("ids"));
-        assert!(!is_telling("paid") && !is_telling("page") && !is_telling("idea"));
+        assert!(is_identifying_name("userId") && is_identifying_name("authenticity_token") && is_identifying_name("ids"));
+        assert!(!is_identifying_name("paid") && !is_identifying_name("page") && !is_identifying_name("idea"));
     }
 
     #[test]
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(words("user_ids"), ["user"]);
         assert_eq!(words("userid"), ["user"]);
         assert!(words("id").is_empty() && words("v2").is_empty() && words("api").is_empty());
-        assert!(names_id("order_no") && names_id("userId") && !names_id("state"));
+        assert!(is_id_name("order_no") && is_id_name("userId") && !is_id_name("state"));
         assert!(owner_words("id_type").is_empty() && owner_words("id").contains("id"));
     }
 

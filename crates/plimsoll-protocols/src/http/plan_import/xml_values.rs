@@ -21,7 +21,7 @@ struct OpenElement {
 }
 
 /// Returns the contents of elements without children, and the attributes; `None` if the text is not XML.
-pub(super) fn values_of_xml(text: &str) -> Option<Vec<RequestValue>> {
+pub(super) fn find_xml_values(text: &str) -> Option<Vec<RequestValue>> {
     if !text.trim_start().starts_with('<') {
         return None;
     }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Option<Vec<String>> {
-        let values = values_of_xml(text)?;
+        let values = find_xml_values(text)?;
         let shown = values
             .iter()
             .map(|v| format!("{}={}={}", v.name, &text[v.span.clone()], v.value));

@@ -3,7 +3,7 @@
 use plimsoll_model::spec::{Problems, ResolveContext, Spec};
 use plimsoll_model::template::{Template, Variation};
 
-use super::step_call;
+use super::resolve_request;
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
 use crate::http::driver::Http1Protocol;
 use crate::http::journey::{HttpStepProtocol, templates};
@@ -51,19 +51,19 @@ impl StepSection for HttpSpec {
         }
     }
 
-    fn step_call(
+    fn resolve_step_call(
         &self,
         problems: &mut Problems,
         spec: &Spec,
         scope: &StepScope<'_>,
         surroundings: &dyn ResolveContext,
     ) -> Option<(HttpCall, bool)> {
-        let (call, uses_rows) = step_call(problems, spec, self, scope, surroundings)?;
-        Some((always_varying(call, scope.variation), uses_rows))
+        let (call, uses_rows) = resolve_request(problems, spec, self, scope, surroundings)?;
+        Some((with_all_parts_varying(call, scope.variation), uses_rows))
     }
 
-    fn needs(call: &HttpCall) -> Vec<usize> {
-        let needed = templates(call).flat_map(Template::needs);
+    fn used_names(call: &HttpCall) -> Vec<usize> {
+        let needed = templates(call).flat_map(Template::taken_indices);
         needed.map(usize::from).collect()
     }
 
@@ -87,10 +87,10 @@ impl StepSection for HttpSpec {
             LinkSecurity::Tls => HttpScheme::Https,
         };
         Ok(if call.version == HttpVersion::V2 {
-            let protocol = Http2Protocol::of_step(&request, scheme, capture);
+            let protocol = Http2Protocol::for_step(&request, scheme, capture);
             Box::new(HttpStepProtocol::new(protocol, call, taken, security))
         } else {
-            let protocol = Http1Protocol::of_step(&request, capture);
+            let protocol = Http1Protocol::for_step(&request, capture);
             Box::new(HttpStepProtocol::new(protocol, call, taken, security))
         })
     }
@@ -106,7 +106,7 @@ fn sends_form(headers: &[(String, String)]) -> bool {
 
 /// Returns the request with all parts as templates, which are rendered for every call. Taken values are encoded as the
 /// path or a form requires.
-fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
+fn with_all_parts_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
         variation: variation.clone(),
         path: None,
@@ -114,9 +114,9 @@ fn always_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
         body: None,
     });
     let path = varying.path.take();
-    varying.path = Some(path.unwrap_or_else(|| Template::text(&call.path)).in_url());
+    varying.path = Some(path.unwrap_or_else(|| Template::from_text(&call.path)).with_url_encoding());
     if let Some(body) = varying.body.as_mut().filter(|_| sends_form(&call.headers)) {
-        body.template = body.template.clone().in_form();
+        body.template = body.template.clone().with_form_encoding();
     }
     call.varying = Some(varying);
     call

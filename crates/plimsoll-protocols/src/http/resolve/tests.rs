@@ -11,7 +11,7 @@ use crate::registry::register;
 struct World;
 
 impl ResolveContext for World {
-    fn variable(&self, name: &str) -> Option<String> {
+    fn env_variable(&self, name: &str) -> Option<String> {
         (name == "PASSWORD").then(|| "hush".to_owned())
     }
     fn read(&self, _: &Path) -> io::Result<String> {
@@ -47,7 +47,7 @@ fn http_request_fills_in_defaults() {
             "target = \"http://a:1/x?y={{{{seq}}}}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
         )
     };
-    let http = |text: &str| plan(text).call.of_type::<HttpCall>().unwrap().clone();
+    let http = |text: &str| plan(text).call.downcast_ref::<HttpCall>().unwrap().clone();
     let bare = http(&text(""));
     assert_eq!((&*bare.method, &*bare.path), ("GET", "/x?y={{seq}}"));
     assert_eq!((bare.expect, bare.headers.len()), (vec![(200, 299)], 0));
@@ -71,7 +71,7 @@ fn http_request_fills_in_defaults() {
     // The plan in a run directory resolves to the same plan again.
     for text in [full, text("expect_body = \"ok\"")] {
         let spec = read(&text).expect("readable");
-        let kept = spec.filled_in(&plan(&text)).to_toml().expect("toml");
+        let kept = spec.with_defaults(&plan(&text)).to_toml().expect("toml");
         assert_eq!(plan(&kept).call, plan(&text).call, "{kept}");
     }
 }
@@ -81,7 +81,7 @@ fn plans_of_older_versions_compare_equal() {
     register();
     let keys = |old: &str, new: &str| -> Vec<String> {
         let plan = |keys: &str| format!("target = 'http://a:1'\n[call.http]\n{keys}\n");
-        let found = plimsoll_model::plan_text::differences(&plan(old), &plan(new));
+        let found = plimsoll_model::plan_text::plan_differences(&plan(old), &plan(new));
         found.into_iter().map(|difference| difference.key).collect()
     };
     let nothing: [&str; 0] = [];
@@ -184,7 +184,7 @@ fn grpc_web_and_connect_default_to_post() {
     let http = |section: &str| {
         let load = "target = \"http://a:1/a.B/C\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
         let plan = plan(&format!("{load}{section}\n"));
-        plan.call.of_type::<HttpCall>().unwrap().clone()
+        plan.call.downcast_ref::<HttpCall>().unwrap().clone()
     };
     for (section, kind) in [
         ("stream = \"grpc-web\"", "application/grpc-web+proto"),
@@ -226,7 +226,7 @@ fn streams_without_given_end_end_with_load() {
         let load =
             "target = \"http://a:1/x\"\n[load]\nclients = 1\nduration = \"9s\"\n[call.http]\n";
         let plan = plan(&format!("{load}{section}\n"));
-        let call = plan.call.of_type::<HttpCall>().unwrap();
+        let call = plan.call.downcast_ref::<HttpCall>().unwrap();
         assert_eq!(call.ends_with_load, ends, "{section}");
     }
 }
@@ -327,7 +327,7 @@ fn url_path_is_normalized() {
     ] {
         let text = format!("target = \"{url}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n");
         let plan = resolved(&text).unwrap_or_else(|problems| panic!("{url}: {problems:?}"));
-        let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+        let call = plan.call.downcast_ref::<HttpCall>().expect("HTTP");
         assert_eq!(call.path, path, "{url}");
     }
     let text = "target = \"http://a:1/caf\u{e9} x\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
@@ -352,7 +352,7 @@ fn with_section(section: &str) -> String {
 
 fn http_call_of(section: &str) -> HttpCall {
     let plan = plan(&with_section(section));
-    plan.call.of_type::<HttpCall>().unwrap().clone()
+    plan.call.downcast_ref::<HttpCall>().unwrap().clone()
 }
 
 #[test]
@@ -375,11 +375,11 @@ fn basic_authentication_is_encoded_and_saved_by_name() {
             "headers = {{ authorization = {{ basic = \"{pair}\" }} }}"
         ));
         let resolved = plan(&text);
-        let call = resolved.call.of_type::<HttpCall>().unwrap();
+        let call = resolved.call.downcast_ref::<HttpCall>().unwrap();
         let expected = ("authorization".to_owned(), format!("Basic {encoded}"));
         assert_eq!(call.headers, [expected], "{pair}");
         let spec = read(&text).expect("readable");
-        for kept in [spec.filled_in(&resolved), spec.without_secrets()] {
+        for kept in [spec.with_defaults(&resolved), spec.without_secrets()] {
             let kept = kept.to_toml().expect("toml");
             assert!(kept.contains(saved), "{pair}: {kept}");
             assert!(!kept.contains("hush") && !kept.contains(encoded), "{kept}");
@@ -437,7 +437,7 @@ fn form_values_vary_and_files_do_not() {
     // The plan of a run has the file's content, and resolves to the same call.
     let text = with_section(section);
     let spec = read(&text).expect("readable");
-    let kept = spec.filled_in(&plan(&text)).to_toml().expect("toml");
+    let kept = spec.with_defaults(&plan(&text)).to_toml().expect("toml");
     assert!(!kept.contains("text.txt\"\n"), "{kept}");
     assert_eq!(plan(&kept).call, plan(&text).call, "{kept}");
 }

@@ -1,6 +1,6 @@
 //! Tests of the WebSocket driver, which is given bytes and times as from a server.
 
-use plimsoll_wire::websocket::{accept_key, put_frame};
+use plimsoll_wire::websocket::{accept_key, append_frame};
 
 use super::*;
 use crate::http::HttpCall;
@@ -27,7 +27,7 @@ fn protocol(socket: SocketCall, stream_duration: Option<Duration>) -> SocketProt
 
 /// Makes a socket that is open, with `more` received right behind the response to the upgrade.
 fn opened(protocol: &SocketProtocol, now: Time, more: &[u8]) -> (SocketDriver, Vec<Event>) {
-    let (mut driver, mut out, mut events) = (protocol.driver(), Vec::new(), Vec::new());
+    let (mut driver, mut out, mut events) = (protocol.new_driver(), Vec::new(), Vec::new());
     driver.open(now, &mut out);
     let request = String::from_utf8(out).unwrap();
     let key = request.split("sec-websocket-key: ").nth(1).unwrap();
@@ -46,7 +46,7 @@ fn opened(protocol: &SocketProtocol, now: Time, more: &[u8]) -> (SocketDriver, V
 
 fn message(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    put_frame(&mut bytes, Opcode::Text, text.as_bytes());
+    append_frame(&mut bytes, Opcode::Text, text.as_bytes());
     bytes
 }
 

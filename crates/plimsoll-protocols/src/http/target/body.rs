@@ -9,10 +9,10 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
 /// The length of a chunk of filler, in bytes.
-const BLOCK_BYTES: usize = 64 * 1024;
+const FILLER_BLOCK_BYTES: usize = 64 * 1024;
 
 /// The block that filler bodies repeat.
-static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES]);
+static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; FILLER_BLOCK_BYTES]);
 
 /// The body of a response.
 pub(super) enum ResponseBody {
@@ -36,8 +36,8 @@ impl Body for ResponseBody {
             ResponseBody::Filler(0) => None,
             ResponseBody::Filler(left) => {
                 let size = usize::try_from(*left)
-                    .unwrap_or(BLOCK_BYTES)
-                    .min(BLOCK_BYTES);
+                    .unwrap_or(FILLER_BLOCK_BYTES)
+                    .min(FILLER_BLOCK_BYTES);
                 *left -= size as u64;
                 Some(Bytes::from_static(&FILLER_BLOCK[..size]))
             }

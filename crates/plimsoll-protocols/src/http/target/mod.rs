@@ -2,7 +2,7 @@
 //!
 //! hyper implements the connections. The path selects the response:
 //!
-//! - `/bytes/SIZE`: this many bytes; `/status/CODE`: this status, for 429 and 503 with `Retry-After`;
+//! - `/bytes/SIZE_KIND`: this many bytes; `/status/CODE`: this status, for 429 and 503 with `Retry-After`;
 //! - `/echo`: the request's body with its content type;
 //! - `/sse/N`: N server-sent events and `[DONE]`; `/ndjson/N`: N lines of JSON, the last with `"done":true`; the
 //!   options set the time between events;
@@ -40,11 +40,11 @@ use body::ResponseBody;
 /// How long a connection accepted before the shutdown may take to send its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest body that is echoed, in bytes.
-const MAX_ECHOED: usize = 16 << 20;
+const MAX_ECHO_BYTES: usize = 16 << 20;
 /// The most events in one response.
 const MAX_EVENTS: u32 = 1_000_000;
 /// The most redirects from one path.
-const MAX_HOPS: u32 = 100;
+const MAX_REDIRECTS: u32 = 100;
 
 /// HTTP/1.1 and HTTP/2: bodies of any size, echo, statuses, delays, streams of events.
 #[derive(Args, Clone, Debug)]
@@ -80,7 +80,7 @@ pub struct HttpOptions {
 impl ReferenceServer for HttpOptions {
     const COMMAND_NAME: &str = "http";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn start(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let status = StatusCode::from_u16(self.status).ok();
         let status = status.filter(|status| (200..600).contains(&status.as_u16()));
         let status = status.ok_or_else(|| {
@@ -119,7 +119,7 @@ impl ReferenceServer for HttpOptions {
                 ("refused", &service.counters.refused),
                 ("events", &service.counters.events),
             ];
-            Ok(ServerCounts::of(connections, counted))
+            Ok(ServerCounts::from_counters(connections, counted))
         }))
     }
 }
@@ -189,14 +189,14 @@ impl ConnectionHandler for HttpServer {
         };
         // Clients may disconnect between two requests or during a stream, which is no error.
         match result {
-            Err(e) if is_end(&*e) => Ok(()),
+            Err(e) if is_client_close(&*e) => Ok(()),
             result => result.map_err(io::Error::other),
         }
     }
 }
 
 /// Returns whether the error only means that the client has closed the connection.
-fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_client_close(error: &(dyn std::error::Error + 'static)) -> bool {
     let hyper = error.downcast_ref::<hyper::Error>();
     hyper.is_some_and(|e| e.is_incomplete_message() || e.is_closed() || e.is_canceled())
 }
@@ -232,25 +232,25 @@ impl HttpService {
         let mut parts = path.trim_start_matches('/').splitn(2, '/');
         match (parts.next().unwrap_or_default(), parts.next()) {
             ("echo", None) => return echo(request).await,
-            ("bytes", Some(size)) => match size_of(size) {
-                Some(size) => return response(StatusCode::OK, OCTETS, ResponseBody::Filler(size)),
+            ("bytes", Some(size)) => match parse_size(size) {
+                Some(size) => return build_response(StatusCode::OK, OCTET_STREAM_TYPE, ResponseBody::Filler(size)),
                 None => return not_found("write /bytes/1000 or /bytes/1KiB"),
             },
             ("status", Some(code)) => {
                 let code = code.parse().ok().filter(|code| (200..600).contains(code));
                 return match code.and_then(|code| StatusCode::from_u16(code).ok()) {
-                    Some(code) => of_status(code),
+                    Some(code) => status_response(code),
                     None => not_found("write /status/503: a status from 200 to 599"),
                 };
             }
             (kind @ ("sse" | "ndjson"), Some(count)) => {
                 return match count.parse().ok().filter(|count| *count <= MAX_EVENTS) {
-                    Some(count) => HttpService::events(service, kind == "sse", count),
+                    Some(count) => HttpService::stream_events(service, kind == "sse", count),
                     None => not_found("write /sse/10: at most 1000000 events"),
                 };
             }
             ("redirect", Some(hops)) => {
-                return match hops.parse().ok().filter(|hops| *hops <= MAX_HOPS) {
+                return match hops.parse().ok().filter(|hops| *hops <= MAX_REDIRECTS) {
                     Some(hops) => redirect(hops),
                     None => not_found("write /redirect/2: at most 100 redirects to /"),
                 };
@@ -261,16 +261,16 @@ impl HttpService {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::Filler(0),
             _ => ResponseBody::Filler(service.size),
         };
-        response(service.status, OCTETS, body)
+        build_response(service.status, OCTET_STREAM_TYPE, body)
     }
 
-    fn events(service: &Arc<Self>, sse: bool, count: u32) -> Response<ResponseBody> {
+    fn stream_events(service: &Arc<Self>, sse: bool, count: u32) -> Response<ResponseBody> {
         let (sender, receiver) = mpsc::channel(16);
         let service = Arc::clone(service);
         tokio::spawn(async move {
             for number in 0..count {
                 if number > 0 && !service.pace.is_zero() {
-                    service.scheduler.pause(service.pace).await;
+                    service.scheduler.sleep(service.pace).await;
                 }
                 let text = if sse {
                     format!("data: {{\"n\":{number}}}\n\n")
@@ -293,19 +293,19 @@ impl HttpService {
         } else {
             "application/x-ndjson"
         };
-        response(StatusCode::OK, kind, ResponseBody::Events(receiver))
+        build_response(StatusCode::OK, kind, ResponseBody::Events(receiver))
     }
 }
 
-const OCTETS: &str = "application/octet-stream";
-const TEXT: &str = "text/plain; charset=utf-8";
+const OCTET_STREAM_TYPE: &str = "application/octet-stream";
+const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-fn size_of(text: &str) -> Option<u64> {
+fn parse_size(text: &str) -> Option<u64> {
     let bytes = text.parse::<u64>().ok();
     bytes.or_else(|| text.parse::<ByteSize>().ok().map(|size| size.0))
 }
 
-fn response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Response<ResponseBody> {
+fn build_response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -313,12 +313,12 @@ fn response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Respo
     response
 }
 
-fn of_status(status: StatusCode) -> Response<ResponseBody> {
+fn status_response(status: StatusCode) -> Response<ResponseBody> {
     let text = match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => String::new(),
         _ => format!("{status}\n"),
     };
-    let mut response = response(status, TEXT, ResponseBody::Content(text.into()));
+    let mut response = build_response(status, PLAIN_TEXT_TYPE, ResponseBody::Content(text.into()));
     if matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -331,7 +331,7 @@ fn of_status(status: StatusCode) -> Response<ResponseBody> {
 
 /// Returns the response for `/redirect/{hops}`, from which `/` is reached after `hops` redirects.
 fn redirect(hops: u32) -> Response<ResponseBody> {
-    let mut response = of_status(StatusCode::FOUND);
+    let mut response = status_response(StatusCode::FOUND);
     let to = match hops {
         0 | 1 => "/".to_owned(),
         hops => format!("/redirect/{}", hops - 1),
@@ -344,7 +344,7 @@ fn redirect(hops: u32) -> Response<ResponseBody> {
 
 fn not_found(text: &str) -> Response<ResponseBody> {
     let text = Bytes::from(format!("{text}\n"));
-    response(StatusCode::NOT_FOUND, TEXT, ResponseBody::Content(text))
+    build_response(StatusCode::NOT_FOUND, PLAIN_TEXT_TYPE, ResponseBody::Content(text))
 }
 
 async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
@@ -352,17 +352,17 @@ async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(frame) = frame else {
-            return response(StatusCode::BAD_REQUEST, TEXT, ResponseBody::Filler(0));
+            return build_response(StatusCode::BAD_REQUEST, PLAIN_TEXT_TYPE, ResponseBody::Filler(0));
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if whole.len() + data.len() > MAX_ECHOED {
-            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, ResponseBody::Filler(0));
+        if whole.len() + data.len() > MAX_ECHO_BYTES {
+            return build_response(StatusCode::PAYLOAD_TOO_LARGE, PLAIN_TEXT_TYPE, ResponseBody::Filler(0));
         }
         whole.extend_from_slice(&data);
     }
-    let mut response = response(StatusCode::OK, OCTETS, ResponseBody::Content(whole.into()));
+    let mut response = build_response(StatusCode::OK, OCTET_STREAM_TYPE, ResponseBody::Content(whole.into()));
     if let Some(kind) = head.headers.get(CONTENT_TYPE) {
         response.headers_mut().insert(CONTENT_TYPE, kind.clone());
     }
@@ -438,7 +438,7 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");
             assert!(text.contains("\r\nconnection: close\r\n"), "{text:?}");
-            // An empty SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
+            // An empty SEND_SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
             // :authority.
             let request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
                 \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";

@@ -1,9 +1,9 @@
-use super::super::{RequestContent, frame_of};
+use super::super::{RequestContent, build_frame};
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
 use plimsoll_model::Time;
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
-use plimsoll_plugin::{Codec, MAX_FRAME, abi};
+use plimsoll_plugin::{Codec, DEFAULT_MAX_FRAME_BYTES, abi};
 use proptest::prelude::*;
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -26,15 +26,15 @@ fn call(frame: &[u8]) -> PluginCall {
         frame: frame.to_vec(),
         in_flight: None,
         heartbeat: None,
-        max_frame: MAX_FRAME,
+        max_frame: DEFAULT_MAX_FRAME_BYTES,
     }
 }
 
 fn driver_with(settings: impl FnOnce(&mut PluginCall)) -> PluginDriver {
     let codec = codec();
-    let mut call = call(&frame_of(&codec, RequestContent::Payload(b"hello")).unwrap());
+    let mut call = call(&build_frame(&codec, RequestContent::Payload(b"hello")).unwrap());
     settings(&mut call);
-    let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
+    let mut driver = PluginProtocol::new(&codec, &call).unwrap().new_driver();
     driver.open(START, &mut Vec::new());
     driver
 }
@@ -53,7 +53,7 @@ fn made(what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
 fn sent(mut out: &[u8]) -> Vec<(FrameKind, u64)> {
     let mut frames = Vec::new();
     while !out.is_empty() {
-        match codec().decode(out, SenderRole::Client, MAX_FRAME) {
+        match codec().decode(out, SenderRole::Client, DEFAULT_MAX_FRAME_BYTES) {
             Ok(DecodeResult::Frame(frame)) => {
                 frames.push((frame.kind, frame.id));
                 out = &out[frame.length..];
@@ -186,7 +186,7 @@ fn foreign_bytes_close_connection_with_reason() {
 #[test]
 fn invalid_requests_are_rejected_with_reason() {
     let codec = codec();
-    let frame = |content| frame_of(&codec, content).map_err(|e| e.to_string());
+    let frame = |content| build_frame(&codec, content).map_err(|e| e.to_string());
     let hello = b"x\x01\0\0\0\0\x01\0\0\0\x05hello";
     assert_eq!(frame(RequestContent::Frame(hello)).unwrap(), hello);
     assert_eq!(
@@ -271,7 +271,7 @@ fn plugin_failure_fails_its_calls() {
     let error = PluginProtocol::new(&codec, &call).unwrap_err().to_string();
     assert!(error.contains("not a request of fading"), "{error}");
     WRITES_LEFT.store(2, Ordering::Relaxed);
-    let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
+    let mut driver = PluginProtocol::new(&codec, &call).unwrap().new_driver();
     driver.open(START, &mut Vec::new());
     // No heartbeats are sent if the protocol has none.
     assert_eq!(driver.deadline(), None);

@@ -9,7 +9,7 @@ use plimsoll_model::law::{LawError, ServerDelays};
 
 use super::{
     CommitmentOpening, ENVELOPE_VERSION, EnvelopeCommitment, EnvelopeLine, MAX_LINE_BYTES,
-    ServedRequest, commitment,
+    ServedRequest, compute_commitment,
 };
 use crate::hex;
 
@@ -42,8 +42,8 @@ impl Envelope {
     /// When the file can't be read, its commitment was not opened, or a line does not match the commitment; the
     /// message says which.
     pub fn read(path: &Path) -> Result<Envelope, EnvelopeError> {
-        let read = Envelope::lines(path).and_then(|(sealed, digest, envelope)| {
-            envelope.check(&sealed, &digest)?;
+        let read = Envelope::read_lines(path).and_then(|(sealed, digest, envelope)| {
+            envelope.check_commitment(&sealed, &digest)?;
             Ok(envelope)
         });
         read.map_err(|problem| EnvelopeError {
@@ -59,13 +59,13 @@ impl Envelope {
     pub fn delays(&self) -> Result<ServerDelays, LawError> {
         let delays = ServerDelays::new(&self.opening.law, self.opening.seed)?;
         Ok(match self.requests.first() {
-            Some(first) => delays.counting_from(first.arrived_ns),
+            Some(first) => delays.with_start(first.arrived_ns),
             None => delays,
         })
     }
 
     /// Reads all lines. Returns the first line, the SHA-256 of the requests' lines, and the envelope.
-    fn lines(path: &Path) -> Result<(EnvelopeCommitment, String, Envelope), String> {
+    fn read_lines(path: &Path) -> Result<(EnvelopeCommitment, String, Envelope), String> {
         let file = input::open_file(path).map_err(|e| format!("can't read it: {e}"))?;
         let mut file = BufReader::new(file);
         let mut context = Context::new(&SHA256);
@@ -116,7 +116,7 @@ impl Envelope {
     }
 
     /// Checks seed, law and all requests against the commitment.
-    fn check(&self, sealed: &EnvelopeCommitment, requests_sha256: &str) -> Result<(), String> {
+    fn check_commitment(&self, sealed: &EnvelopeCommitment, requests_sha256: &str) -> Result<(), String> {
         if sealed.envelope != ENVELOPE_VERSION {
             return Err(format!(
                 "version {} of the format, but this program reads {ENVELOPE_VERSION}",
@@ -124,7 +124,7 @@ impl Envelope {
             ));
         }
         let opened = &self.opening;
-        let found = commitment(opened.seed, &opened.nonce, &opened.law);
+        let found = compute_commitment(opened.seed, &opened.nonce, &opened.law);
         if found != sealed.commitment {
             return Err(format!(
                 "seed, nonce and law do not match the commitment: their hash is {found}, but {} was committed to",
@@ -147,7 +147,7 @@ impl Envelope {
                 return Err(format!("there is no request {number}"));
             }
             let due = delays.next(request.arrived_ns);
-            if request.due_ns.abs_diff(due) > MAX_DIFFERENCE_NS {
+            if request.due_ns.abs_diff(due) > MAX_DELAY_DIFFERENCE_NS {
                 return Err(format!(
                     "request {number}: by seed and law, its answer is due {} ns after it arrived, \
                      but the line says {} ns",
@@ -170,4 +170,4 @@ impl Envelope {
 
 /// The largest accepted difference between a recorded and a recomputed delay: math libraries differ in the last digit
 /// of a logarithm.
-const MAX_DIFFERENCE_NS: u64 = 100;
+const MAX_DELAY_DIFFERENCE_NS: u64 = 100;

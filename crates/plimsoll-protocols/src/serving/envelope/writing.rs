@@ -11,13 +11,13 @@ use aws_lc_rs::rand;
 
 use super::{
     CommitmentOpening, ENVELOPE_VERSION, EnvelopeCommitment, EnvelopeLine, ServedRequest,
-    commitment,
+    compute_commitment,
 };
 use crate::hex;
 
 /// The maximum number of requests that wait to be written. At this number the server blocks, which is visible in its
 /// timestamps.
-const MAX_WAITING: usize = 1 << 16;
+const MAX_QUEUED_REQUESTS: usize = 1 << 16;
 /// Length of the nonce. Bytes.
 const NONCE_LEN: usize = 32;
 
@@ -45,7 +45,7 @@ impl EnvelopeWriter {
     ///
     /// # Errors
     /// When the file exists already, or can't be written.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         path: &Path,
         seed: u64,
         law: String,
@@ -55,15 +55,15 @@ impl EnvelopeWriter {
         rand::fill(&mut nonce)
             .map_err(|_| io::Error::other("the system's random number generator failed"))?;
         let nonce = hex::encode(&nonce);
-        let commitment = commitment(seed, &nonce, &law);
+        let commitment = compute_commitment(seed, &nonce, &law);
         let mut file = BufWriter::new(file);
         let sealed = EnvelopeLine::Sealed(EnvelopeCommitment {
             envelope: ENVELOPE_VERSION,
             commitment: commitment.clone(),
         });
-        put(&mut file, &sealed)?;
+        write_line(&mut file, &sealed)?;
         file.flush()?;
-        let (log, requests) = sync_channel(MAX_WAITING);
+        let (log, requests) = sync_channel(MAX_QUEUED_REQUESTS);
         let opened = CommitmentOpening {
             seed,
             nonce,
@@ -73,7 +73,7 @@ impl EnvelopeWriter {
         };
         let thread = std::thread::Builder::new()
             .name("envelope".to_owned())
-            .spawn(move || write(file, &requests, opened))?;
+            .spawn(move || write_requests(file, &requests, opened))?;
         Ok((EnvelopeWriter { thread, commitment }, EnvelopeLog(log)))
     }
 
@@ -81,31 +81,31 @@ impl EnvelopeWriter {
     ///
     /// # Errors
     /// When the file could not be written.
-    pub(crate) fn end(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
     }
 }
 
-fn write(
+fn write_requests(
     mut file: BufWriter<File>,
     requests: &Receiver<ServedRequest>,
     mut opened: CommitmentOpening,
 ) -> io::Result<()> {
     let mut context = Context::new(&SHA256);
     for request in requests {
-        let line = put(&mut file, &EnvelopeLine::Request(request))?;
+        let line = write_line(&mut file, &EnvelopeLine::Request(request))?;
         context.update(line.as_bytes());
         opened.requests += 1;
     }
     opened.requests_sha256 = hex::encode(context.finish().as_ref());
-    put(&mut file, &EnvelopeLine::Opened(opened))?;
+    write_line(&mut file, &EnvelopeLine::Opened(opened))?;
     file.flush()?;
     file.get_ref().sync_all()
 }
 
 /// Writes a line, and returns its text including the newline.
-fn put(file: &mut impl Write, line: &EnvelopeLine) -> io::Result<String> {
+fn write_line(file: &mut impl Write, line: &EnvelopeLine) -> io::Result<String> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
     file.write_all(text.as_bytes())?;

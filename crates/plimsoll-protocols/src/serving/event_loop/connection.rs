@@ -104,7 +104,7 @@ impl<S: LoopService> LoopConnection<S> {
                     if S::IS_MOSTLY_IDLE
                         && let LoopTransport::Tls(session) = &mut self.transport
                     {
-                        session.rest();
+                        session.enter_rest();
                     }
                     return ServeOutcome::Waiting;
                 }
@@ -118,7 +118,7 @@ impl<S: LoopService> LoopConnection<S> {
             if network.has_receive_times() {
                 let last = network.last_arrival().unwrap_or_else(|| network.now());
                 let earliest = empty_at.min(last);
-                service.arrived(served, ArrivalTimes { last, earliest });
+                service.on_arrival(served, ArrivalTimes { last, earliest });
             }
             let understood = match &mut self.transport {
                 LoopTransport::Plain(_) => service.receive(served, bytes, out),
@@ -128,7 +128,7 @@ impl<S: LoopService> LoopConnection<S> {
                     let mut understood = Ok(());
                     let received = session.receive(bytes, &mut |plain| {
                         if !mem::replace(&mut opened, true) {
-                            service.open(served, out);
+                            service.on_open(served, out);
                         }
                         if understood.is_ok() {
                             understood = service.receive(served, plain, out);
@@ -136,11 +136,11 @@ impl<S: LoopService> LoopConnection<S> {
                     });
                     if handshaking && !session.is_handshaking() {
                         if !opened {
-                            service.open(served, out);
+                            service.on_open(served, out);
                         }
                         if let Some(agreement) = session.agreement() {
                             handshakes.add(agreement);
-                            service.secured(agreement);
+                            service.on_handshake_done(agreement);
                         }
                     }
                     match received {
@@ -150,7 +150,7 @@ impl<S: LoopService> LoopConnection<S> {
                             self.send_close_notify(network);
                             return ServeOutcome::Closed;
                         }
-                        Err(e) => return self.refuse(network, handshaking, &e.to_string()),
+                        Err(e) => return self.send_alert(network, handshaking, &e.to_string()),
                     }
                 }
                 LoopTransport::Lingering => continue,
@@ -167,7 +167,7 @@ impl<S: LoopService> LoopConnection<S> {
     }
 
     /// Sends the alert that explains the error, then waits for the client to close.
-    fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> ServeOutcome {
+    fn send_alert(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> ServeOutcome {
         let _ = self.flush(network);
         if !handshaking {
             return ServeOutcome::Broken(why.to_owned());
@@ -273,7 +273,7 @@ mod tests {
         const IS_MOSTLY_IDLE: bool = true;
         type Connection = ();
 
-        fn connection(&self) {}
+        fn new_connection(&self) {}
 
         fn receive(&self, (): &mut (), _bytes: &[u8], _out: &mut Vec<u8>) -> Result<(), String> {
             Ok(())

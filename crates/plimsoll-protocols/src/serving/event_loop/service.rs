@@ -55,18 +55,18 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     }
 
     /// Returns the options of the server's sockets.
-    fn sockets(&self) -> SocketOptions {
+    fn socket_options(&self) -> SocketOptions {
         SocketOptions::default()
     }
 
     /// Makes the state of a connection that was accepted.
-    fn connection(&self) -> Self::Connection;
+    fn new_connection(&self) -> Self::Connection;
 
     /// Appends the bytes that the server sends first, once a connection is open.
-    fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
+    fn on_open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Called before [`LoopService::receive`] with the times at which its bytes reached this host.
-    fn arrived(&self, _connection: &mut Self::Connection, _at: ArrivalTimes) {}
+    fn on_arrival(&self, _connection: &mut Self::Connection, _at: ArrivalTimes) {}
 
     /// Answers the bytes that a client has sent.
     ///
@@ -80,12 +80,12 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     ) -> Result<(), String>;
 
     /// Returns the next delayed response to the bytes received last; called until it returns `None`.
-    fn held(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
+    fn next_delayed(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
         None
     }
 
     /// Appends a delayed response that is due, or nothing if the client no longer wants it.
-    fn release(
+    fn write_delayed(
         &self,
         _connection: &mut Self::Connection,
         _number: u64,
@@ -95,7 +95,7 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     }
 
     /// Called when a delayed response was completely passed to the kernel, between these two times.
-    fn released(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
+    fn on_delayed_written(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
 
     /// Appends the next part of a large response; called when all earlier parts are written. Returns false if no part
     /// is left.
@@ -107,8 +107,8 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     fn finish(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Called when a TLS handshake is complete.
-    fn secured(&self, _agreement: Agreement) {}
+    fn on_handshake_done(&self, _agreement: Agreement) {}
 
     /// Called when the connection was closed, by either end.
-    fn closed(&self, _connection: &Self::Connection) {}
+    fn on_closed(&self, _connection: &Self::Connection) {}
 }

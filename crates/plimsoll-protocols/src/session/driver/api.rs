@@ -3,8 +3,8 @@
 use plimsoll_engine::script::ScriptContext;
 use plimsoll_model::{Outcome, Time};
 
-use super::{API_LINK, ApiRequest, ApiState, Session};
-use crate::session::http::{ApiResponse, put_post};
+use super::{API_LINK, ApiRequest, ApiState, UserSession};
+use crate::session::http::{ApiResponse, write_post};
 use crate::session::measures;
 
 /// Outcome of a session that the API refused to create.
@@ -13,7 +13,7 @@ const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 /// Keys under which services return the session's token, in order of preference.
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
 
-impl Session {
+impl UserSession {
     pub(super) fn request_api(
         &mut self,
         request: ApiRequest,
@@ -45,7 +45,7 @@ impl Session {
         let out = turn.out(API_LINK);
         let before = out.len();
         let own = self.plan_fields(now);
-        put_post(out, &self.options.api_host, &path, &own, body);
+        write_post(out, &self.options.api_host, &path, &own, body);
         self.requested_at = now;
         let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
@@ -60,8 +60,8 @@ impl Session {
 
     /// Returns the plan's header fields.
     pub(super) fn plan_fields(&self, now: Time) -> Vec<(String, String)> {
-        let unix_ns = self.unix_zero.wrapping_add(now.0);
-        self.options.call.headers.of(self.number(), unix_ns)
+        let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
+        self.options.call.headers.for_call(self.query_number(), unix_ns)
     }
 
     /// Returns the body of the current query.
@@ -71,16 +71,16 @@ impl Session {
             return &query.body;
         };
         let in_session = self.queries_begun.saturating_sub(1);
-        let unix_ns = self.unix_zero.wrapping_add(now.0);
-        let number = self.number();
-        let moment = varying.variation.moment(number, in_session, unix_ns);
+        let unix_ns = self.unix_zero_ns.wrapping_add(now.0);
+        let number = self.query_number();
+        let moment = varying.variation.render_context(number, in_session, unix_ns);
         if let Some(message) = varying.messages.first() {
             message.render(&moment, rendered);
         }
         rendered
     }
 
-    pub(super) fn answered(
+    pub(super) fn on_api_response(
         &mut self,
         answer: &ApiResponse,
         now: Time,
@@ -102,9 +102,9 @@ impl Session {
                 let text = "an answer without a request";
                 self.on_api_failure(Outcome::BadAnswer, text, now, turn);
             }
-            Some(ApiRequest::Create) if ok => self.created(&answer.body, now, turn),
+            Some(ApiRequest::Create) if ok => self.on_session_created(&answer.body, now, turn),
             Some(ApiRequest::Create) => {
-                turn.detail(SESSION_REFUSED, &refused("POST /session/create"));
+                turn.record_failure_message(SESSION_REFUSED, &refused("POST /session/create"));
                 self.abort_session(SESSION_REFUSED, now, turn);
             }
             Some(ApiRequest::Run) if ok => {
@@ -116,7 +116,7 @@ impl Session {
                 self.end_query(now, turn);
             }
             Some(ApiRequest::Run) => {
-                turn.detail(Outcome::RunRefused, &refused("POST /session/ID/run"));
+                turn.record_failure_message(Outcome::RunRefused, &refused("POST /session/ID/run"));
                 self.finish_query(Outcome::RunRefused, now, turn);
                 self.begin_next_query(now, turn);
             }
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    pub(super) fn created(&mut self, body: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn on_session_created(&mut self, body: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         let plain = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let made = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
         let text = |key: &str| made.get(key)?.as_str().filter(plain);
@@ -137,7 +137,7 @@ impl Session {
         match (text("session_id"), token) {
             (Some(session), Some(token)) => {
                 self.created_ns = now.since(self.requested_at);
-                turn.time(measures::SESSION_CREATE, self.created_ns);
+                turn.record_time(measures::SESSION_CREATE, self.created_ns);
                 self.session_id = session.to_owned();
                 self.session_token = token.to_owned();
                 self.open_socket(now, turn);
@@ -158,7 +158,7 @@ impl Session {
         now: Time,
         turn: &mut ScriptContext<'_>,
     ) {
-        turn.detail(outcome, text);
+        turn.record_failure_message(outcome, text);
         if self.request == Some(ApiRequest::Close) {
             // All queries have ended, so only closing the session failed.
             self.note_failed_close(turn);

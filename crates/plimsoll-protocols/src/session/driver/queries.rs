@@ -6,17 +6,17 @@ use plimsoll_engine::script::{RequestTrace, ScriptContext};
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{CallSample, Outcome, Time};
 
-use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, Session};
+use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, UserSession};
 use crate::session::account::{SessionFrame, TokenArrival};
 use crate::session::measures;
 
 /// The maximum number of gaps between tokens that are kept until a query ends; later gaps are not recorded.
-const MAX_GAPS: usize = 1 << 16;
+const MAX_RECORDED_GAPS: usize = 1 << 16;
 
-impl Session {
-    pub(super) fn frame(&mut self, text: &str, now: Time, ctx: &mut ScriptContext<'_>) {
+impl UserSession {
+    pub(super) fn on_frame(&mut self, text: &str, now: Time, ctx: &mut ScriptContext<'_>) {
         let Ok(frame) = serde_json::from_str::<SessionFrame<'_>>(text) else {
-            ctx.detail(
+            ctx.record_failure_message(
                 Outcome::BadAnswer,
                 "a frame that is not a JSON object with a type",
             );
@@ -67,13 +67,13 @@ impl Session {
         turn: &mut ScriptContext<'_>,
     ) {
         if self.is_stray(frame) {
-            match self.account.arrive(frame.seq) {
+            match self.account.record_frame(frame.seq) {
                 TokenArrival::Duplicate => turn.count(Count::TokensDuplicated, 1),
                 TokenArrival::New | TokenArrival::Late => turn.count(Count::TokensStray, 1),
             }
             return;
         }
-        let arrived = self.account.token(frame.seq);
+        let arrived = self.account.record_token(frame.seq);
         self.run_number = frame.run.or(self.run_number);
         let Some(query) = &mut self.query else {
             return;
@@ -84,7 +84,7 @@ impl Session {
         }
         if query.first_token == Time::NEVER {
             query.first_token = now;
-        } else if self.gaps.len() < MAX_GAPS {
+        } else if self.gaps.len() < MAX_RECORDED_GAPS {
             self.gaps.push(now.since(query.last_token) as f32);
         }
         query.last_token = now;
@@ -96,7 +96,7 @@ impl Session {
         now: Time,
         turn: &mut ScriptContext<'_>,
     ) {
-        let again = self.account.arrive(frame.seq) == TokenArrival::Duplicate;
+        let again = self.account.record_frame(frame.seq) == TokenArrival::Duplicate;
         if self.is_stray(frame) || again {
             return;
         }
@@ -122,14 +122,14 @@ impl Session {
     /// Ends the query if its `done` frame has arrived, and begins the next one.
     pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
-            let outcome = self.judge(end, turn);
+            let outcome = self.judge_query(end, turn);
             self.finish_query(outcome, end.at, turn);
             self.begin_next_query(now, turn);
         }
     }
 
     /// Decides the outcome of a query whose `done` frame has arrived.
-    fn judge(&self, end: QueryEnd, turn: &mut ScriptContext<'_>) -> Outcome {
+    fn judge_query(&self, end: QueryEnd, turn: &mut ScriptContext<'_>) -> Outcome {
         let account = self.account.query;
         let received = account.received;
         let promised = self
@@ -149,7 +149,7 @@ impl Session {
             || account.out_of_order > 0;
         if !lost && let Some(promised) = promised.filter(|n| received < *n) {
             let outcome = Outcome::TokensShort;
-            turn.detail(
+            turn.record_failure_message(
                 outcome,
                 &format!("done after {received} tokens instead of {promised}"),
             );
@@ -158,7 +158,7 @@ impl Session {
         if !lost && received > 0 {
             return Outcome::Ok;
         }
-        turn.detail(
+        turn.record_failure_message(
             Outcome::TokensLost,
             &format!(
                 "{received} of {} tokens received, {} duplicates, {} out of order",
@@ -170,10 +170,10 @@ impl Session {
         Outcome::TokensLost
     }
 
-    pub(super) fn ask(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn send_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
         self.due_at = now;
-        self.account.begin();
+        self.account.begin_query();
         self.query = Some(ActiveQuery {
             sent: Time::NEVER,
             first_token: Time::NEVER,
@@ -190,13 +190,13 @@ impl Session {
     }
 
     /// Returns the number of the current query within the run, or of the next one if no query is in flight.
-    pub(super) fn number(&self) -> u64 {
+    pub(super) fn query_number(&self) -> u64 {
         let in_session = u64::from(self.queries_begun.saturating_sub(1));
         self.origin.number * u64::from(self.options.call.queries) + in_session
     }
 
     /// Records the current query, or the next one if no query is in flight.
-    pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn record_query(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let query = self.query.take();
         // For a query that was never sent, the time when it was due counts as its send time.
         let unsent = self.due_at.min(now);
@@ -217,7 +217,7 @@ impl Session {
         let first = query.map_or(Time::NEVER, |query| query.first_token);
         for ns in self.gaps.drain(..) {
             if outcome.is_ok() {
-                turn.time(TimeMeasure::TokenGap, ns as u64);
+                turn.record_time(TimeMeasure::TokenGap, ns as u64);
             }
         }
         let mut per_token = 0;
@@ -226,7 +226,7 @@ impl Session {
             && account.received > 1
         {
             per_token = query.last_token.since(query.first_token) / (account.received - 1);
-            turn.time(TimeMeasure::TokenMean, per_token);
+            turn.record_time(TimeMeasure::TokenMean, per_token);
         }
         if outcome.is_ok()
             && self.options.call.goodput.is_met(
@@ -251,7 +251,7 @@ impl Session {
             first => (first, first.since(sent)),
         };
         if first != Time::NEVER && outcome.is_ok() {
-            turn.time(TimeMeasure::FirstToken, to_first);
+            turn.record_time(TimeMeasure::FirstToken, to_first);
         }
         let times = [
             (measures::SESSION_CREATE, self.created_ns),
@@ -260,7 +260,7 @@ impl Session {
             (TimeMeasure::TokenMean, per_token),
         ];
         let sample = CallSample {
-            number: self.number(),
+            number: self.query_number(),
             arrival,
             sent,
             first_byte,
@@ -275,7 +275,7 @@ impl Session {
             shared: None,
             step: None,
         });
-        turn.call(SOCKET_LINK, sample, &counts, &times, traced_as);
+        turn.record_call(SOCKET_LINK, sample, &counts, &times, traced_as);
         self.has_failed |= !outcome.is_ok();
     }
 
@@ -285,7 +285,7 @@ impl Session {
         now: Time,
         turn: &mut ScriptContext<'_>,
     ) {
-        self.record(outcome, now, turn);
+        self.record_query(outcome, now, turn);
         self.deadline = Time::NEVER;
         self.set_wake_up(turn);
     }
@@ -301,9 +301,9 @@ impl Session {
             return self.set_wake_up(turn);
         }
         if self.options.call.think.is_zero() {
-            turn.due();
+            turn.count_due_call();
             self.queries_begun += 1;
-            return self.ask(now, turn);
+            return self.send_query(now, turn);
         }
         self.next_at = now + self.options.call.think;
         self.set_wake_up(turn);
@@ -330,18 +330,18 @@ impl Session {
             match self.query.and_then(|query| query.end) {
                 // The query's `done` frame arrived before the session ended.
                 Some(end) if outcome != Outcome::DeadlineExceeded => {
-                    let outcome = self.judge(end, turn);
-                    self.record(outcome, end.at, turn);
+                    let outcome = self.judge_query(end, turn);
+                    self.record_query(outcome, end.at, turn);
                 }
-                _ => self.record(outcome, now, turn),
+                _ => self.record_query(outcome, now, turn),
             }
         }
         if !turn.is_stopping() {
             while self.queries_begun < self.options.call.queries {
-                turn.due();
+                turn.count_due_call();
                 self.queries_begun += 1;
                 self.due_at = now;
-                self.record(Outcome::BrokenOff, now, turn);
+                self.record_query(Outcome::BrokenOff, now, turn);
             }
         }
         self.has_failed = true;

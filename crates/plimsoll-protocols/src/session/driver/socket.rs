@@ -5,24 +5,24 @@ use std::ops::ControlFlow;
 use plimsoll_engine::script::ScriptContext;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http1::put_request;
+use plimsoll_wire::http1::append_request_head;
 use plimsoll_wire::websocket::{
-    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
-    WebSocketReader, client_key, close_payload, code, put_masked,
+    DeflateParameters, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
+    WebSocketReader, client_key, close_payload, code, append_masked_frame,
 };
 
 use crate::session::measures;
 
-use super::{ApiRequest, MAX_FRAME, SOCKET_LINK, Session, SessionSocketState};
+use super::{ApiRequest, MAX_FRAME_BYTES, SOCKET_LINK, UserSession, SessionSocketState};
 
-impl Session {
+impl UserSession {
     pub(super) fn open_socket(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
         self.socket = SessionSocketState::Connecting;
         self.socket_requested_at = now;
         ctx.connect(SOCKET_LINK);
     }
 
-    pub(super) fn put_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
+    pub(super) fn write_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
             query = format!("?after={}", self.account.highest);
@@ -48,15 +48,15 @@ impl Session {
             ("Authorization", &authorization),
         ];
         if options.call.compression {
-            fields.push(("Sec-WebSocket-Extensions", Deflate::CLIENT_OFFER));
+            fields.push(("Sec-WebSocket-Extensions", DeflateParameters::CLIENT_OFFER));
         }
         let mut own = self.plan_fields(now);
         own.retain(|(name, _)| name != "authorization");
         fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
-        put_request(out, "GET", &target, &fields);
+        append_request_head(out, "GET", &target, &fields);
     }
 
-    pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn on_upgrade_bytes(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         self.upgrade_response.extend_from_slice(bytes);
         let offer = UpgradeOffer {
             compression: self.options.call.compression,
@@ -67,7 +67,7 @@ impl Session {
                 Ok(None) => return,
                 Ok(Some(answer)) => answer,
                 Err(e) => {
-                    turn.detail(Outcome::SocketRefused, &e.to_string());
+                    turn.record_failure_message(Outcome::SocketRefused, &e.to_string());
                     turn.close(SOCKET_LINK);
                     return self.on_socket_lost(Outcome::SocketRefused, now, turn);
                 }
@@ -86,7 +86,7 @@ impl Session {
             } else {
                 ""
             };
-            turn.detail(outcome, &format!("{text}{advice}"));
+            turn.record_failure_message(outcome, &format!("{text}{advice}"));
             turn.close(SOCKET_LINK);
             if denied || elsewhere {
                 return self.abort_session(outcome, now, turn);
@@ -96,9 +96,9 @@ impl Session {
         self.socket = SessionSocketState::Open;
         if let Some(agreed) = answer.deflate {
             self.reader =
-                WebSocketReader::new(ReaderRole::Client, MAX_FRAME).with_agreement(agreed);
+                WebSocketReader::new(ReaderRole::Client, MAX_FRAME_BYTES).with_deflate_parameters(agreed);
         }
-        turn.time(TimeMeasure::SocketOpen, now.since(self.socket_requested_at));
+        turn.record_time(TimeMeasure::SocketOpen, now.since(self.socket_requested_at));
         if self.opened_ns == 0 {
             self.opened_ns = now.since(self.socket_requested_at);
         }
@@ -107,16 +107,16 @@ impl Session {
             if let Some(query) = &mut self.query {
                 query.reconnects += 1;
             }
-            turn.time(TimeMeasure::Reconnect, now.since(self.lost_at));
+            turn.record_time(TimeMeasure::Reconnect, now.since(self.lost_at));
         }
         let gathered = std::mem::take(&mut self.upgrade_response);
         let rest = &gathered[answer.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
             // Begins the first query, or the query that waited for the socket.
-            self.ask(now, turn);
+            self.send_query(now, turn);
         }
         if !rest.is_empty() {
-            self.frames(rest, now, turn);
+            self.on_frame_bytes(rest, now, turn);
         }
     }
 
@@ -161,7 +161,7 @@ impl Session {
         self.set_wake_up(turn);
     }
 
-    pub(super) fn frames(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn on_frame_bytes(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         let mut reader = std::mem::replace(
             &mut self.reader,
             WebSocketReader::new(ReaderRole::Client, 0),
@@ -169,18 +169,18 @@ impl Session {
         let mut closed = None;
         let read = reader.read(bytes, |message| {
             match message {
-                WebSocketMessage::Text(text) => self.frame(text, now, turn),
+                WebSocketMessage::Text(text) => self.on_frame(text, now, turn),
                 WebSocketMessage::Binary(_) => {
-                    closed = Some(violation("a binary frame"));
+                    closed = Some(protocol_violation("a binary frame"));
                     return ControlFlow::Break(());
                 }
                 WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
-                    put_masked(turn.out(SOCKET_LINK), Opcode::Pong, mask, payload);
+                    append_masked_frame(turn.out(SOCKET_LINK), Opcode::Pong, mask, payload);
                 }
                 WebSocketMessage::Pong(_) => {}
                 WebSocketMessage::Close { code, reason } => {
-                    turn.detail(
+                    turn.record_failure_message(
                         Outcome::SocketClosed,
                         &format!("the socket was closed with {code} {reason}"),
                     );
@@ -199,7 +199,7 @@ impl Session {
         let outcome = match closed.reason {
             "" => Outcome::SocketClosed,
             reason => {
-                turn.detail(Outcome::ProtocolError, reason);
+                turn.record_failure_message(Outcome::ProtocolError, reason);
                 Outcome::ProtocolError
             }
         };
@@ -208,13 +208,13 @@ impl Session {
         }
         let mask = self.random.mask();
         let payload = close_payload(closed.code, closed.reason);
-        put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
+        append_masked_frame(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
         turn.close(SOCKET_LINK);
         self.on_socket_lost(outcome, now, turn);
     }
 }
 
-fn violation(reason: &'static str) -> Violation {
+fn protocol_violation(reason: &'static str) -> Violation {
     Violation {
         code: code::PROTOCOL_ERROR,
         reason,

@@ -20,7 +20,7 @@ use crate::session::measures::{
     SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED,
 };
 
-const HISTOGRAM_BUCKETS: u64 = 20;
+const HISTOGRAM_BUCKET_COUNT: u64 = 20;
 
 /// Writes the summary of `run` into `folder`, and one row per query if the run logged its requests.
 ///
@@ -30,8 +30,8 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
     fn written(path: &Path) -> impl FnOnce(io::Error) -> String {
         move |e| format!("can't write {}: {e}", path.display())
     }
-    let stem = stem(run)?;
-    let summary = summary(run);
+    let stem = file_stem(run)?;
+    let summary = build_summary(run);
     fs::create_dir_all(folder).map_err(written(folder))?;
     let path = folder.join(format!("{stem}_summary.json"));
     output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
@@ -44,9 +44,9 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
     }
     let csv = folder.join(format!("{stem}.csv"));
     let mut out = BufWriter::new(File::create(&csv).map_err(written(&csv))?);
-    let rows = rows(run, &mut out)?;
+    let rows = write_rows(run, &mut out)?;
     out.flush()
-        .and_then(|()| output::settle(out.get_ref()))
+        .and_then(|()| output::sync(out.get_ref()))
         .map_err(written(&csv))?;
     Ok(ExportSummary::Complete(format!(
         "wrote {rows} queries to {}, their summary to {}",
@@ -59,7 +59,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
 ///
 /// # Errors
 /// When the run is not a run of sessions.
-fn stem(run: &Run) -> Result<String, ForeignFormatError> {
+fn file_stem(run: &Run) -> Result<String, ForeignFormatError> {
     match run.header.protocol.as_deref() {
         Some("session") => {}
         other => {
@@ -81,15 +81,15 @@ pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create
 ///
 /// # Errors
 /// When the run has no request log or can't be read, or when writing fails.
-fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError> {
+fn write_rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError> {
     let queries = u64::from(
         queries_per_session(run)
             .ok_or("the run's plan.toml does not say how many queries a session has")?,
     );
     let reconnects = reconnects_by_session(run, queries)?;
     let mut rows = 0;
-    write!(out, "{CSV_COLUMNS}\r\n").map_err(unwritten)?;
-    run.try_each_request::<ForeignFormatError>(|r| {
+    write!(out, "{CSV_COLUMNS}\r\n").map_err(write_error)?;
+    run.try_for_each_request::<ForeignFormatError>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -116,7 +116,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError> {
             time(SESSION_CREATE),
             time(TimeMeasure::SocketOpen),
         )
-        .map_err(unwritten)?;
+        .map_err(write_error)?;
         rows += 1;
         Ok(())
     })?;
@@ -129,7 +129,7 @@ fn reconnects_by_session(
     queries: u64,
 ) -> Result<BTreeMap<u64, (u64, u64)>, ForeignFormatError> {
     let mut by_session = BTreeMap::new();
-    run.try_each_request::<ForeignFormatError>(|r| {
+    run.try_for_each_request::<ForeignFormatError>(|r| {
         let Some(measures) = r.measures.as_deref() else {
             return Ok(());
         };
@@ -145,7 +145,7 @@ fn reconnects_by_session(
     Ok(by_session)
 }
 
-fn unwritten(e: io::Error) -> String {
+fn write_error(e: io::Error) -> String {
     format!("writing the export failed: {e}")
 }
 
@@ -153,10 +153,10 @@ fn queries_per_session(run: &Run) -> Option<u32> {
     run.call_value("queries").filter(|n| *n > 0)
 }
 
-fn summary(run: &Run) -> Value {
-    let record = run.measured();
+fn build_summary(run: &Run) -> Value {
+    let record = run.measured_record();
     let total = &run.summary.total;
-    let count = |c: Count| record.measures.of(c);
+    let count = |c: Count| record.measures.counter(c);
     let times = |m: TimeMeasure| record.measures.times(m);
     let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
@@ -222,8 +222,8 @@ fn summary(run: &Run) -> Value {
         count(SESSIONS_RECONNECTED).into(),
     );
     put("resumes_refused", count(Count::HistoryGone).into());
-    put("latency_histogram", histogram(&record).into());
-    put("errors", errors(&record).into());
+    put("latency_histogram", histogram_json(&record).into());
+    put("errors", errors_json(&record).into());
     summary.into()
 }
 
@@ -245,10 +245,10 @@ fn spread(times: &TimeHistogram) -> Vec<(String, Value)> {
     spread
 }
 
-fn histogram(record: &StageRecord) -> Vec<Value> {
+fn histogram_json(record: &StageRecord) -> Vec<Value> {
     let times = record.response.histogram();
     let buckets = times
-        .map(|h| buckets(h, HISTOGRAM_BUCKETS))
+        .map(|h| buckets(h, HISTOGRAM_BUCKET_COUNT))
         .unwrap_or_default();
     let s = |ns: u64| ns as f64 / 1e9;
     buckets
@@ -257,7 +257,7 @@ fn histogram(record: &StageRecord) -> Vec<Value> {
         .collect()
 }
 
-fn errors(record: &StageRecord) -> Map<String, Value> {
+fn errors_json(record: &StageRecord) -> Map<String, Value> {
     record
         .outcomes
         .iter()

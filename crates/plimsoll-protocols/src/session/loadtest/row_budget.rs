@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::rc::Rc;
 
 /// The maximum length of a row, which may span several lines in quotes; a usual row has about 100 bytes. Bytes.
-pub(super) const MAX_ROW: usize = 1 << 20;
+pub(super) const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// How far the CSV reader's buffer reads beyond a row's end. Bytes.
-const READ_AHEAD: usize = 64 << 10;
+const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// The number of bytes that the current row may still have.
 #[derive(Clone, Debug)]
@@ -16,16 +16,16 @@ pub(super) struct RowBudget(Rc<Cell<usize>>);
 
 impl RowBudget {
     pub(super) fn new() -> RowBudget {
-        RowBudget(Rc::new(Cell::new(MAX_ROW + READ_AHEAD)))
+        RowBudget(Rc::new(Cell::new(MAX_ROW_BYTES + READ_AHEAD_BYTES)))
     }
 
     /// Resets the budget for the next row.
-    pub(super) fn renew(&self) {
-        self.0.set(MAX_ROW + READ_AHEAD);
+    pub(super) fn reset(&self) {
+        self.0.set(MAX_ROW_BYTES + READ_AHEAD_BYTES);
     }
 
     /// Wraps `from`; reading fails when a row exceeds the budget.
-    pub(super) fn bound<R: Read>(&self, from: R) -> impl Read + use<R> {
+    pub(super) fn limit_reader<R: Read>(&self, from: R) -> impl Read + use<R> {
         BoundedReader(from, self.clone())
     }
 }
@@ -39,7 +39,7 @@ impl<R: Read> Read for BoundedReader<R> {
         let rest = left.get().checked_sub(read);
         left.set(rest.ok_or_else(|| {
             io::Error::other(format!(
-                "a row of more than {MAX_ROW} bytes: is a closing quote missing?"
+                "a row of more than {MAX_ROW_BYTES} bytes: is a closing quote missing?"
             ))
         })?);
         Ok(read)

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use plimsoll_model::input::without_byte_order_mark;
+use plimsoll_model::input::strip_byte_order_mark;
 use redis::aio::AsyncPushSender;
 use redis::cluster::ClusterClientBuilder;
 use redis::{
@@ -24,7 +24,7 @@ const MAX_CLUSTER_RETRIES: u32 = 5;
 const MAX_CLUSTER_RETRY_DELAY_MS: u64 = 200;
 /// Help for a password with a slash. The slash ends the authority, so an `@` after it would put the rest of the
 /// password into the path.
-const ESCAPE_SLASHES: &str =
+const UNESCAPED_SLASH_HELP: &str =
     "an @ after the first slash: write a slash in a user or password as %2F";
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
@@ -63,9 +63,9 @@ impl RedisAddress {
         if !self.tls {
             return Err("certificates are for TLS: write rediss://".to_owned());
         }
-        let authorities = authorities.map(without_byte_order_mark);
+        let authorities = authorities.map(strip_byte_order_mark);
         let client =
-            client.map(|(cert, key)| (without_byte_order_mark(cert), without_byte_order_mark(key)));
+            client.map(|(cert, key)| (strip_byte_order_mark(cert), strip_byte_order_mark(key)));
         if let Some(pem) = &authorities
             && CertificateDer::pem_slice_iter(pem).next().is_none()
         {
@@ -124,7 +124,7 @@ impl RedisAddress {
                     .iter()
                     .map(|node| self.connection_info(node))
                     .collect();
-                let certificates = NodeCertificates::keep(self.certificates.clone());
+                let certificates = NodeCertificates::register(self.certificates.clone());
                 let client = ClusterClientBuilder::new(nodes?)
                     .push_sender(push)
                     .connection_timeout(CONNECT_TIMEOUT)
@@ -210,7 +210,7 @@ impl FromStr for RedisAddress {
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if path.contains('@') {
-            return Err(ESCAPE_SLASHES.to_owned());
+            return Err(UNESCAPED_SLASH_HELP.to_owned());
         }
         let (credentials, hosts) = match authority.rsplit_once('@') {
             None => (None, authority),
@@ -255,7 +255,7 @@ impl FromStr for RedisAddress {
         };
         Ok(RedisAddress {
             topology: place,
-            settings: settings(credentials)?.set_db(i64::from(database)),
+            settings: parse_credentials(credentials)?.set_db(i64::from(database)),
             tls,
             certificates: None,
         })
@@ -283,7 +283,7 @@ fn host_and_port(node: &str, default_port: u16) -> Result<(&str, u16), String> {
 }
 
 /// Parses `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, percent-encoded as in any URL.
-fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
+fn parse_credentials(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
     let settings = match credentials {
         None => RedisConnectionInfo::default(),
         Some(credentials) => {

@@ -13,13 +13,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::connection::{
-    CommandBatch, RedisConnection, RedisFailure, error_in, server_error_text, unavailable_error,
+    CommandBatch, RedisConnection, RedisFailure, first_error, server_error_text, unavailable_error,
 };
 use super::connector::{ConnectionUser, Connector, LossSignal};
 
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-const MAX_UNSENT: usize = 64 << 20;
+const MAX_UNSENT_BYTES: usize = 64 << 20;
 /// The key whose value names the data set of this Redis. An instance that finds another name knows
 /// that all sessions are gone.
 const DATA_KEY: &str = "session:data";
@@ -120,7 +120,7 @@ impl CommandPipeline {
                 .pending_replies
                 .push(PendingReplies { commands, reply_to }),
         }
-        if queue.batch.bytes > MAX_UNSENT {
+        if queue.batch.bytes > MAX_UNSENT_BYTES {
             self.overflowed.notify_one();
         }
         if was_empty {
@@ -130,7 +130,7 @@ impl CommandPipeline {
     }
 
     /// Waits for the next batch, or for the loss of the connection.
-    async fn next(
+    async fn next_batch(
         &self,
         lost: &LossSignal,
     ) -> Result<(CommandBatch, Vec<PendingReplies>), RedisFailure> {
@@ -155,7 +155,7 @@ impl CommandPipeline {
     }
 
     async fn wait_for_overflow(&self) {
-        while self.lock().batch.bytes <= MAX_UNSENT {
+        while self.lock().batch.bytes <= MAX_UNSENT_BYTES {
             self.overflowed.notified().await;
         }
     }
@@ -166,7 +166,7 @@ impl CommandPipeline {
         lost: &LossSignal,
     ) -> RedisFailure {
         loop {
-            let (batch, waiting) = match self.next(lost).await {
+            let (batch, waiting) = match self.next_batch(lost).await {
                 Ok(next) => next,
                 Err(why) => return why,
             };
@@ -189,7 +189,7 @@ impl CommandPipeline {
                 match reply_to {
                     // The send fails if the caller no longer waits.
                     Some(reply_to) => drop(reply_to.send(of_these.collect())),
-                    None => of_these.for_each(warn_of_refusal),
+                    None => of_these.for_each(log_error_reply),
                 }
             }
             if let Some(why) = elsewhere {
@@ -215,7 +215,7 @@ impl CommandPipeline {
             batch.put(of, Cmd::get(key));
         }
         let replies = connection.run(batch).await?;
-        if let Some(why) = error_in(&replies) {
+        if let Some(why) = first_error(&replies) {
             return Err(why);
         }
         let names: Vec<Value> = replies.into_iter().skip(1).step_by(2).collect();
@@ -230,7 +230,7 @@ impl CommandPipeline {
     }
 }
 
-fn warn_of_refusal(reply: Value) {
+fn log_error_reply(reply: Value) {
     if let Value::ServerError(message) = reply {
         tracing::warn!(
             message = server_error_text(&message),
@@ -240,7 +240,7 @@ fn warn_of_refusal(reply: Value) {
 }
 
 impl ConnectionUser for CommandPipeline {
-    fn pushed(&self, _: PushInfo) {}
+    fn on_push(&self, _: PushInfo) {}
 
     async fn serve(
         &self,

@@ -135,7 +135,7 @@ impl RedisFailure {
 impl From<RedisError> for RedisFailure {
     fn from(error: RedisError) -> RedisFailure {
         let lasting = match error.kind() {
-            ErrorKind::Io => io_cause(&error).is_some_and(is_of_tls),
+            ErrorKind::Io => io_cause(&error).is_some_and(is_tls_error),
             ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
             | ErrorKind::RESP3NotSupported => true,
@@ -145,7 +145,7 @@ impl From<RedisError> for RedisFailure {
             ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
             _ => false,
         };
-        let lack = io_cause(&error).and_then(LocalResourceError::of_library_error);
+        let lack = io_cause(&error).and_then(LocalResourceError::from_library_error);
         RedisFailure {
             is_local: lack.is_some(),
             why: match error.kind() {
@@ -175,7 +175,7 @@ fn io_cause(error: &RedisError) -> Option<&io::Error> {
 }
 
 /// Returns whether the error is one of the TLS handshake, not of the network below it.
-fn is_of_tls(error: &io::Error) -> bool {
+fn is_tls_error(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner.is_some_and(|inner| inner.is::<rustls::Error>())
 }
@@ -201,7 +201,7 @@ pub(super) fn unavailable_error(reply: &Value) -> Option<RedisFailure> {
 }
 
 /// Returns the first error among the replies.
-pub(super) fn error_in(replies: &[Value]) -> Option<RedisFailure> {
+pub(super) fn first_error(replies: &[Value]) -> Option<RedisFailure> {
     replies.iter().find_map(|reply| match reply {
         Value::ServerError(error) => Some(RedisFailure::from(RedisError::from(error.clone()))),
         _ => None,

@@ -36,7 +36,7 @@ impl LossSignal {
 /// The user of a connection.
 pub(super) trait ConnectionUser: Send + Sync + 'static {
     /// Handles a message that the server sent unprompted.
-    fn pushed(&self, push: PushInfo);
+    fn on_push(&self, push: PushInfo);
 
     /// Uses a connection for as long as it lasts. Calls [`Connector::mark_usable`] once commands are accepted.
     fn serve(
@@ -80,7 +80,7 @@ impl Connector {
     }
 
     /// Waits until the connection is usable; fails at once if waiting cannot help.
-    pub(super) async fn ready(&self) -> Result<(), RedisFailure> {
+    pub(super) async fn wait_until_ready(&self) -> Result<(), RedisFailure> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
             ConnectorState::Up => true,
@@ -101,7 +101,7 @@ impl Connector {
     }
 
     /// Connects, lets `traffic` use the connection until it is lost, and repeats.
-    pub(super) async fn keep<T: ConnectionUser>(self: Arc<Connector>, traffic: Arc<T>) {
+    pub(super) async fn run<T: ConnectionUser>(self: Arc<Connector>, traffic: Arc<T>) {
         let mut pause = MIN_RECONNECT_DELAY;
         loop {
             let lost = Arc::new(LossSignal::default());
@@ -137,7 +137,7 @@ impl Connector {
                 PushKind::Disconnection => {
                     lost.0.send_replace(true);
                 }
-                _ => traffic.pushed(push),
+                _ => traffic.on_push(push),
             }
             Ok::<(), redis::aio::SendError>(())
         };

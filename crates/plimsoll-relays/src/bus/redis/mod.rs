@@ -26,7 +26,7 @@ pub use address::RedisAddress;
 pub(crate) use offers::RunOffer;
 
 use super::{
-    BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE, LogPosition,
+    BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, MAX_HISTORY_FRAMES, LogPosition,
     RunStatus, SessionStatus, Sink, Subscription,
 };
 use commands::CommandPipeline;
@@ -40,7 +40,7 @@ const CLOSED_LOG_TTL_SECONDS: i64 = 60;
 const LEASE_SECONDS: u64 = 60;
 /// Sets `KEYS[1]` to "EPOCH SEQ" for `ARGV[3]` seconds, unless it holds a higher number of the same
 /// epoch.
-const NOTE_STOPPED: &str = "local old = redis.call('GET', KEYS[1]) \
+const SAVE_POSITION_SCRIPT: &str = "local old = redis.call('GET', KEYS[1]) \
     if old then \
       local epoch, seq = string.match(old, '^(%d+) (%d+)$') \
       if epoch == ARGV[1] and tonumber(seq) > tonumber(ARGV[2]) then return 0 end \
@@ -100,7 +100,7 @@ impl RedisBus {
         };
         let connector = Connector::new(address.clone());
         let commands = CommandPipeline::new(Arc::clone(&connector));
-        let mut tasks = vec![tokio::spawn(connector.keep(Arc::clone(&commands))).abort_handle()];
+        let mut tasks = vec![tokio::spawn(connector.run(Arc::clone(&commands))).abort_handle()];
         let subscribers = (0..options.subscribers.max(1))
             .map(|_| {
                 let connector = Connector::new(address.clone());
@@ -111,7 +111,7 @@ impl RedisBus {
                     command_names: words,
                     is_cluster: clustered,
                 });
-                tasks.push(tokio::spawn(connector.keep(Arc::clone(&subscriber))).abort_handle());
+                tasks.push(tokio::spawn(connector.run(Arc::clone(&subscriber))).abort_handle());
                 subscriber
             })
             .collect();
@@ -143,11 +143,11 @@ impl RedisBus {
         self.commands.losses.load(Ordering::Acquire)
     }
 
-    pub(super) async fn ready(&self, limit: Duration) -> Result<(), BusError> {
+    pub(super) async fn wait_until_ready(&self, limit: Duration) -> Result<(), BusError> {
         let all_up = async {
             for connector in self.connectors() {
                 connector
-                    .ready()
+                    .wait_until_ready()
                     .await
                     .map_err(|why| self.error_reply(&why.why))?;
             }
@@ -204,7 +204,7 @@ impl RedisBus {
     }
 
     /// Returns the name of a session's key or channel. In a cluster, all keys and channels of a session share one slot.
-    fn name(&self, session: &str, what: &str) -> String {
+    fn key_name(&self, session: &str, what: &str) -> String {
         if self.is_cluster {
             format!("session:{{{session}}}:{what}")
         } else {
@@ -213,7 +213,7 @@ impl RedisBus {
     }
 
     pub(super) fn channel(&self, session: &str, way: ChannelDirection) -> String {
-        self.name(session, way.name())
+        self.key_name(session, way.name())
     }
 
     /// Sends commands on the data of a session (or another key) together and waits for all replies.
@@ -242,7 +242,7 @@ impl RedisBus {
     }
 
     pub(super) async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
-        let key = self.name(session, "epoch");
+        let key = self.key_name(session, "epoch");
         let set = set_with_ttl(&key, epoch, self.ttl_seconds);
         self.query(session, [set]).await
     }
@@ -254,42 +254,42 @@ impl RedisBus {
         run: RunStatus,
     ) -> Result<(), BusError> {
         let known = format!("{} {}", begun.epoch, begun.last);
-        let key = self.name(session, "epoch");
+        let key = self.key_name(session, "epoch");
         let set = set_with_ttl(&key, known, self.ttl_seconds).arg("NX").take();
-        let lock = (run == RunStatus::Active).then(|| self.lock_if_free(session));
+        let lock = (run == RunStatus::Active).then(|| self.try_lock_command(session));
         self.query(session, [set].into_iter().chain(lock)).await
     }
 
     /// Returns the command that takes the lock of a session's run if it is free.
-    fn lock_if_free(&self, session: &str) -> Cmd {
-        let lock = self.name(session, "run");
+    fn try_lock_command(&self, session: &str) -> Cmd {
+        let lock = self.key_name(session, "run");
         set_with_ttl(&lock, 1, LEASE_SECONDS).arg("NX").take()
     }
 
     pub(super) async fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
-        let begun = self.try_to_begin(session).await;
+        let begun = self.try_begin_run(session).await;
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
         }
         while self.commands.may_be_restored() {
             sleep(RESTORE_POLL_INTERVAL).await;
             if self.session_status(session).await?.is_open {
-                return self.try_to_begin(session).await;
+                return self.try_begin_run(session).await;
             }
         }
         begun
     }
 
-    async fn try_to_begin(&self, session: &str) -> Result<LogPosition, BeginError> {
+    async fn try_begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
         let up = self.channel(session, ChannelDirection::Up);
-        let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
-        let stopped = self.name(session, "stopped");
+        let (epoch, log) = (self.key_name(session, "epoch"), self.key_name(session, "log"));
+        let stopped = self.key_name(session, "stopped");
         let (known, locked, newest, counts, (), ()): BeginReply = self
             .query(
                 session,
                 [
                     Cmd::get(&epoch),
-                    self.lock_if_free(session),
+                    self.try_lock_command(session),
                     Cmd::lindex(&log, -1),
                     cmd("PUBSUB").arg(self.command_names.count).arg(&up).take(),
                     Cmd::expire(&epoch, self.ttl_seconds),
@@ -298,7 +298,7 @@ impl RedisBus {
             )
             .await?;
         let Some(known) = known.and_then(parse_position) else {
-            let unlock = Cmd::del(self.name(session, "run"));
+            let unlock = Cmd::del(self.key_name(session, "run"));
             self.query::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
         };
@@ -306,14 +306,14 @@ impl RedisBus {
             let (_, processes) = counts;
             // A run in progress has a listener; a lock without one has outlived its backend. Two
             // runs of one process share a subscription.
-            if processes > 1 || self.subscriber(&up).channels.listeners(&up) > 1 {
+            if processes > 1 || self.subscriber(&up).channels.listener_count(&up) > 1 {
                 return Err(BeginError::Busy);
             }
             tracing::info!(session, "taking over from a run whose backend is gone");
             self.renew(session);
         }
         let last = newest
-            .and_then(|frame| FrameStamp::of(&frame).seq)
+            .and_then(|frame| FrameStamp::parse(&frame).seq)
             .unwrap_or(0);
         Ok(LogPosition {
             epoch: known.epoch,
@@ -322,7 +322,7 @@ impl RedisBus {
     }
 
     pub(super) fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
-        let log = self.name(session, "log");
+        let log = self.key_name(session, "log");
         let down = self.channel(session, ChannelDirection::Down);
         let then = match part {
             FramePosition::First => Some(Cmd::expire(&log, self.ttl_seconds)),
@@ -330,7 +330,7 @@ impl RedisBus {
             // The lock is released after the frame is in the log, so that the next run continues
             // its numbers, and before it is published, so that the client may start that run at
             // once.
-            FramePosition::Last => Some(Cmd::del(self.name(session, "run"))),
+            FramePosition::Last => Some(Cmd::del(self.key_name(session, "run"))),
         };
         let push = Cmd::rpush(&log, &frame[..]);
         let publish = self.publish_command(&down, frame);
@@ -339,13 +339,13 @@ impl RedisBus {
     }
 
     pub(super) fn renew(&self, session: &str) {
-        let lock = self.name(session, "run");
+        let lock = self.key_name(session, "run");
         let set = set_with_ttl(&lock, 1, LEASE_SECONDS);
         self.commands.send(session, [set], None);
     }
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
-        let log = self.name(session, "log");
+        let log = self.key_name(session, "log");
         // `EXPIRE` finds no key if the log is missing; posts were then lost.
         match self
             .query(session, [Cmd::expire(&log, self.ttl_seconds)])
@@ -357,10 +357,10 @@ impl RedisBus {
     }
 
     pub(super) async fn close(&self, session: &str) -> Result<bool, BusError> {
-        let log = self.name(session, "log");
-        let stopped = self.name(session, "stopped");
+        let log = self.key_name(session, "log");
+        let stopped = self.key_name(session, "stopped");
         let commands = [
-            Cmd::del(self.name(session, "epoch")),
+            Cmd::del(self.key_name(session, "epoch")),
             Cmd::expire(&log, CLOSED_LOG_TTL_SECONDS),
             Cmd::expire(&stopped, CLOSED_LOG_TTL_SECONDS),
         ];
@@ -410,22 +410,22 @@ impl RedisBus {
         session: &str,
         position: u64,
     ) -> Result<Vec<Bytes>, BusError> {
-        let log = self.name(session, "log");
-        let last = position + HISTORY_PAGE as u64 - 1;
+        let log = self.key_name(session, "log");
+        let last = position + MAX_HISTORY_FRAMES as u64 - 1;
         let range = cmd("LRANGE").arg(log).arg(position).arg(last).take();
         let (frames,): (Vec<Vec<u8>>,) = self.query(session, [range]).await?;
         Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
-    pub(super) async fn note_stopped(
+    pub(super) async fn save_position(
         &self,
         session: &str,
         at: LogPosition,
     ) -> Result<(), BusError> {
         let note = cmd("EVAL")
-            .arg(NOTE_STOPPED)
+            .arg(SAVE_POSITION_SCRIPT)
             .arg(1)
-            .arg(self.name(session, "stopped"))
+            .arg(self.key_name(session, "stopped"))
             .arg(at.epoch)
             .arg(at.last)
             .arg(self.ttl_seconds)
@@ -435,15 +435,15 @@ impl RedisBus {
 
     pub(super) async fn session_status(&self, session: &str) -> Result<SessionStatus, BusError> {
         let commands = [
-            Cmd::lindex(self.name(session, "log"), -1),
-            Cmd::get(self.name(session, "epoch")),
-            Cmd::get(self.name(session, "stopped")),
+            Cmd::lindex(self.key_name(session, "log"), -1),
+            Cmd::get(self.key_name(session, "epoch")),
+            Cmd::get(self.key_name(session, "stopped")),
         ];
         type SessionStatusReply = (Option<Vec<u8>>, Option<String>, Option<String>);
         let (frame, known, stopped): SessionStatusReply = self.query(session, commands).await?;
         let known = known.and_then(parse_position);
         let newest = match (&frame, known) {
-            (Some(frame), _) => FrameStamp::of(frame),
+            (Some(frame), _) => FrameStamp::parse(frame),
             // The log was lost; the position is the one given by the instance that restored the
             // session.
             (_, Some(known)) => FrameStamp {
@@ -479,7 +479,7 @@ fn set_with_ttl(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -
     set
 }
 
-/// Parses `EPOCH` or `EPOCH LAST`; the epoch's key has both after a restore.
+/// Parses `EPOCH` or `EPOCH LAST_ID`; the epoch's key has both after a restore.
 fn parse_position(text: String) -> Option<LogPosition> {
     let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
     Some(LogPosition {

@@ -69,7 +69,7 @@ impl RedisBus {
         let Ok(text) = serde_json::to_vec(&offer) else {
             return Ok(false);
         };
-        let lock = self.name(session, "run");
+        let lock = self.key_name(session, "run");
         let set = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
         self.query::<()>(session, [set]).await?;
         if self.publish(OFFERS_CHANNEL, &text).await? > 0 {
@@ -83,18 +83,18 @@ impl RedisBus {
             }
         }
         // Withdraws the offer by taking the run back, unless another instance has taken it in the meantime.
-        Ok(!self.take(&offer).await?)
+        Ok(!self.take_offer(&offer).await?)
     }
 
     /// Takes an offered run; returns `false` if another instance has it or the offer was withdrawn.
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn take(&self, offer: &RunOffer) -> Result<bool, BusError> {
+    pub(crate) async fn take_offer(&self, offer: &RunOffer) -> Result<bool, BusError> {
         let take = cmd("EVAL")
             .arg(TAKE_SCRIPT)
             .arg(1)
-            .arg(self.name(&offer.session, "run"))
+            .arg(self.key_name(&offer.session, "run"))
             .arg(&offer.name)
             .arg(LEASE_SECONDS)
             .take();

@@ -129,7 +129,7 @@ static CLUSTER_CERTIFICATES: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>
 pub(super) struct NodeCertificates(i64);
 
 impl NodeCertificates {
-    pub(super) fn keep(certificates: Option<TlsCertificates>) -> NodeCertificates {
+    pub(super) fn register(certificates: Option<TlsCertificates>) -> NodeCertificates {
         static LAST_CLUSTER: AtomicI64 = AtomicI64::new(0);
         let number = LAST_CLUSTER.fetch_add(1, Ordering::Relaxed) + 1;
         let mut kept = CLUSTER_CERTIFICATES

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Largest reply in bytes. The largest reply that the bus requests is a page of a session's log: see
-/// [`HISTORY_PAGE`](crate::bus::HISTORY_PAGE).
-const MAX_REPLY: u64 = 64 << 20;
+/// [`MAX_HISTORY_FRAMES`](crate::bus::MAX_HISTORY_FRAMES).
+const MAX_REPLY_BYTES: u64 = 64 << 20;
 
 /// Largest line in bytes outside bulk strings: a number, a status or an error.
-const MAX_LINE: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// Maximum number of values in one reply, because a value takes more memory than its shortest encoding.
 const MAX_VALUES: u64 = 1 << 17;
@@ -64,7 +64,7 @@ impl ReplyTracker {
     ///
     /// # Errors
     /// When the reply is larger than any that the bus requests.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn track(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some((first, rest)) = bytes.split_first() {
             if self.bulk > 0 {
                 let part = self.bulk.min(bytes.len() as u64);
@@ -76,7 +76,7 @@ impl ReplyTracker {
                 continue;
             }
             bytes = rest;
-            self.count(1)?;
+            self.add_reply_bytes(1)?;
             if *first == b'\n' {
                 self.end_line()?;
                 continue;
@@ -94,17 +94,17 @@ impl ReplyTracker {
                 }
                 _ => line.number = None,
             }
-            if line.length > MAX_LINE {
-                return Err(format!("a line of more than {MAX_LINE} bytes"));
+            if line.length > MAX_LINE_BYTES {
+                return Err(format!("a line of more than {MAX_LINE_BYTES} bytes"));
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, length: u64) -> Result<(), String> {
+    fn add_reply_bytes(&mut self, length: u64) -> Result<(), String> {
         self.reply_bytes = self.reply_bytes.saturating_add(length);
-        if self.reply_bytes > MAX_REPLY {
-            Err(format!("a reply of more than {MAX_REPLY} bytes"))
+        if self.reply_bytes > MAX_REPLY_BYTES {
+            Err(format!("a reply of more than {MAX_REPLY_BYTES} bytes"))
         } else {
             Ok(())
         }
@@ -121,7 +121,7 @@ impl ReplyTracker {
         match line.kind {
             b'$' | b'!' | b'=' if !line.is_negative => {
                 let length = length.ok_or_else(strange)?;
-                self.count(length)?;
+                self.add_reply_bytes(length)?;
                 // The bulk string's own CRLF.
                 self.bulk = length.saturating_add(2);
                 return Ok(());
@@ -180,7 +180,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        let taken = self.replies.take(&buffer.filled()[before..]);
+        let taken = self.replies.track(&buffer.filled()[before..]);
         Poll::Ready(taken.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what)))
     }
 }
@@ -222,7 +222,7 @@ mod tests {
     fn take(bytes: &[u8], step: usize) -> Result<ReplyTracker, String> {
         let mut replies = ReplyTracker::default();
         for part in bytes.chunks(step) {
-            replies.take(part)?;
+            replies.track(part)?;
         }
         Ok(replies)
     }
@@ -237,8 +237,8 @@ mod tests {
         // Many replies, each of which is short.
         let mut followed = ReplyTracker::default();
         for _ in 0..100_000 {
-            followed.take(b"$1024\r\n").unwrap();
-            followed.take(&[b'x'; 1026]).unwrap();
+            followed.track(b"$1024\r\n").unwrap();
+            followed.track(&[b'x'; 1026]).unwrap();
         }
         assert_eq!(followed.reply_bytes, 0);
     }
@@ -257,13 +257,13 @@ mod tests {
         ] {
             assert!(take(bytes, 1).is_err(), "{}", bytes.escape_ascii());
         }
-        let line = vec![b'x'; MAX_LINE + 2];
+        let line = vec![b'x'; MAX_LINE_BYTES + 2];
         assert!(take(&line, 1000).is_err());
         let mut long = ReplyTracker::default();
-        let mut taken = long.take(b"*100\r\n");
+        let mut taken = long.track(b"*100\r\n");
         for _ in 0..100 {
-            taken = taken.and_then(|()| long.take(b"$1000000\r\n"));
-            taken = taken.and_then(|()| long.take(&vec![0; 1_000_002]));
+            taken = taken.and_then(|()| long.track(b"$1000000\r\n"));
+            taken = taken.and_then(|()| long.track(&vec![0; 1_000_002]));
         }
         assert!(taken.unwrap_err().contains("67108864 bytes"));
     }

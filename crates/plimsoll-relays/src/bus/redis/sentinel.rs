@@ -38,7 +38,7 @@ pub(super) async fn find_master(
             let (name, to_master) = (name.to_owned(), to_master.clone());
             let certificates = certificates.cloned();
             lookups.spawn(async move {
-                let looked_up = look_up(sentinel, &name, certificates.as_ref(), to_master);
+                let looked_up = ask_sentinel(sentinel, &name, certificates.as_ref(), to_master);
                 let found = timeout(LOOKUP_TIMEOUT, looked_up).await;
                 (place, found.unwrap_or_else(|_| Err(timeout_error().into())))
             });
@@ -76,7 +76,7 @@ fn not_found_error() -> (bool, RedisError) {
 }
 
 /// Asks one Sentinel. The inner error is that of the server that it names.
-async fn look_up(
+async fn ask_sentinel(
     sentinel: ConnectionAddr,
     name: &str,
     certificates: Option<&TlsCertificates>,

@@ -10,7 +10,7 @@ use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::time::sleep;
 
 use super::commands::CommandPipeline;
-use super::connection::{CommandBatch, RedisConnection, RedisFailure, error_in};
+use super::connection::{CommandBatch, RedisConnection, RedisFailure, first_error};
 use super::connector::{ConnectionUser, Connector, LossSignal};
 use crate::bus::channels::Channels;
 
@@ -66,7 +66,7 @@ impl Subscriber {
                 let key = self.is_cluster.then_some(&**channel);
                 batch.put(key, cmd(word).arg(&**channel).take());
             }
-            if let Some(why) = error_in(&connection.run(batch).await?) {
+            if let Some(why) = first_error(&connection.run(batch).await?) {
                 return Err(why);
             }
         }
@@ -81,7 +81,7 @@ impl Subscriber {
 }
 
 impl ConnectionUser for Subscriber {
-    fn pushed(&self, PushInfo { kind, data }: PushInfo) {
+    fn on_push(&self, PushInfo { kind, data }: PushInfo) {
         let mut data = data.into_iter();
         let Some(Value::BulkString(name)) = data.next() else {
             return;
@@ -94,7 +94,7 @@ impl ConnectionUser for Subscriber {
                 self.channels.deliver(name, &Bytes::from(payload));
             }
             (PushKind::Subscribe | PushKind::SSubscribe, _) => self.channels.acknowledge(name),
-            (PushKind::SUnsubscribe, _) => self.channels.interrupt(name),
+            (PushKind::SUnsubscribe, _) => self.channels.on_subscription_ended(name),
             _ => {}
         }
     }
@@ -106,7 +106,7 @@ impl ConnectionUser for Subscriber {
         lost: &LossSignal,
     ) -> RedisFailure {
         let channels = &self.channels;
-        channels.connected();
+        channels.on_connected();
         let mut came_back = self.commands.reconnected.subscribe();
         let all = || {
             channels

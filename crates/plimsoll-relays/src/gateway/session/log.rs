@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::code;
 use tokio::time::{Instant, Sleep};
 
 use super::SessionSocket;
-use crate::bus::{Bus, FrameStamp, HISTORY_PAGE, LogPosition, RunStatus, new_epoch};
+use crate::bus::{Bus, FrameStamp, MAX_HISTORY_FRAMES, LogPosition, RunStatus, new_epoch};
 
 /// Delay before a failed read of the log is retried.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -42,8 +42,8 @@ impl SessionSocket {
                 }
                 return self.close_with_gap();
             }
-            if page.len() == HISTORY_PAGE {
-                position += HISTORY_PAGE as u64;
+            if page.len() == MAX_HISTORY_FRAMES {
+                position += MAX_HISTORY_FRAMES as u64;
                 if self.delivery != before {
                     // The next page is read when this one is written.
                     return;
@@ -100,7 +100,7 @@ impl SessionSocket {
     /// Skips the frames that the log has lost from its beginning; returns `false` if there are
     /// none.
     fn skip_lost_frames(&mut self, page: &[Bytes]) -> bool {
-        let first = page.iter().find_map(|frame| FrameStamp::of(frame).seq);
+        let first = page.iter().find_map(|frame| FrameStamp::parse(frame).seq);
         let last = self.delivery.last.unwrap_or(0);
         let Some(first) = first.filter(|first| *first > last + 1) else {
             return false;
@@ -113,7 +113,7 @@ impl SessionSocket {
     fn close_with_gap(&mut self) {
         let after = self.delivery.last.unwrap_or(0);
         self.notify_resumed(false, after);
-        self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
+        self.closing = Some((code::HISTORY_UNAVAILABLE, "frames are missing from the log"));
     }
 
     /// Locates frames that the client should have, but that were not at their expected position in the log.

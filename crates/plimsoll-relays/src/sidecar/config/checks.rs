@@ -1,10 +1,10 @@
 //! Semantic checks of a config file that parsed.
 
 use plimsoll_model::plan::ServerTrust;
-use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
+use plimsoll_protocols::registry::{RelayCodec, RELAYED_PROTOCOLS};
 use plimsoll_protocols::relayed::{RelayMode, RelayProtocol};
 
-use super::{MAX_FRAME_LIMIT, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
+use super::{MAX_FRAME_LIMIT_BYTES, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
 use crate::sidecar::names::Upstream;
 
 /// Result of a check; `Err` holds the invalid key and the correction.
@@ -23,7 +23,7 @@ fn ensure(is_fine: bool, key: &str, problem: &str) -> CheckResult {
 }
 
 /// Lists the protocols whose relay mode meets a condition, for messages.
-fn list_protocols(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
+fn list_protocols(is_so: impl Fn(&RelayMode<RelayCodec>) -> bool) -> String {
     let named = RELAYED_PROTOCOLS
         .iter()
         .filter(|protocol| is_so(&protocol.mode));
@@ -38,7 +38,7 @@ fn list_protocols(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
     }
 }
 
-fn has_file(mode: &RelayMode<Codec>) -> bool {
+fn has_file(mode: &RelayMode<RelayCodec>) -> bool {
     matches!(mode, RelayMode::Frames { has_file: true, .. })
 }
 
@@ -182,10 +182,10 @@ impl RouteConfig {
 
     fn check_limits(&self) -> CheckResult {
         let at_least_1 = "out of range: use 1 or more";
-        let range = 1024..=MAX_FRAME_LIMIT;
+        let range = 1024..=MAX_FRAME_LIMIT_BYTES;
         let fits = (self.max_frame.as_ref()).is_none_or(|size| range.contains(&size.0));
         ensure(fits, "max_frame", "out of range: use 1KiB to 1GiB")?;
-        if let Some((name, problem)) = self.fault.and_then(|fault| fault.problem()) {
+        if let Some((name, problem)) = self.fault.and_then(|fault| fault.find_invalid_key()) {
             return invalid_key(name, problem);
         }
         ensure(self.max_streams() > 0, "max_streams", at_least_1)?;

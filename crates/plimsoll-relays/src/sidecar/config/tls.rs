@@ -81,7 +81,7 @@ impl UpstreamTls {
             insecure: self.insecure,
             ..TlsSpec::default()
         };
-        spec::trust(&spec).map_err(|problems| {
+        spec::resolve_trust(&spec).map_err(|problems| {
             let first = problems.into_iter().next();
             let (key, message) = first.map_or_else(Default::default, |p| (p.key, p.message));
             (key.replace("tls.", "upstream_tls."), message)

@@ -70,7 +70,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Returns the source, the destination and the queue of a direction.
-    pub(crate) fn parts(&mut self, way: CallDirection) -> (StreamRef, StreamRef, &mut SendQueue) {
+    pub(crate) fn direction_parts(&mut self, way: CallDirection) -> (StreamRef, StreamRef, &mut SendQueue) {
         match way {
             CallDirection::Up => (self.down, self.up, &mut self.up_queue),
             CallDirection::Down => (self.up, self.down, &mut self.down_queue),
@@ -78,7 +78,7 @@ impl Exchange {
     }
 
     /// Counts received data and compares it with `content-length` (RFC 9113, 8.1.1).
-    pub(crate) fn count(
+    pub(crate) fn count_data(
         &mut self,
         way: CallDirection,
         data: &[u8],
@@ -99,7 +99,7 @@ impl Exchange {
     }
 
     /// Returns whether the client has sent nothing but header fields so far.
-    pub(crate) fn is_bare(&self) -> bool {
+    pub(crate) fn has_only_headers(&self) -> bool {
         self.request_until != Time::NEVER
     }
 

@@ -12,7 +12,7 @@ use plimsoll_model::Outcome;
 use plimsoll_protocols::registry::RelayedFields;
 use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::hpack::{Decoder, HeaderField, HpackError, ListEncoder};
-use plimsoll_wire::http2::{MAX_HEADER_LIST, MessageCheck};
+use plimsoll_wire::http2::{MAX_HEADER_LIST_BYTES, MessageValidator};
 
 /// Number of blocks cached on each side.
 const MAX_REMEMBERED_BLOCKS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) struct HeaderFields {
     /// The fields in sequence: length of the name, length of the value, sensitivity, name, value.
     packed: Vec<u8>,
     /// Whether the list is valid under RFC 9113.
-    pub(crate) check: MessageCheck,
+    pub(crate) check: MessageValidator,
     /// The fields of the protocol above HTTP/2.
     pub(crate) metadata: RelayedFields,
 }
@@ -117,25 +117,25 @@ impl HeaderFields {
 
     /// Returns why these fields cannot begin a request.
     pub(crate) fn request_problem(&self) -> Option<&'static str> {
-        self.check.request(|name| self.find(name))
+        self.check.request_problem(|name| self.find(name))
     }
 
     /// Returns why these fields cannot begin an answer.
     pub(crate) fn answer_problem(&self) -> Option<&'static str> {
-        self.check.answer()
+        self.check.response_problem()
     }
 
     /// Returns why these fields cannot end a request or an answer.
     pub(crate) fn trailers_problem(&self) -> Option<&'static str> {
-        self.check.trailers()
+        self.check.trailers_problem()
     }
 
     /// Returns the sidecar's own answer to the request that begins with these fields.
-    pub(crate) fn answer(&self, response: &LocalResponse) -> HeaderFields {
+    pub(crate) fn local_response_fields(&self, response: &LocalResponse) -> HeaderFields {
         let mut fields = HeaderFields::default();
         if self.metadata.is_protocol_call() {
-            RelayedFields::begin_answer(fields.pusher());
-            RelayedFields::end_answer(response.outcome, &response.why, fields.pusher());
+            RelayedFields::push_initial_fields(fields.pusher());
+            RelayedFields::push_final_fields(response.outcome, &response.why, fields.pusher());
         } else {
             fields.pusher()(b":status", response.http_status.as_bytes());
         }
@@ -143,14 +143,14 @@ impl HeaderFields {
     }
 
     /// Returns the trailers with which the sidecar ends an answer that has begun.
-    pub(crate) fn end(verdict: &LocalResponse) -> HeaderFields {
+    pub(crate) fn local_trailers(verdict: &LocalResponse) -> HeaderFields {
         let mut fields = HeaderFields::default();
-        RelayedFields::end_answer(verdict.outcome, &verdict.why, fields.pusher());
+        RelayedFields::push_final_fields(verdict.outcome, &verdict.why, fields.pusher());
         fields
     }
 
     /// Returns the access log's status for the sidecar's answer to this request.
-    pub(crate) fn status_of(&self, verdict: &LocalResponse) -> String {
+    pub(crate) fn local_status(&self, verdict: &LocalResponse) -> String {
         if self.metadata.is_protocol_call() {
             verdict.outcome.code().to_owned()
         } else {
@@ -174,7 +174,7 @@ impl HeaderFields {
             value,
             sensitive,
         } = field;
-        self.check.note(name, value);
+        self.check.check_field(name, value);
         self.metadata.read_field(name, value);
         self.packed
             .extend_from_slice(&(name.len() as u32).to_le_bytes());
@@ -204,7 +204,7 @@ pub(super) struct FieldReader {
 impl FieldReader {
     pub(super) fn new() -> FieldReader {
         FieldReader {
-            decoder: Decoder::new(TABLE_SIZE, MAX_HEADER_LIST),
+            decoder: Decoder::new(TABLE_SIZE, MAX_HEADER_LIST_BYTES),
             memo: Vec::new(),
         }
     }
@@ -220,7 +220,7 @@ impl FieldReader {
         let mut fields = HeaderFields::default();
         let decoded = self.decoder.decode(block, |field| fields.push(field))?;
         if decoded.is_list_too_large {
-            (fields.check).refuse("a field list over 65536 bytes (RFC 9113, 6.5.2)");
+            (fields.check).set_problem("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         let fields = Arc::new(fields);
         if decoded.has_changed_table {
@@ -243,13 +243,13 @@ pub(super) struct FieldWriter {
 
 impl FieldWriter {
     /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
-    pub(super) fn allow(&mut self, size: u32) {
-        self.encoder.allow(size);
+    pub(super) fn set_table_size(&mut self, size: u32) {
+        self.encoder.set_allowed_table_size(size);
         self.memo.clear();
     }
 
     /// Encodes `fields`; the block must be sent, because encoding may change the table.
-    pub(super) fn block(&mut self, fields: &HeaderFields) -> &[u8] {
+    pub(super) fn encode(&mut self, fields: &HeaderFields) -> &[u8] {
         let mut known = self.memo.iter();
         if let Some(place) = known.position(|(known, _)| *known == fields.packed) {
             return &self.memo[place].1;
@@ -310,11 +310,11 @@ mod tests {
             .enumerate()
         {
             if round % 2 == 1 {
-                writer.allow(size);
+                writer.set_table_size(size);
             }
             for call in [0, 1, 2, 0, 0, 1] {
                 let fields = &calls[call];
-                let read = reader.read(writer.block(fields)).unwrap();
+                let read = reader.read(writer.encode(fields)).unwrap();
                 assert_eq!(read.packed, fields.packed, "round {round}");
                 assert!(read.iter().eq(fields.iter()));
             }

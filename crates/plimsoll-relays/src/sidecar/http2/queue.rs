@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, EndStream};
 
 use super::{HeaderFields, Http2Session};
 
 /// Capacity in bytes above which a buffer is freed when it becomes empty.
-const MAX_KEPT_CAPACITY: usize = 4 << 10;
+const MAX_RETAINED_CAPACITY_BYTES: usize = 4 << 10;
 
 /// Maximum size in bytes of a request that is retained so that it can be sent again.
-const MAX_RESENT: usize = 16 << 10;
+const MAX_RESENT_BYTES: usize = 16 << 10;
 
 /// A queue that is bounded by the receive window of the stream that fills it.
 #[derive(Debug, Default)]
@@ -41,11 +41,11 @@ impl SendQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting() == 0 && (self.end_sent || !self.has_end)
+        self.waiting_bytes() == 0 && (self.end_sent || !self.has_end)
     }
 
     /// Returns the number of bytes that wait to be sent.
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.data.len() - self.sent
     }
 
@@ -55,12 +55,12 @@ impl SendQueue {
     }
 
     /// Returns whether only END_STREAM is left to be sent.
-    pub(crate) fn is_bare_end(&self) -> bool {
-        self.has_end && self.waiting() == 0 && self.trailers.is_none()
+    pub(crate) fn has_only_end(&self) -> bool {
+        self.has_end && self.waiting_bytes() == 0 && self.trailers.is_none()
     }
 
     /// Returns whether the source has ended the stream.
-    pub(crate) fn ends(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_end
     }
 
@@ -112,25 +112,25 @@ impl SendQueue {
         out: &mut Vec<u8>,
         limit: usize,
     ) -> usize {
-        while self.waiting() > 0 && out.len() < limit {
-            let room = session.room(stream).min(DEFAULT_MAX_FRAME as usize);
-            let length = room.min(self.waiting());
+        while self.waiting_bytes() > 0 && out.len() < limit {
+            let room = session.sendable_bytes(stream).min(DEFAULT_MAX_FRAME_BYTES as usize);
+            let length = room.min(self.waiting_bytes());
             if length == 0 {
                 break;
             }
             let end = self.sent + length;
             let last = self.has_end && self.trailers.is_none() && end == self.data.len();
-            session.data(stream, &self.data[self.sent..end], EndStream(last), out);
+            session.send_data(stream, &self.data[self.sent..end], EndStream(last), out);
             self.end_sent = last;
             self.sent = end;
         }
         let went = self.sent.saturating_sub(self.ever_sent);
         self.ever_sent += went;
         self.drop_sent();
-        if self.waiting() == 0 && self.has_end && !self.end_sent {
+        if self.waiting_bytes() == 0 && self.has_end && !self.end_sent {
             match &self.trailers {
-                Some(trailers) => session.headers(stream, trailers, EndStream(true), out),
-                None => session.data(stream, &[], EndStream(true), out),
+                Some(trailers) => session.send_headers(stream, trailers, EndStream(true), out),
+                None => session.send_data(stream, &[], EndStream(true), out),
             }
             self.end_sent = true;
         }
@@ -139,12 +139,12 @@ impl SendQueue {
 
     /// Frees the buffer once all of it is sent, unless it may be sent again.
     fn drop_sent(&mut self) {
-        self.retains_sent &= self.sent <= MAX_RESENT;
-        if self.retains_sent || self.waiting() > 0 {
+        self.retains_sent &= self.sent <= MAX_RESENT_BYTES;
+        if self.retains_sent || self.waiting_bytes() > 0 {
             return;
         }
         (self.sent, self.ever_sent) = (0, 0);
-        if self.data.capacity() > MAX_KEPT_CAPACITY {
+        if self.data.capacity() > MAX_RETAINED_CAPACITY_BYTES {
             self.data = Vec::new();
         } else {
             self.data.clear();
@@ -158,12 +158,12 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection to a service that has sent its SETTINGS.
+    /// Returns a connection to a service that has sent its SEND_SETTINGS.
     fn greeted() -> Http2Session {
         let (mut session, mut greeting) = (Http2Session::new(EitherRole::Client), Vec::new());
-        Http2Session::new(EitherRole::Server).open(100, &mut greeting);
+        Http2Session::new(EitherRole::Server).send_preface(100, &mut greeting);
         let mut input = &greeting[..];
-        while (session.next(&mut input, &mut Vec::new()).unwrap()).is_some() {}
+        while (session.next_event(&mut input, &mut Vec::new()).unwrap()).is_some() {}
         session
     }
 
@@ -171,7 +171,7 @@ mod tests {
     /// are new.
     fn sent_anew(queue: &mut SendQueue) -> (Vec<u8>, usize) {
         let (mut session, mut out) = (greeted(), Vec::new());
-        session.adopt(1, 7, EndStream(false));
+        session.add_stream(1, 7, EndStream(false));
         let went = queue.send(&mut session, 1, &mut out, usize::MAX);
         (out, went)
     }
@@ -194,13 +194,13 @@ mod tests {
     #[test]
     fn long_request_is_not_kept() {
         let mut queue = SendQueue::retaining();
-        queue.note_sent(&[0; MAX_RESENT], EndStream(false));
+        queue.note_sent(&[0; MAX_RESENT_BYTES], EndStream(false));
         queue.push(b"more", EndStream(false));
         assert_eq!(queue.never_sent(), 4);
         assert!(queue.rewind());
         assert_eq!(sent_anew(&mut queue).1, 4);
         assert!(!queue.rewind(), "{} bytes", queue.data.len());
-        assert_eq!((queue.waiting(), queue.never_sent()), (0, 0));
+        assert_eq!((queue.waiting_bytes(), queue.never_sent()), (0, 0));
         queue.note_sent(b"and more", EndStream(true));
         assert!(queue.data.is_empty() && queue.is_empty());
     }

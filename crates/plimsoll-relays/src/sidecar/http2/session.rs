@@ -1,7 +1,7 @@
 //! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
 //! Frames are returned one by one as [`SessionEvent`]s with the key of the call that their stream belongs
-//! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SETTINGS,
+//! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SEND_SETTINGS,
 //! PING, frames on closed streams, and streams that violate a rule.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use plimsoll_wire::http2::{
-    self, ConnectionStage, ControlEvent, DEFAULT_MAX_FRAME, EitherRole, EndStream, ErrorCode,
+    self, ConnectionStage, ControlEvent, DEFAULT_MAX_FRAME_BYTES, EitherRole, EndStream, ErrorCode,
     FrameHeader, Http2Connection, ReceiveWindow, StreamClosure, StreamPayload, Violation, flags,
     kind, setting, write,
 };
@@ -21,12 +21,12 @@ use super::fields::{FieldReader, FieldWriter};
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Receive window in bytes of a stream whose data has always been passed on at once.
-const FLOWING_WINDOW: u32 = 256 << 10;
+const FAST_STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Receive window of a connection in bytes, which bounds the data that is queued for all its streams.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Streams that may be opened before the upstream's SETTINGS arrive.
+/// Streams that may be opened before the upstream's SEND_SETTINGS arrive.
 const MAX_STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// Maximum number of PINGs without DATA or HEADERS from the peer in between; the last one is sent
@@ -121,17 +121,17 @@ impl Http2Session {
     }
 
     /// Sends the connection preface. `max_streams` limits the concurrent streams of a client.
-    pub(crate) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
+    pub(crate) fn send_preface(&self, max_streams: u32, out: &mut Vec<u8>) {
         let first = match self.side() {
             EitherRole::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
             EitherRole::Client => (setting::ENABLE_PUSH, 0),
         };
         let window = (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW);
-        self.http2.open(&[first, window], out);
+        self.http2.send_preface(&[first, window], out);
     }
 
-    /// Returns whether the peer has sent its SETTINGS.
-    pub(crate) fn is_greeted(&self) -> bool {
+    /// Returns whether the peer has sent its SEND_SETTINGS.
+    pub(crate) fn has_peer_settings(&self) -> bool {
         self.http2.stage() != ConnectionStage::Greeting
     }
 
@@ -142,7 +142,7 @@ impl Http2Session {
 
     /// Returns how many streams this end, as the client, may have open at once.
     pub(crate) fn max_open_streams(&self) -> usize {
-        if self.is_greeted() {
+        if self.has_peer_settings() {
             self.http2.max_streams() as usize
         } else {
             MAX_STREAMS_BEFORE_SETTINGS
@@ -151,7 +151,7 @@ impl Http2Session {
 
     /// Returns whether this end, as the client, may open another stream now.
     pub(crate) fn can_open_stream(&self) -> bool {
-        self.is_greeted() && self.open_streams() < self.max_open_streams() && !self.ids_exhausted()
+        self.has_peer_settings() && self.open_streams() < self.max_open_streams() && !self.ids_exhausted()
     }
 
     /// Returns whether all stream ids are used.
@@ -176,7 +176,7 @@ impl Http2Session {
     // ---- sending ----
 
     /// Opens a stream, as the client.
-    pub(crate) fn begin(
+    pub(crate) fn open_stream(
         &mut self,
         key: u64,
         fields: &HeaderFields,
@@ -184,13 +184,13 @@ impl Http2Session {
         out: &mut Vec<u8>,
     ) -> u32 {
         let stream = self.http2.allocate_stream_id();
-        self.adopt(stream, key, EndStream(false));
-        self.headers(stream, fields, end, out);
+        self.add_stream(stream, key, EndStream(false));
+        self.send_headers(stream, fields, end, out);
         stream
     }
 
     /// Adds a stream; `ended` says whether the peer has already ended its side.
-    pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: EndStream) {
+    pub(crate) fn add_stream(&mut self, stream: u32, key: u64, ended: EndStream) {
         let entry = StreamState {
             key,
             // The initial window is at most 2³¹−1.
@@ -202,25 +202,25 @@ impl Http2Session {
         self.streams.0.insert(stream, entry);
     }
 
-    pub(crate) fn headers(
+    pub(crate) fn send_headers(
         &mut self,
         stream: u32,
         fields: &HeaderFields,
         end: EndStream,
         out: &mut Vec<u8>,
     ) {
-        write::header_block(out, stream, self.writer.block(fields), end);
+        write::header_block(out, stream, self.writer.encode(fields), end);
     }
 
     /// Returns how many bytes may be sent on a stream now.
-    pub(crate) fn room(&self, stream: u32) -> usize {
+    pub(crate) fn sendable_bytes(&self, stream: u32) -> usize {
         let window = self.streams.0.get(&stream).map_or(0, |s| s.send_window);
         self.http2.send_window().min(window.max(0) as u32) as usize
     }
 
     /// Sends data, which must fit into the [`Http2Session::room`] and into one frame.
-    pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: EndStream, out: &mut Vec<u8>) {
-        self.http2.sent(data.len() as u32);
+    pub(crate) fn send_data(&mut self, stream: u32, data: &[u8], end: EndStream, out: &mut Vec<u8>) {
+        self.http2.count_sent_data(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
             stream.send_window -= data.len() as i32;
         }
@@ -232,17 +232,17 @@ impl Http2Session {
         if let Some(entry) = self.streams.0.get_mut(&stream)
             && entry.receive_window.is_half_used()
         {
-            entry.receive_window.widen_to(FLOWING_WINDOW);
+            entry.receive_window.widen_to(FAST_STREAM_WINDOW_BYTES);
         }
     }
 
     /// Reopens the windows for bytes of a stream that were passed on or dropped.
     pub(crate) fn replenish_window(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
         let length = length as u32;
-        self.http2.give_back(length, out);
+        self.http2.release_window(length, out);
         if let Some(entry) = self.streams.0.get_mut(&stream)
             && !entry.peer_ended
-            && let Some(increment) = entry.receive_window.give_back(length)
+            && let Some(increment) = entry.receive_window.release(length)
         {
             write::window_update(out, stream, increment);
         }
@@ -250,12 +250,12 @@ impl Http2Session {
 
     /// Resets a stream; later frames on it are ignored.
     pub(crate) fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
-        self.http2.reset(stream, code, out);
+        self.http2.reset_stream(stream, code, out);
         self.streams.0.remove(&stream);
     }
 
     /// Removes a stream that is ended on both sides or reset by one.
-    pub(crate) fn forget(&mut self, stream: u32) {
+    pub(crate) fn remove_stream(&mut self, stream: u32) {
         self.streams.0.remove(&stream);
     }
 
@@ -284,7 +284,7 @@ impl Http2Session {
     fn end_abandoned(&mut self, stream: u32, sent: EndStream, out: &mut Vec<u8>) {
         self.streams.0.remove(&stream);
         if !sent.0 {
-            self.http2.reset(stream, ErrorCode::CANCEL, out);
+            self.http2.reset_stream(stream, ErrorCode::CANCEL, out);
         }
     }
 
@@ -294,11 +294,11 @@ impl Http2Session {
     /// always allowed.
     pub(crate) fn may_ping(&self) -> bool {
         let is_idle = self.open_streams() == 0;
-        self.is_greeted() && self.pings < MAX_PINGS - u8::from(is_idle)
+        self.has_peer_settings() && self.pings < MAX_PINGS - u8::from(is_idle)
     }
 
     pub(crate) fn send_ping(&mut self, out: &mut Vec<u8>) {
-        write::head(out, PING_PAYLOAD.len(), kind::PING, 0, 0);
+        write::frame_header(out, PING_PAYLOAD.len(), kind::PING, 0, 0);
         out.extend_from_slice(&PING_PAYLOAD);
         self.awaits_ping_ack = true;
         self.pings = self.pings.saturating_add(1);
@@ -317,21 +317,21 @@ impl Http2Session {
     ///
     /// # Errors
     /// Returns an error when the peer has violated the protocol, so the connection must be closed.
-    pub(crate) fn next<'a>(
+    pub(crate) fn next_event<'a>(
         &mut self,
         input: &mut &'a [u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<SessionEvent<'a>>, Violation> {
-        self.http2.preface(input)?;
-        while let Some((head, payload)) = http2::split_frame(input, DEFAULT_MAX_FRAME)? {
+        self.http2.consume_preface(input)?;
+        while let Some((head, payload)) = http2::split_frame(input, DEFAULT_MAX_FRAME_BYTES)? {
             match self.handle_frame(head, payload, out) {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),
                 Err(violation) => {
-                    let violation = self.http2.contain(violation)?;
+                    let violation = self.http2.check_scope(violation)?;
                     let (stream, code) = (violation.stream, violation.code);
                     if let Some(StreamState { key, .. }) = self.streams.0.remove(&stream) {
-                        self.http2.reset(stream, code, out);
+                        self.http2.reset_stream(stream, code, out);
                         return Ok(Some(SessionEvent::Reset { key, code }));
                     }
                 }
@@ -348,22 +348,22 @@ impl Http2Session {
     ) -> Result<Option<SessionEvent<'a>>, Violation> {
         match head.kind() {
             kind::DATA => {
-                let data = self.http2.data(head, payload)?;
+                let data = self.http2.process_data(head, payload)?;
                 self.reset_ping_count();
-                return self.take_data(data, out);
+                return self.handle_data(data, out);
             }
-            kind::HEADERS if head.has(flags::END_HEADERS) => {
-                let block = self.http2.headers(head, payload)?;
-                return self.take_block(block, out);
+            kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
+                let block = self.http2.process_headers(head, payload)?;
+                return self.handle_header_block(block, out);
             }
             _ => {}
         }
         Ok(
-            match (self.http2).control(head, payload, &mut self.streams, out)? {
-                ControlEvent::Block(block) => self.take_block(block.piece(), out)?,
+            match (self.http2).process_control_frame(head, payload, &mut self.streams, out)? {
+                ControlEvent::Block(block) => self.handle_header_block(block.payload(), out)?,
                 ControlEvent::Settings(settings) => {
                     for size in settings.values(setting::HEADER_TABLE_SIZE) {
-                        self.writer.allow(size);
+                        self.writer.set_table_size(size);
                     }
                     Some(SessionEvent::WindowOpened)
                 }
@@ -385,17 +385,17 @@ impl Http2Session {
         )
     }
 
-    fn take_data<'a>(
+    fn handle_data<'a>(
         &mut self,
         data: StreamPayload<'a>,
         out: &mut Vec<u8>,
     ) -> Result<Option<SessionEvent<'a>>, Violation> {
         let (stream, length) = (data.stream, data.length);
-        let taken = self.find_receiving(data, "DATA").and_then(|entry| {
+        let taken = self.find_receiving_stream(data, "DATA").and_then(|entry| {
             let Some(entry) = entry else {
                 return Ok(None);
             };
-            entry.receive_window.take(stream, length)?;
+            entry.receive_window.receive(stream, length)?;
             entry.peer_ended = data.end_stream;
             Ok(Some((entry.key, entry.abandoned)))
         });
@@ -424,24 +424,24 @@ impl Http2Session {
     }
 
     /// Handles a complete header block. The block is always decoded, so that both ends' HPACK tables stay equal.
-    fn take_block(
+    fn handle_header_block(
         &mut self,
         block: StreamPayload<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<SessionEvent<'static>>, Violation> {
         self.reset_ping_count();
         let fields = self.reader.read(block.bytes).map_err(|error| {
-            Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
+            Violation::connection_error(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;
         let (stream, end_stream) = (block.stream, block.end_stream);
-        if self.http2.opens(stream) {
+        if self.http2.try_open_stream(stream) {
             return Ok(Some(SessionEvent::Opened {
                 stream,
                 fields,
                 end_stream,
             }));
         }
-        let Some(entry) = self.find_receiving(block, "HEADERS")? else {
+        let Some(entry) = self.find_receiving_stream(block, "HEADERS")? else {
             return Ok(None);
         };
         entry.peer_ended = end_stream;
@@ -460,7 +460,7 @@ impl Http2Session {
     }
 
     /// Returns the stream of a frame; `None` if frames on it are ignored.
-    fn find_receiving(
+    fn find_receiving_stream(
         &mut self,
         piece: StreamPayload<'_>,
         what: &str,
@@ -470,7 +470,7 @@ impl Http2Session {
             Some(_) => StreamClosure::EndedByPeer,
             None => StreamClosure::Forgotten,
         };
-        self.http2.check_closed(piece.stream, what, closed)?;
+        self.http2.check_closed_stream(piece.stream, what, closed)?;
         Ok(None)
     }
 }

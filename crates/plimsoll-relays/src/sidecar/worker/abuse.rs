@@ -94,7 +94,7 @@ impl Isolation {
 }
 
 impl AbuseLedger {
-    fn of(&mut self, account: ClientNetwork, now: Time) -> &mut AbuseRecord {
+    fn record_mut(&mut self, account: ClientNetwork, now: Time) -> &mut AbuseRecord {
         let accounts = &mut self.records;
         if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
             accounts.retain(|_, charge| {
@@ -109,7 +109,7 @@ impl AbuseLedger {
 
     /// Adds abusive calls to an address and returns its record.
     fn add(&mut self, account: ClientNetwork, count: u32, now: Time) -> AbuseRecord {
-        let charge = self.of(account, now);
+        let charge = self.record_mut(account, now);
         if now >= charge.counted_until {
             (charge.count, charge.counted_until) = (0, now + COUNTING_WINDOW);
         }
@@ -123,7 +123,7 @@ impl AbuseLedger {
     /// Returns the isolation of a new connection from this address.
     fn admit(&mut self, account: ClientNetwork, now: Time) -> Isolation {
         if !std::mem::replace(&mut self.has_first, true) {
-            self.of(account, now).answered = MIN_ANSWERED;
+            self.record_mut(account, now).answered = MIN_ANSWERED;
         }
         let known = self.records.get(&account).copied().unwrap_or_default();
         Isolation {
@@ -135,7 +135,7 @@ impl AbuseLedger {
 
     /// Records an answered call; returns whether the address is trusted now.
     fn count_answered(&mut self, account: ClientNetwork, now: Time) -> bool {
-        let charge = self.of(account, now);
+        let charge = self.record_mut(account, now);
         if now >= charge.isolated_until && !charge.is_trusted() {
             charge.answered += 1;
         }
@@ -155,7 +155,7 @@ impl AbuseLedger {
     }
 }
 
-pub(super) fn account(connection: &RelayConnection) -> ClientNetwork {
+pub(super) fn client_network(connection: &RelayConnection) -> ClientNetwork {
     connection
         .client()
         .map(|address| match address.ip().to_canonical() {
@@ -172,16 +172,16 @@ impl Worker {
     ///
     /// # Errors
     /// When the calls within a second exceed the allowed number in flight; the connection must then be closed.
-    pub(super) fn charge(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
-        let Some(connection) = self.live(token) else {
+    pub(super) fn count_abusive_calls(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
+        let Some(connection) = self.connection_mut(token) else {
             return Ok(());
         };
         if connection.endpoint.is_some() {
             return Ok(());
         }
-        let (account, route) = (account(connection), connection.route);
+        let (account, route) = (client_network(connection), connection.route);
         let charge = self.abuse.add(account, calls, now);
-        if let Some(connection) = self.live(token) {
+        if let Some(connection) = self.connection_mut(token) {
             connection.isolation.extend(charge.isolated_until);
         }
         let most = self.routes[route].setup.route.max_streams();
@@ -191,12 +191,12 @@ impl Worker {
         let why = format!(
             "more than {most} calls of one address reset, or malformed, within a second (max_streams)"
         );
-        Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
+        Err(Violation::connection_error(ErrorCode::ENHANCE_YOUR_CALM, why))
     }
 
     /// Counts a malformed frame against the client's address. The frame ends its connection.
     pub(super) fn count_malformed(&mut self, connection: &RelayConnection, now: Time) {
-        self.abuse.add(account(connection), 1, now);
+        self.abuse.add(client_network(connection), 1, now);
     }
 
     /// Counts the unfinished calls of a client's connection that has ended. Over HTTP/2 each of them is a reset. With
@@ -206,23 +206,23 @@ impl Worker {
             RelayRole::Http2(http2) => {
                 let calls = http2.session.open_streams();
                 if calls > 0 {
-                    self.abuse.add(account(connection), calls as u32, now);
+                    self.abuse.add(client_network(connection), calls as u32, now);
                 }
-                self.abuse.remember(connection.token, account(connection));
+                self.abuse.remember(connection.token, client_network(connection));
             }
-            RelayRole::Down { .. } => self.abuse.remember(connection.token, account(connection)),
+            RelayRole::Down { .. } => self.abuse.remember(connection.token, client_network(connection)),
             RelayRole::Up { .. } | RelayRole::Pipe { .. } => {}
         }
     }
 
     /// Applies the record of an address to a new connection from it.
     pub(super) fn admit(&mut self, token: u64, now: Time) {
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
-        let account = account(connection);
+        let account = client_network(connection);
         let isolation = self.abuse.admit(account, now);
-        if let Some(connection) = self.live(token) {
+        if let Some(connection) = self.connection_mut(token) {
             connection.isolation = isolation;
         }
     }
@@ -230,10 +230,10 @@ impl Worker {
     /// Records that a service has answered a call of a client.
     #[inline]
     pub(super) fn note_answered(&mut self, client: u64, now: Time) {
-        if let Some(connection) = self.live(client)
+        if let Some(connection) = self.connection_mut(client)
             && connection.isolation.is_on_probation
         {
-            let account = account(connection);
+            let account = client_network(connection);
             self.end_probation(client, account, now);
         }
     }
@@ -241,7 +241,7 @@ impl Worker {
     #[cold]
     fn end_probation(&mut self, client: u64, account: ClientNetwork, now: Time) {
         if self.abuse.count_answered(account, now)
-            && let Some(connection) = self.live(client)
+            && let Some(connection) = self.connection_mut(client)
         {
             connection.isolation.is_on_probation = false;
         }
@@ -251,14 +251,14 @@ impl Worker {
     /// already be closed.
     pub(super) fn isolate(&mut self, client: u64, now: Time) {
         let account = match self.connections.get(client) {
-            Some(connection) => account(connection),
+            Some(connection) => client_network(connection),
             None => match self.abuse.network_of_closed(client) {
                 Some(account) => account,
                 None => return,
             },
         };
-        self.abuse.of(account, now).start_isolation(now);
-        if let Some(connection) = self.live(client) {
+        self.abuse.record_mut(account, now).start_isolation(now);
+        if let Some(connection) = self.connection_mut(client) {
             connection.isolation.extend(now + ISOLATION_PERIOD);
         }
     }
@@ -311,7 +311,7 @@ mod tests {
         }
         assert!(!charges.admit(of(2), now).is_active(now));
         // Abuse also ends the address's trust.
-        charges.of(of(2), now).start_isolation(now);
+        charges.record_mut(of(2), now).start_isolation(now);
         let later = now + ISOLATION_PERIOD;
         assert!(!charges.count_answered(of(2), now));
         assert!(charges.admit(of(2), now).until == later);

@@ -41,7 +41,7 @@ impl RelayConnection {
 impl RouteState {
     /// Returns the role of a connection to an upstream. `owner` is the client address that it is
     /// reserved for, if any.
-    pub(super) fn up(&self, layout: usize, owner: Option<ClientNetwork>) -> RelayRole {
+    pub(super) fn upstream_role(&self, layout: usize, owner: Option<ClientNetwork>) -> RelayRole {
         if self.setup.codec.is_none() {
             let mut http2 = Http2State::new(EitherRole::Client);
             http2.owner = owner;
@@ -159,7 +159,7 @@ impl Worker {
     }
 
     /// Returns a reserved upstream connection, or why it cannot carry the client's next call.
-    pub(super) fn found(&self, connection: &RelayConnection) -> UpstreamChoice {
+    pub(super) fn reserved_choice(&self, connection: &RelayConnection) -> UpstreamChoice {
         match (self.connection_state(connection), &connection.role) {
             (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
             (SlotState::Connecting(_), RelayRole::Up { .. }) => UpstreamChoice::Connecting,
@@ -178,11 +178,11 @@ impl Worker {
                 continue;
             }
             let is_http2 = state.setup.codec.is_none();
-            let role = state.up(layout, None);
+            let role = state.upstream_role(layout, None);
             if let Some(token) = self.connect(route, endpoint, || role, now) {
                 self.routes[route].endpoints[endpoint].slots[place] = Some(token);
                 if is_http2 {
-                    self.greet(token);
+                    self.send_preface(token);
                 }
             }
         }
@@ -245,7 +245,7 @@ impl Worker {
         let Some(codec) = self.routes[route].setup.codec.clone() else {
             return;
         };
-        self.serving(token, now, |worker, connection| {
+        self.with_checked_out(token, now, |worker, connection| {
             connection.is_held = false;
             worker.relay_frames(connection, &codec, now)
         });

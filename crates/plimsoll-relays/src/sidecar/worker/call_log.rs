@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use plimsoll_model::Time;
 
 use super::super::access_log::AccessLogEntry;
-use super::super::count;
+use super::super::add_to;
 use super::Worker;
 
 impl Worker {
     /// Returns whether there is an access log. Without one, its fields are not collected.
-    pub(super) fn logs(&self) -> bool {
+    pub(super) fn has_access_log(&self) -> bool {
         self.access_log.is_some()
     }
 
@@ -36,12 +36,12 @@ impl Worker {
             ..line
         };
         if !log.write(line) {
-            count(&self.counters(route).lines_lost, 1);
+            add_to(&self.counters(route).lines_lost, 1);
         }
     }
 
     /// Records the latency and status of an answered call.
-    pub(super) fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
+    pub(super) fn record_answered_call(&mut self, route: usize, began: Time, status: u32, now: Time) {
         let state = &mut self.routes[route];
         state.setup.latency.observe(now.duration_since(began));
         let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);

@@ -7,10 +7,10 @@ use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
 use plimsoll_wire::http2::{EitherRole, ErrorCode, write};
 
-use super::super::count;
+use super::super::add_to;
 use super::super::http2::{CallDirection, StreamRef};
 use super::faults::{DelayedItem, FaultAction};
-use super::http2::{Http2State, http2_of};
+use super::http2::{Http2State, http2_mut};
 use super::{RelayRole, UpstreamChoice, Worker};
 
 /// How long the answer to a PING may take, in nanoseconds.
@@ -30,7 +30,7 @@ impl Worker {
             match self.choose_fault(route) {
                 FaultAction::Forward => {}
                 FaultAction::Abort => {
-                    return self.refuse_for(key, RejectReason::InjectedFault, now);
+                    return self.reject_call(key, RejectReason::InjectedFault, now);
                 }
                 FaultAction::Delay(time) => {
                     return self.delayed.push(now + time, DelayedItem::Exchange(key));
@@ -50,49 +50,49 @@ impl Worker {
             UpstreamChoice::Upstream(token) => {
                 let connection = self.connections.get(token);
                 let endpoint = connection.and_then(|connection| connection.endpoint);
-                if let Some((_, http2)) = http2_of(&mut self.connections, token)
+                if let Some((_, http2)) = http2_mut(&mut self.connections, token)
                     && let Some(exchange) = self.exchanges.get_mut(key)
                 {
                     exchange.up = StreamRef { token, stream: 0 };
                     exchange.endpoint = endpoint;
-                    if exchange.is_bare() {
+                    if exchange.has_only_headers() {
                         http2.headers_only.push_back(key)
                     } else {
                         http2.waiting.push_back(key)
                     }
                 }
-                self.open_waiting(token, now);
+                self.open_waiting_streams(token, now);
                 return;
             }
             UpstreamChoice::Refused(why) => why,
             UpstreamChoice::Connecting | UpstreamChoice::Congested => RejectReason::NoUpstream,
         };
-        self.refuse_for(key, why, now);
+        self.reject_call(key, why, now);
     }
 
     /// Sends the connection preface.
-    pub(super) fn greet(&mut self, token: u64) {
-        let Some(connection) = self.live(token) else {
+    pub(super) fn send_preface(&mut self, token: u64) {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         let route = connection.route;
         let most = self.routes[route].setup.route.max_streams();
-        if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
-            http2.session.open(most, &mut transport.out);
-            self.mark(token);
+        if let Some((transport, http2)) = http2_mut(&mut self.connections, token) {
+            http2.session.send_preface(most, &mut transport.out);
+            self.mark_dirty(token);
         }
     }
 
     /// Opens streams for the calls that wait for a stream.
-    pub(super) fn open_waiting(&mut self, token: u64, now: Time) {
-        let Some(connection) = self.live(token) else {
+    pub(super) fn open_waiting_streams(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         let (route, Some(endpoint)) = (connection.route, connection.endpoint) else {
             return;
         };
         let most = self.routes[route].setup.route.max_in_flight();
-        while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
+        while let Some((transport, http2)) = http2_mut(&mut self.connections, token) {
             if !http2.session.can_open_stream() {
                 return;
             }
@@ -112,17 +112,17 @@ impl Worker {
             if exchange.up.token != token || exchange.up.stream != 0 {
                 continue;
             }
-            let ends = exchange.up_queue.is_bare_end();
+            let ends = exchange.up_queue.has_only_end();
             let request = &exchange.request;
             let end = write::EndStream(ends);
-            exchange.up.stream = http2.session.begin(key, request, end, &mut transport.out);
+            exchange.up.stream = http2.session.open_stream(key, request, end, &mut transport.out);
             exchange.up_queue.end_sent = ends;
             let is_used_up = http2.session.ids_exhausted();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
                 self.free_slot(route, endpoint, token);
             }
-            self.mark(token);
+            self.mark_dirty(token);
             self.send_queued(key, CallDirection::Up, now);
         }
     }
@@ -174,8 +174,8 @@ impl Worker {
             return;
         }
         exchange.up = StreamRef::NONE;
-        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
-            http2.forget(up.stream, key);
+        if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
+            http2.remove_stream(up.stream, key);
         }
         // This call may have caused the upstream's error, so it is only sent again if its client is isolated.
         let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
@@ -185,7 +185,7 @@ impl Worker {
         if let Some(exchange) = self.exchanges.get_mut(key) {
             exchange.status = Some("NOT PROCESSED BY UPSTREAM".to_owned());
             let route = exchange.route;
-            count(&self.counters(route).reset, 1);
+            add_to(&self.counters(route).reset, 1);
         }
         self.reset_call(key, ErrorCode::REFUSED_STREAM, now);
     }
@@ -202,7 +202,7 @@ impl Worker {
         }
         exchange.up = StreamRef::NONE;
         let route = exchange.route;
-        count(&self.counters(route).resent, 1);
+        add_to(&self.counters(route).resent, 1);
         self.dispatch(key, now);
         true
     }
@@ -219,7 +219,7 @@ impl Worker {
             self.dispatch(key, now);
             return;
         }
-        self.refuse_for(key, RejectReason::NoUpstream, now);
+        self.reject_call(key, RejectReason::NoUpstream, now);
     }
 
     /// Handles the loss of a connection: its calls end, or are moved to another connection.
@@ -234,7 +234,7 @@ impl Worker {
         let keys = http2.session.keys_from(0);
         let Some(endpoint) = endpoint else {
             for key in keys {
-                self.reset_by(token, key, ErrorCode::CANCEL, now);
+                self.on_stream_reset(token, key, ErrorCode::CANCEL, now);
             }
             return;
         };
@@ -250,9 +250,9 @@ impl Worker {
                 continue;
             }
             exchange.up = StreamRef::NONE;
-            if !exchange.down_queue.ends() {
+            if !exchange.down_queue.has_ended() {
                 lost += 1;
-                self.refuse_for(key, RejectReason::UpstreamClosed, now);
+                self.reject_call(key, RejectReason::UpstreamClosed, now);
             }
         }
         if lost > 0 {
@@ -265,7 +265,7 @@ impl Worker {
 
     /// Removes a call from the lists of those that wait for a stream.
     pub(super) fn remove_waiting(&mut self, token: u64, key: u64) {
-        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+        if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.waiting.retain(|other| *other != key);
             http2.headers_only.retain(|other| *other != key);
         }
@@ -273,10 +273,10 @@ impl Worker {
 
     /// Handles the first data of a waiting call, which gives the call precedence over calls of header fields alone.
     pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
-        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+        if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
             http2.headers_only.retain(|other| *other != key);
             http2.waiting.push_back(key);
-            self.open_waiting(token, now);
+            self.open_waiting_streams(token, now);
         }
     }
 
@@ -312,9 +312,9 @@ impl Worker {
             has_more = true;
         }
         if has_more {
-            self.mark(token);
+            self.mark_dirty(token);
             // Streams that were reset make room for waiting calls.
-            self.open_waiting(token, now);
+            self.open_waiting_streams(token, now);
         }
         true
     }
@@ -334,13 +334,13 @@ impl Worker {
             }
             let out = &mut connection.transport.out;
             match http2.goaway_announced {
-                true => http2.session.http2.goaway(ErrorCode::NO_ERROR, b"", out),
+                true => http2.session.http2.send_goaway(ErrorCode::NO_ERROR, b"", out),
                 // The two steps ensure that no request is lost (RFC 9113, 6.8).
                 false => http2.session.http2.announce_goaway(out),
             }
             http2.goaway_sent = http2.goaway_announced;
             http2.goaway_announced = true;
-            self.mark(token);
+            self.mark_dirty(token);
         }
     }
 }

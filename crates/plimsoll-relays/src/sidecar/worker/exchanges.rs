@@ -10,12 +10,12 @@ use plimsoll_protocols::relayed::{RejectReason, StreamFields};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
 use super::super::access_log::AccessLogEntry;
-use super::super::count;
+use super::super::add_to;
 use super::super::http2::{
     CallDirection, Exchange, HeaderFields, LocalResponse, SendQueue, StreamRef,
 };
 use super::Worker;
-use super::http2::http2_of;
+use super::http2::http2_mut;
 
 const HALF_OPEN_RESPONSE: LocalResponse = LocalResponse {
     outcome: Outcome::DeadlineExceeded,
@@ -24,7 +24,7 @@ const HALF_OPEN_RESPONSE: LocalResponse = LocalResponse {
 };
 
 /// Returns the sidecar's answer to a call that it cannot pass on.
-fn verdict(why: RejectReason) -> LocalResponse {
+fn rejection_response(why: RejectReason) -> LocalResponse {
     let (http_status, text) = match why {
         RejectReason::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
         RejectReason::NoUpstream => ("503", "sidecar: no upstream can be reached"),
@@ -66,7 +66,7 @@ fn answer_problem(
 ) -> Option<&'static str> {
     if exchange.has_answer_begun {
         return if end.0 {
-            (fields.trailers_problem()).or_else(|| exchange.count(CallDirection::Down, b"", end))
+            (fields.trailers_problem()).or_else(|| exchange.count_data(CallDirection::Down, b"", end))
         } else {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
@@ -79,7 +79,7 @@ fn answer_problem(
     }
     exchange.length_down = fields.check.response_length(&exchange.request.check);
     if end.0 {
-        exchange.count(CallDirection::Down, b"", end)
+        exchange.count_data(CallDirection::Down, b"", end)
     } else {
         None
     }
@@ -90,7 +90,7 @@ impl Worker {
     ///
     /// # Errors
     /// Returns an error when the connection must be closed.
-    pub(super) fn opened(
+    pub(super) fn on_stream_opened(
         &mut self,
         token: u64,
         stream: u32,
@@ -98,11 +98,11 @@ impl Worker {
         end: write::EndStream,
         now: Time,
     ) -> Result<(), Violation> {
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return Ok(());
         };
         let route = connection.route;
-        let Some((transport, http2)) = http2_of(&mut self.connections, token) else {
+        let Some((transport, http2)) = http2_mut(&mut self.connections, token) else {
             return Ok(());
         };
         if http2.goaway_sent {
@@ -114,7 +114,7 @@ impl Worker {
             http2
                 .session
                 .reset(stream, ErrorCode::REFUSED_STREAM, &mut transport.out);
-            count(&self.counters(route).busy, 1);
+            add_to(&self.counters(route).busy, 1);
             return Ok(());
         }
         let length_up = fields.check.request_length();
@@ -127,7 +127,7 @@ impl Worker {
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
             self.report_malformed_on(token, &problem, now);
-            return self.charge(token, 1, now);
+            return self.count_abusive_calls(token, 1, now);
         }
         let limits = [
             fields.metadata.timeout(),
@@ -163,8 +163,8 @@ impl Worker {
             is_fresh: true,
         });
         let key = self.exchanges.insert(exchange);
-        http2.session.adopt(stream, key, end);
-        count(&self.counters(route).requests, 1);
+        http2.session.add_stream(stream, key, end);
+        add_to(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
         self.new_calls.push(key);
         Ok(())
@@ -187,7 +187,7 @@ impl Worker {
     ///
     /// # Errors
     /// Returns an error when the connection must be closed.
-    pub(super) fn fields(
+    pub(super) fn on_header_fields(
         &mut self,
         token: u64,
         key: u64,
@@ -200,15 +200,15 @@ impl Worker {
         };
         exchange.request_until = Time::NEVER;
         match exchange.direction_from(token) {
-            CallDirection::Up => self.request_trailers(token, key, fields, end, now),
+            CallDirection::Up => self.on_request_trailers(token, key, fields, end, now),
             CallDirection::Down => {
-                self.answer_fields(key, fields, end, now);
+                self.on_answer_fields(key, fields, end, now);
                 Ok(())
             }
         }
     }
 
-    fn request_trailers(
+    fn on_request_trailers(
         &mut self,
         token: u64,
         key: u64,
@@ -220,7 +220,7 @@ impl Worker {
             return Ok(());
         };
         let problem = if end.0 {
-            (fields.trailers_problem()).or_else(|| exchange.count(CallDirection::Up, b"", end))
+            (fields.trailers_problem()).or_else(|| exchange.count_data(CallDirection::Up, b"", end))
         } else {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
@@ -250,17 +250,17 @@ impl Worker {
     ) -> Result<(), Violation> {
         self.report_malformed_on(token, &problem, now);
         self.reset_call(key, ErrorCode::PROTOCOL_ERROR, now);
-        self.charge(token, 1, now)
+        self.count_abusive_calls(token, 1, now)
     }
 
-    fn answer_fields(
+    fn on_answer_fields(
         &mut self,
         key: u64,
         fields: Arc<HeaderFields>,
         end: write::EndStream,
         now: Time,
     ) {
-        let logs = self.logs();
+        let logs = self.has_access_log();
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -270,59 +270,59 @@ impl Worker {
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
         }
-        self.call_answered(route, endpoint);
+        self.on_call_answered(route, endpoint);
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         if let Some(problem) = answer_problem(exchange, &fields, end) {
-            self.bad_answer(key, problem, now);
+            self.reject_answer(key, problem, now);
         } else if end.0 {
             exchange.down_queue.finish(fields);
             self.send_queued(key, CallDirection::Down, now);
         } else {
             exchange.has_answer_begun = !fields.check.is_informational();
             let down = exchange.down;
-            if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
-                http2.session.headers(
+            if let Some((transport, http2)) = http2_mut(&mut self.connections, down.token) {
+                http2.session.send_headers(
                     down.stream,
                     &fields,
                     write::EndStream(false),
                     &mut transport.out,
                 );
-                self.mark(down.token);
+                self.mark_dirty(down.token);
             }
         }
     }
 
     /// Ends a call whose answer cannot be passed on.
-    pub(super) fn bad_answer(&mut self, key: u64, problem: &str, now: Time) {
+    pub(super) fn reject_answer(&mut self, key: u64, problem: &str, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let up = exchange.up.token;
         self.report_malformed_on(up, &problem, now);
-        self.refuse_call(key, &verdict(RejectReason::MalformedResponse), now);
+        self.answer_locally(key, &rejection_response(RejectReason::MalformedResponse), now);
     }
 
     /// Ends a call that cannot be passed on or answered any more.
-    pub(super) fn refuse_for(&mut self, key: u64, why: RejectReason, now: Time) {
+    pub(super) fn reject_call(&mut self, key: u64, why: RejectReason, now: Time) {
         if let Some(exchange) = self.exchanges.get(key) {
-            self.counters(exchange.route).refused(why, 1);
-            self.refuse_call(key, &verdict(why), now);
+            self.counters(exchange.route).count_rejections(why, 1);
+            self.answer_locally(key, &rejection_response(why), now);
         }
     }
 
     /// Answers in place of the service, or ends the answer that the service began.
-    fn refuse_call(&mut self, key: u64, response: &LocalResponse, now: Time) {
+    fn answer_locally(&mut self, key: u64, response: &LocalResponse, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
         exchange.by_sidecar = true;
-        exchange.status = Some(exchange.request.status_of(response));
+        exchange.status = Some(exchange.request.local_status(response));
         let fields = match exchange.has_answer_begun {
-            false => exchange.request.answer(response),
-            true if exchange.request.metadata.is_protocol_call() => HeaderFields::end(response),
+            false => exchange.request.local_response_fields(response),
+            true if exchange.request.metadata.is_protocol_call() => HeaderFields::local_trailers(response),
             true => {
                 self.drop_stream(key, up, now);
                 self.reset_call(key, ErrorCode::INTERNAL_ERROR, now);
@@ -348,7 +348,7 @@ impl Worker {
     }
 
     /// Handles the reset of a stream at `token` by resetting the one on the other side.
-    pub(super) fn reset_by(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
+    pub(super) fn on_stream_reset(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -358,15 +358,15 @@ impl Worker {
                 let counters = &self.routes[exchange.route].setup.counters;
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
                 exchange.down.stream = 0;
-                count(&counters.cancelled, 1);
+                add_to(&counters.cancelled, 1);
                 self.end_exchange(key, code, code, now);
             }
             CallDirection::Down => {
                 let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
-                let (client, is_whole) = (exchange.down.token, exchange.down_queue.ends());
-                if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+                let (client, is_whole) = (exchange.down.token, exchange.down_queue.has_ended());
+                if let Some((_, http2)) = http2_mut(&mut self.connections, token) {
                     // The upstream may still close the connection because of this call.
-                    http2.reset_calls.note(up.stream, client, now);
+                    http2.reset_calls.record(up.stream, client, now);
                 }
                 // A complete answer is still passed on.
                 if is_whole || code == ErrorCode::REFUSED_STREAM && self.send_again(key, now) {
@@ -375,7 +375,7 @@ impl Worker {
                 if let Some(exchange) = self.exchanges.get_mut(key) {
                     exchange.status = Some(format!("RESET BY UPSTREAM: {code}"));
                     let route = exchange.route;
-                    count(&self.counters(route).reset, 1);
+                    add_to(&self.counters(route).reset, 1);
                 }
                 self.end_exchange(key, code, code, now);
             }
@@ -387,12 +387,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
         };
-        if self.logs() {
+        if self.has_access_log() {
             self.log_exchange(&exchange);
         }
         self.counters(exchange.route).in_flight.dec();
         if exchange.down_queue.end_sent {
-            count(&self.counters(exchange.route).answers, 1);
+            add_to(&self.counters(exchange.route).answers, 1);
             if !exchange.by_sidecar {
                 let state = &mut self.routes[exchange.route];
                 state
@@ -412,7 +412,7 @@ impl Worker {
             self.remove_waiting(up.token, key);
         } else {
             self.release_stream(&exchange, CallDirection::Up, code_up, now);
-            self.open_waiting(up.token, now);
+            self.open_waiting_streams(up.token, now);
         }
     }
 
@@ -429,7 +429,7 @@ impl Worker {
             CallDirection::Up => (exchange.up, &exchange.up_queue, &exchange.down_queue),
             CallDirection::Down => (exchange.down, &exchange.down_queue, &exchange.up_queue),
         };
-        let Some((transport, http2)) = http2_of(&mut self.connections, end.token) else {
+        let Some((transport, http2)) = http2_mut(&mut self.connections, end.token) else {
             return;
         };
         let out = &mut transport.out;
@@ -437,9 +437,9 @@ impl Worker {
         if end.stream == 0 {
             // The peer has reset the stream.
         } else if http2.session.is_ended_by_peer(end.stream) && to_there.end_sent {
-            http2.session.forget(end.stream);
+            http2.session.remove_stream(end.stream);
         } else if way == CallDirection::Up && !exchange.has_answer_begun {
-            http2.reset_calls.note(end.stream, client, now);
+            http2.reset_calls.record(end.stream, client, now);
             http2.reset_unanswered(
                 end.stream,
                 code,
@@ -448,17 +448,17 @@ impl Worker {
                 out,
             );
         } else {
-            http2.reset_calls.note(end.stream, client, now);
+            http2.reset_calls.record(end.stream, client, now);
             http2.session.reset(end.stream, code, out);
         }
         http2
             .session
             .replenish_window(end.stream, from_there.never_sent(), out);
-        self.mark(end.token);
+        self.mark_dirty(end.token);
     }
 
     fn log_exchange(&mut self, exchange: &Exchange) {
-        let client = self.live(exchange.down.token);
+        let client = self.connection_mut(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
         let line = AccessLogEntry {
             client: client.and_then(|client| client.client()),
@@ -482,16 +482,16 @@ impl Worker {
             write::EndStream(exchange.up_queue.end_sent),
         );
         let client = exchange.down.token;
-        if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
+        if let Some((transport, http2)) = http2_mut(&mut self.connections, end.token) {
             let out = &mut transport.out;
-            http2.reset_calls.note(end.stream, client, now);
+            http2.reset_calls.record(end.stream, client, now);
             if begun {
                 http2.session.reset(end.stream, ErrorCode::CANCEL, out)
             } else {
                 http2.reset_unanswered(end.stream, ErrorCode::CANCEL, sent, now, out);
             }
-            self.mark(end.token);
-            self.open_waiting(end.token, now);
+            self.mark_dirty(end.token);
+            self.open_waiting_streams(end.token, now);
         }
     }
 
@@ -509,15 +509,15 @@ impl Worker {
             exchange.request_until = Time::NEVER;
             let (route, endpoint) = (exchange.route, exchange.endpoint);
             if is_half_open {
-                count(&self.counters(route).timeouts, 1);
-                self.refuse_call(key, &HALF_OPEN_RESPONSE, now);
+                add_to(&self.counters(route).timeouts, 1);
+                self.answer_locally(key, &HALF_OPEN_RESPONSE, now);
                 continue;
             }
-            if exchange.down_queue.ends() {
+            if exchange.down_queue.has_ended() {
                 // The call is answered, but the client does not read the answer.
                 self.reset_call(key, ErrorCode::CANCEL, now);
             } else {
-                self.refuse_for(key, RejectReason::Timeout, now);
+                self.reject_call(key, RejectReason::Timeout, now);
                 if let Some(endpoint) = endpoint {
                     self.on_failed_calls(route, endpoint, 1, now);
                 }

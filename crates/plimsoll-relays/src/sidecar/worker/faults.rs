@@ -48,7 +48,7 @@ pub(super) struct DelayQueue {
 }
 
 impl DelayQueue {
-    pub(super) fn first(&self) -> Time {
+    pub(super) fn next_due(&self) -> Time {
         let first = self.waiting.first_key_value();
         first.map_or(Time::NEVER, |((time, _), _)| *time)
     }
@@ -117,7 +117,7 @@ impl Worker {
     }
 
     fn release_frame(&mut self, late: DelayedFrame, now: Time) {
-        self.serving(late.client, now, |worker, connection| {
+        self.with_checked_out(late.client, now, |worker, connection| {
             let Some(codec) = worker.routes[connection.route].setup.codec.clone() else {
                 return true;
             };
@@ -141,7 +141,7 @@ impl Worker {
                 Err(broken) => {
                     worker.report_frame_error(
                         connection.route,
-                        ConnectionPeer::of(connection),
+                        ConnectionPeer::from_connection(connection),
                         &broken,
                         now,
                     );
@@ -154,7 +154,7 @@ impl Worker {
 
     fn release_pipe(&mut self, token: u64, route: usize, now: Time) {
         self.join(token, route, now);
-        if let Some(connection) = self.live(token) {
+        if let Some(connection) = self.connection_mut(token) {
             connection.is_paused = false;
             self.watch(token);
         }
@@ -168,7 +168,7 @@ impl Worker {
             FaultAction::Delay(time) => {
                 self.delayed
                     .push(now + time, DelayedItem::Pipe(token, route));
-                if let Some(connection) = self.live(token) {
+                if let Some(connection) = self.connection_mut(token) {
                     connection.is_paused = true;
                     self.watch(token);
                 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::{ConnectionStage, EitherRole, ErrorCode, Violation, write};
 
-use super::super::count;
+use super::super::add_to;
 use super::super::http2::{CallDirection, Http2Session, SessionEvent, StreamRef};
 use super::super::transport::Transport;
 use super::abuse::ClientNetwork;
@@ -29,7 +29,7 @@ pub(super) struct Http2State {
     blocked: VecDeque<u64>,
     /// Data waits because the socket has too many unsent bytes.
     is_congested: bool,
-    /// Calls that wait for an upstream stream: until the upstream has sent its SETTINGS, and while
+    /// Calls that wait for an upstream stream: until the upstream has sent its SEND_SETTINGS, and while
     /// it accepts no more.
     pub(super) waiting: VecDeque<u64>,
     /// Like `waiting`, for calls that consist of header fields alone. They may use only half of the
@@ -94,19 +94,19 @@ impl Http2State {
     /// five minutes, accepts another one.
     pub(super) fn may_ping_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
-        has_calls && self.session.is_greeted() && now >= self.ping_deadline + RARE_PING_INTERVAL
+        has_calls && self.session.has_peer_settings() && now >= self.ping_deadline + RARE_PING_INTERVAL
     }
 
-    /// Returns whether the upstream's SETTINGS are still missing.
+    /// Returns whether the upstream's SEND_SETTINGS are still missing.
     pub(super) fn awaits_settings(&self) -> bool {
-        self.session.side() == EitherRole::Client && !self.session.is_greeted()
+        self.session.side() == EitherRole::Client && !self.session.has_peer_settings()
     }
 }
 
 impl Http2State {
     /// Removes a stream that was not processed, and its call from the queue.
-    pub(super) fn forget(&mut self, stream: u32, key: u64) {
-        self.session.forget(stream);
+    pub(super) fn remove_stream(&mut self, stream: u32, key: u64) {
+        self.session.remove_stream(stream);
         self.blocked.retain(|other| *other != key);
     }
 
@@ -122,7 +122,7 @@ impl Http2State {
     ) {
         // A connection reserved for one client cannot harm others.
         if self.owner.is_some() || self.resets.has_room() {
-            self.resets.sent(now);
+            self.resets.count_sent(now);
             self.session.reset(stream, code, out);
         } else {
             self.session.abandon(stream, ended);
@@ -137,7 +137,7 @@ impl Http2State {
         let before = out.len();
         while let Some((stream, code)) = self.resets.next_waiting() {
             if self.session.is_abandoned(stream) {
-                self.resets.sent(now);
+                self.resets.count_sent(now);
                 self.session.reset(stream, code, out);
             }
         }
@@ -148,7 +148,7 @@ impl Http2State {
 impl Worker {
     /// Handles the frames that a connection received.
     pub(super) fn handle_frames(&mut self, token: u64, now: Time) {
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         if connection.is_connecting {
@@ -160,10 +160,10 @@ impl Worker {
         );
         let (mut rest, mut violation, mut side) = (&input[..], None, EitherRole::Server);
         let mut answered = 0;
-        while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
+        while let Some((transport, http2)) = http2_mut(&mut self.connections, token) {
             side = http2.session.side();
             let before = transport.out.len();
-            let next = http2.session.next(&mut rest, &mut transport.out);
+            let next = http2.session.next_event(&mut rest, &mut transport.out);
             answered += transport.out.len() - before;
             let problem = match next {
                 Ok(Some(event)) => self.on_event(token, event, now).err(),
@@ -171,8 +171,8 @@ impl Worker {
                 Err(found) => Some(found),
             };
             if let Some(found) = problem {
-                if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
-                    http2.session.http2.fail(&found, &mut transport.out);
+                if let Some((transport, http2)) = http2_mut(&mut self.connections, token) {
+                    http2.session.http2.close_with_error(&found, &mut transport.out);
                 }
                 violation = Some(found);
                 break;
@@ -185,11 +185,11 @@ impl Worker {
             EitherRole::Server => &counters.bytes_down,
             EitherRole::Client => &counters.bytes_up,
         };
-        count(counter, used as u64);
+        add_to(counter, used as u64);
         if let Some(violation) = &violation {
             self.report_malformed_on(token, violation, now);
         }
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         connection.transport.input = input;
@@ -208,8 +208,8 @@ impl Worker {
             self.close(token, now);
             return;
         }
-        self.open_waiting(token, now);
-        self.mark(token);
+        self.open_waiting_streams(token, now);
+        self.mark_dirty(token);
     }
 
     /// Handles an event of a connection.
@@ -227,20 +227,20 @@ impl Worker {
                 stream,
                 fields,
                 end_stream,
-            } => return self.opened(token, stream, fields, write::EndStream(end_stream), now),
+            } => return self.on_stream_opened(token, stream, fields, write::EndStream(end_stream), now),
             SessionEvent::Headers {
                 key,
                 fields,
                 end_stream,
-            } => return self.fields(token, key, fields, write::EndStream(end_stream), now),
+            } => return self.on_header_fields(token, key, fields, write::EndStream(end_stream), now),
             SessionEvent::Data {
                 key,
                 data,
                 end_stream,
             } => return self.on_data(token, key, data, write::EndStream(end_stream), now),
             SessionEvent::Reset { key, code } => {
-                self.reset_by(token, key, code, now);
-                return self.charge(token, 1, now);
+                self.on_stream_reset(token, key, code, now);
+                return self.count_abusive_calls(token, 1, now);
             }
             SessionEvent::WindowOpened => self.send_blocked(token, now),
             SessionEvent::GoAway { last_stream, code } => {
@@ -273,15 +273,15 @@ impl Worker {
             CallDirection::Down if !exchange.has_answer_begun => {
                 Some("DATA before HEADERS (RFC 9113, 8.1)")
             }
-            _ => exchange.count(way, data, end),
+            _ => exchange.count_data(way, data, end),
         };
         if let Some(problem) = problem {
-            let (from, ..) = exchange.parts(way);
+            let (from, ..) = exchange.direction_parts(way);
             self.replenish_sender(from, data.len());
             return match way {
                 CallDirection::Up => self.reject_malformed_request(token, key, problem, now),
                 CallDirection::Down => {
-                    self.bad_answer(key, problem, now);
+                    self.reject_answer(key, problem, now);
                     Ok(())
                 }
             };
@@ -295,14 +295,14 @@ impl Worker {
             }
             return Ok(());
         }
-        let (from, to, queue) = exchange.parts(way);
+        let (from, to, queue) = exchange.direction_parts(way);
         let target = match to.stream {
             0 => None,
-            _ => http2_of(&mut self.connections, to.token),
+            _ => http2_mut(&mut self.connections, to.token),
         };
         let fits = target.filter(|(transport, http2)| {
             queue.is_empty()
-                && http2.session.room(to.stream) >= data.len()
+                && http2.session.sendable_bytes(to.stream) >= data.len()
                 && transport.out.len() < HIGH_WATER
         });
         let Some((transport, http2)) = fits else {
@@ -311,10 +311,10 @@ impl Worker {
             return Ok(());
         };
         let out = &mut transport.out;
-        (http2.session).data(to.stream, data, end, out);
+        (http2.session).send_data(to.stream, data, end, out);
         queue.note_sent(data, end);
-        self.mark(to.token);
-        if let Some((_, http2)) = http2_of(&mut self.connections, from.token) {
+        self.mark_dirty(to.token);
+        if let Some((_, http2)) = http2_mut(&mut self.connections, from.token) {
             http2.session.widen_window(from.stream);
         }
         self.replenish_sender(from, data.len());
@@ -329,11 +329,11 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let (from, to, queue) = exchange.parts(way);
+        let (from, to, queue) = exchange.direction_parts(way);
         if to.stream == 0 || queue.is_empty() {
             return;
         }
-        let Some((transport, http2)) = http2_of(&mut self.connections, to.token) else {
+        let Some((transport, http2)) = http2_mut(&mut self.connections, to.token) else {
             return;
         };
         let out = &mut transport.out;
@@ -347,7 +347,7 @@ impl Worker {
         http2.is_congested |= !queue.is_empty() && out.len() >= HIGH_WATER;
         let ended = queue.end_sent;
         if wrote {
-            self.mark(to.token);
+            self.mark_dirty(to.token);
         }
         if went > 0 {
             self.replenish_sender(from, went);
@@ -359,7 +359,7 @@ impl Worker {
 
     /// Sends queued data of a connection's calls after it has room again.
     pub(super) fn send_blocked(&mut self, token: u64, now: Time) {
-        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
+        let Some((_, http2)) = http2_mut(&mut self.connections, token) else {
             return;
         };
         http2.is_congested = false;
@@ -369,7 +369,7 @@ impl Worker {
         };
         for key in std::mem::take(&mut http2.blocked) {
             if let Some(exchange) = self.exchanges.get_mut(key) {
-                exchange.parts(way).2.is_listed = false;
+                exchange.direction_parts(way).2.is_listed = false;
                 self.send_queued(key, way, now);
             }
         }
@@ -377,20 +377,20 @@ impl Worker {
 
     /// Reopens the sender's windows for data that was passed on.
     fn replenish_sender(&mut self, from: StreamRef, length: usize) {
-        let Some((transport, http2)) = http2_of(&mut self.connections, from.token) else {
+        let Some((transport, http2)) = http2_mut(&mut self.connections, from.token) else {
             return;
         };
         let out = &mut transport.out;
         let before = out.len();
         http2.session.replenish_window(from.stream, length, out);
         if out.len() > before {
-            self.mark(from.token);
+            self.mark_dirty(from.token);
         }
     }
 }
 
 /// Returns a connection's buffers and HTTP/2 state, borrowed separately from the rest of the worker.
-pub(super) fn http2_of(
+pub(super) fn http2_mut(
     connections: &mut Connections,
     token: u64,
 ) -> Option<(&mut Transport, &mut Http2State)> {

@@ -4,7 +4,7 @@
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
 
-use super::abuse::{ClientNetwork, account};
+use super::abuse::{ClientNetwork, client_network};
 use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
 /// Maximum number of reserved upstream connections of one route and worker.
@@ -89,7 +89,7 @@ impl Worker {
         layout: usize,
         now: Time,
     ) -> Option<UpstreamChoice> {
-        let (route, owner) = (from.route, account(from));
+        let (route, owner) = (from.route, client_network(from));
         let connections = &self.connections;
         let takes_more = |own: &RelayConnection| own.owner().is_some();
         let isolation = &mut from.isolation;
@@ -98,7 +98,7 @@ impl Worker {
         let own = isolation.reserved.iter();
         let mut own = own.filter_map(|token| connections.get(*token));
         if let Some(own) = own.find(|own| own.has_layout(layout)) {
-            return Some(self.found(own));
+            return Some(self.reserved_choice(own));
         }
         let apart = &self.routes[route].reserved;
         let is_owners = |token: &&u64| {
@@ -114,14 +114,14 @@ impl Worker {
             return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
         };
         let is_http2 = self.routes[route].setup.codec.is_none();
-        let role = self.routes[route].up(layout, Some(owner));
+        let role = self.routes[route].upstream_role(layout, Some(owner));
         let Some(token) = self.connect(route, endpoint, || role, now) else {
             return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
         };
         self.routes[route].reserved.push(token);
         from.isolation.reserved.push(token);
         if is_http2 {
-            self.greet(token);
+            self.send_preface(token);
             return Some(UpstreamChoice::Upstream(token));
         }
         Some(UpstreamChoice::Connecting)
@@ -136,7 +136,7 @@ impl Worker {
         layout: usize,
         now: Time,
     ) -> Option<UpstreamChoice> {
-        let owner = account(from);
+        let owner = client_network(from);
         let others = self.routes[from.route].reserved.iter();
         let others = others.filter_map(|token| self.connections.get(*token));
         let others = others.filter(|other| other.has_layout(layout));
@@ -148,7 +148,7 @@ impl Worker {
         Some(match least {
             Some(least) => {
                 from.isolation.reserved.push(least.token);
-                self.found(least)
+                self.reserved_choice(least)
             }
             None => UpstreamChoice::Refused(RejectReason::Busy),
         })
@@ -158,7 +158,7 @@ impl Worker {
     /// their output is sent and nothing is in flight.
     pub(super) fn close_reserved(&mut self, own: Vec<u64>, now: Time) {
         for token in own {
-            if let Some(own) = self.live(token)
+            if let Some(own) = self.connection_mut(token)
                 && matches!(&own.role, RelayRole::Http2(http2) if http2.calls() == 0)
             {
                 own.is_unneeded = true;

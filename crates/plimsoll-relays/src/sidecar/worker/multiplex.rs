@@ -7,14 +7,14 @@
 //! The file is long because requests and answers use the same table of calls.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::registry::Codec;
+use plimsoll_protocols::registry::RelayCodec;
 use plimsoll_protocols::relayed::{
     FaultOrigin, FrameError, FrameSender, RejectReason, RelayFrameKind,
 };
 
 use super::super::access_log::AccessLogEntry;
 use super::super::calls::UpstreamCall;
-use super::super::count;
+use super::super::add_to;
 
 use super::faults::FaultAction;
 use super::peer_errors::ConnectionPeer;
@@ -35,7 +35,7 @@ impl Worker {
     pub(super) fn relay_frames(
         &mut self,
         connection: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         now: Time,
     ) -> bool {
         let input = std::mem::take(&mut connection.transport.input);
@@ -44,14 +44,14 @@ impl Worker {
             _ => FrameSender::Client,
         };
         let before = connection.transport.out.len();
-        let (mut at, mut fine) = (connection.skip(input.len()), true);
+        let (mut at, mut fine) = (connection.skip_bytes(input.len()), true);
         loop {
-            let taken = next(connection, codec, from, &input[at..]).and_then(|frame| {
+            let taken = next_frame(connection, codec, from, &input[at..]).and_then(|frame| {
                 let Some(frame) = frame else {
                     return Ok(None);
                 };
                 let is_taken = match from {
-                    FrameSender::Client => self.take_request(connection, codec, frame, now)?,
+                    FrameSender::Client => self.handle_request(connection, codec, frame, now)?,
                     FrameSender::Server => {
                         self.handle_upstream_frame(connection, codec, frame, now)?;
                         true
@@ -64,7 +64,7 @@ impl Worker {
                 Ok(None) => break,
                 Err(broken) => {
                     if self.fail_call(connection, codec, &broken, &input[at..], now) {
-                        at += connection.skip(input.len() - at);
+                        at += connection.skip_bytes(input.len() - at);
                         continue;
                     }
                     if from == FrameSender::Client && broken.origin == FaultOrigin::Peer {
@@ -72,7 +72,7 @@ impl Worker {
                     }
                     self.report_frame_error(
                         connection.route,
-                        ConnectionPeer::of(connection),
+                        ConnectionPeer::from_connection(connection),
                         &broken,
                         now,
                     );
@@ -86,11 +86,11 @@ impl Worker {
         let counters = self.counters(connection.route);
         match from {
             FrameSender::Client => {
-                count(&counters.bytes_down, at as u64);
+                add_to(&counters.bytes_down, at as u64);
                 connection.is_paused = connection.is_full();
             }
             FrameSender::Server => {
-                count(&counters.bytes_up, at as u64);
+                add_to(&counters.bytes_up, at as u64);
                 connection.reply_bytes += connection.transport.out.len() - before;
                 connection.is_paused = connection.reply_bytes > HIGH_WATER;
             }
@@ -99,10 +99,10 @@ impl Worker {
     }
 
     /// Handles a client's frame; returns `false` if it waits until an upstream can take it.
-    fn take_request(
+    fn handle_request(
         &mut self,
         connection: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         frame: CallFrame<'_>,
         now: Time,
     ) -> Result<bool, FrameError> {
@@ -125,7 +125,7 @@ impl Worker {
     fn fail_call(
         &mut self,
         connection: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         broken: &FrameError,
         bytes: &[u8],
         now: Time,
@@ -143,11 +143,11 @@ impl Worker {
             (RelayRole::Up { calls, .. }, RelayFrameKind::Response { .. }) => {
                 match calls.remove(seen.id) {
                     Some(call) => {
-                        self.call_answered(route, connection.endpoint);
+                        self.on_call_answered(route, connection.endpoint);
                         self.counters(route).in_flight.dec();
                         self.refuse_to_client(route, &call, connection.endpoint, why);
                     }
-                    None => count(&self.counters(route).stray, 1),
+                    None => add_to(&self.counters(route).stray, 1),
                 }
                 true
             }
@@ -155,7 +155,7 @@ impl Worker {
         };
         if answered {
             connection.skip = seen.length;
-            let peer = ConnectionPeer::of(connection);
+            let peer = ConnectionPeer::from_connection(connection);
             match why {
                 RejectReason::FrameTooLarge => self.report_too_long(route, peer, &broken.why, now),
                 _ => self.report_frame_error(route, peer, broken, now),
@@ -167,7 +167,7 @@ impl Worker {
     fn handle_client_frame(
         &mut self,
         from: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         frame: CallFrame<'_>,
         now: Time,
     ) -> Result<RequestDisposition, FrameError> {
@@ -182,7 +182,7 @@ impl Worker {
             | RelayFrameKind::HeartbeatAck
             | RelayFrameKind::GoAway
             | RelayFrameKind::Other => {
-                count(&self.counters(from.route).stray, 1);
+                add_to(&self.counters(from.route).stray, 1);
                 return Ok(RequestDisposition::Done);
             }
         }
@@ -208,7 +208,7 @@ impl Worker {
     pub(super) fn forward_request(
         &mut self,
         from: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         frame: CallFrame<'_>,
         since: Time,
         now: Time,
@@ -251,7 +251,7 @@ impl Worker {
                     } else {
                         (&counters.oneway, RequestDisposition::Done)
                     };
-                    count(counter, 1);
+                    add_to(counter, 1);
                     return Ok(taken);
                 }
                 RejectReason::Busy
@@ -264,19 +264,19 @@ impl Worker {
     fn reject_request(
         &mut self,
         from: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         CallFrame { info: seen, bytes }: CallFrame<'_>,
         refused: RejectReason,
         now: Time,
     ) -> Result<RequestDisposition, FrameError> {
         let route = from.route;
         let wants_answer = matches!(seen.kind, RelayFrameKind::Request { .. });
-        self.counters(route).refused(refused, 1);
+        self.counters(route).count_rejections(refused, 1);
         let before = from.transport.out.len();
         if wants_answer {
-            codec.refuse(seen.id, seen.flavor, refused, &mut from.transport.out)?;
+            codec.write_rejection(seen.id, seen.flavor, refused, &mut from.transport.out)?;
         }
-        if self.logs() {
+        if self.has_access_log() {
             let answer = &from.transport.out[before..];
             let line = AccessLogEntry {
                 client: from.client(),
@@ -296,7 +296,7 @@ impl Worker {
     fn write_to_upstream(
         &mut self,
         up: u64,
-        codec: &Codec,
+        codec: &RelayCodec,
         call: UpstreamCall,
         wants_answer: bool,
         bytes: &[u8],
@@ -325,14 +325,14 @@ impl Worker {
         if wants_answer {
             self.counters(route).in_flight.inc();
         }
-        self.mark(up);
+        self.mark_dirty(up);
         Ok(true)
     }
 
     fn handle_upstream_frame(
         &mut self,
         up: &mut RelayConnection,
-        codec: &Codec,
+        codec: &RelayCodec,
         CallFrame { info: seen, bytes }: CallFrame<'_>,
         now: Time,
     ) -> Result<(), FrameError> {
@@ -355,16 +355,16 @@ impl Worker {
             }
             RelayFrameKind::Response { status } => match calls.remove(seen.id) {
                 Some(call) => {
-                    self.call_answered(up.route, up.endpoint);
+                    self.on_call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
-                    self.timed(up.route, call.began, status, now);
+                    self.record_answered_call(up.route, call.began, status, now);
                     self.note_answered(call.client, now);
                     let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
                         codec.renumber(bytes, seen.flavor, call.id, out)
                     });
                     if delivered.is_err() {
                         // The call is answered here, so that it does not wait until it times out.
-                        count(&self.counters(up.route).cut, 1);
+                        add_to(&self.counters(up.route).cut, 1);
                         self.refuse_to_client(
                             up.route,
                             &call,
@@ -375,7 +375,7 @@ impl Worker {
                     delivered?;
                 }
                 // The answer is late or a duplicate.
-                None => count(&self.counters(up.route).stray, 1),
+                None => add_to(&self.counters(up.route).stray, 1),
             },
             RelayFrameKind::GoAway => {
                 // New calls use another connection; those in flight finish on this one.
@@ -386,7 +386,7 @@ impl Worker {
                 codec.heartbeat_ack(seen.id, seen.flavor, &mut up.transport.out)?
             }
             RelayFrameKind::Request { .. } => {
-                codec.refuse(
+                codec.write_rejection(
                     seen.id,
                     seen.flavor,
                     RejectReason::NoUpstream,
@@ -408,9 +408,9 @@ impl Worker {
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>,
     ) -> Result<(), FrameError> {
         let codec = self.routes[route].setup.codec.as_ref();
-        let codec = codec.filter(|_| self.logs()).cloned();
-        let Some(client) = self.live(call.client) else {
-            count(&self.counters(route).stray, 1);
+        let codec = codec.filter(|_| self.has_access_log()).cloned();
+        let Some(client) = self.connection_mut(call.client) else {
+            add_to(&self.counters(route).stray, 1);
             return Ok(());
         };
         let before = client.transport.out.len();
@@ -435,8 +435,8 @@ impl Worker {
         if let Some(line) = line {
             self.log(route, endpoint, call.began, line);
         }
-        self.mark(call.client);
-        count(&self.counters(route).answers, 1);
+        self.mark_dirty(call.client);
+        add_to(&self.counters(route).answers, 1);
         Ok(())
     }
 
@@ -451,22 +451,22 @@ impl Worker {
             return;
         };
         let refused = self.deliver(route, call, endpoint, true, |out| {
-            codec.refuse(call.id, call.flavor, why, out)
+            codec.write_rejection(call.id, call.flavor, why, out)
         });
         if let Err(broken) = refused {
             // Without an answer the client would wait forever, so its connection is closed.
             let now = self.shared.clock.now();
-            if let Some(client) = self.live(call.client) {
-                let peer = ConnectionPeer::of(client);
+            if let Some(client) = self.connection_mut(call.client) {
+                let peer = ConnectionPeer::from_connection(client);
                 self.report_frame_error(route, peer, &broken, now);
             }
-            if let Some(client) = self.live(call.client) {
+            if let Some(client) = self.connection_mut(call.client) {
                 client.peer_ended = true;
                 client.ends_after_output = true;
                 if let RelayRole::Down { in_flight } = &mut client.role {
                     *in_flight = in_flight.saturating_sub(1);
                 }
-                self.mark(call.client);
+                self.mark_dirty(call.client);
             }
         }
     }
@@ -481,7 +481,7 @@ impl Worker {
     ) {
         let counters = self.counters(route);
         counters.in_flight.dec_by(calls.len() as i64);
-        counters.refused(why, calls.len() as u64);
+        counters.count_rejections(why, calls.len() as u64);
         for call in calls {
             self.refuse_to_client(route, call, Some(endpoint), why);
         }
@@ -506,7 +506,7 @@ impl Worker {
         else {
             return true;
         };
-        let due = calls.take_if(|call| call.deadline <= now);
+        let due = calls.remove_if(|call| call.deadline <= now);
         let state = &self.routes[route];
         let idle_since = connection.last_active + state.setup.route.heartbeat();
         let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
@@ -527,11 +527,11 @@ impl Worker {
                 match codec.heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
                         *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_TIMEOUT_NS)));
-                        self.mark(token);
+                        self.mark_dirty(token);
                     }
                     Ok(false) => {}
                     Err(broken) => {
-                        let peer = ConnectionPeer::of(connection);
+                        let peer = ConnectionPeer::from_connection(connection);
                         self.report_frame_error(route, peer, &broken, now);
                         keep = false;
                     }
@@ -549,9 +549,9 @@ impl Worker {
 
 /// Returns the next frame that a connection received; `None` if it is incomplete.
 #[inline]
-fn next<'a>(
+fn next_frame<'a>(
     connection: &mut RelayConnection,
-    codec: &Codec,
+    codec: &RelayCodec,
     from: FrameSender,
     bytes: &'a [u8],
 ) -> Result<Option<CallFrame<'a>>, FrameError> {

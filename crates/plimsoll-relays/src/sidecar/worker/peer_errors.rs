@@ -9,7 +9,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::relayed::{FaultOrigin, FrameError};
 use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
 
-use super::super::count;
+use super::super::add_to;
 use super::{RelayConnection, Worker};
 
 /// Minimum time between two lines about one kind of error on one route.
@@ -37,7 +37,7 @@ pub(super) struct PeerErrorLog([(Option<Time>, u64); 6]);
 
 impl PeerErrorLog {
     /// Decides whether to log an error. Returns the suffix of the line, or `None` to suppress it.
-    pub(super) fn line(&mut self, trouble: PeerError, now: Time) -> Option<SuppressedCount> {
+    pub(super) fn count_error(&mut self, trouble: PeerError, now: Time) -> Option<SuppressedCount> {
         let (logged, unlogged) = &mut self.0[trouble as usize];
         if logged.is_some_and(|logged| now < logged + LOG_INTERVAL) {
             *unlogged += 1;
@@ -69,7 +69,7 @@ pub(super) struct ConnectionPeer {
 }
 
 impl ConnectionPeer {
-    pub(super) fn of(connection: &RelayConnection) -> ConnectionPeer {
+    pub(super) fn from_connection(connection: &RelayConnection) -> ConnectionPeer {
         ConnectionPeer {
             is_upstream: connection.endpoint.is_some(),
             address: connection.client(),
@@ -101,7 +101,7 @@ impl Worker {
         now: Time,
     ) {
         let state = &mut self.routes[route];
-        if let Some(more) = state.peer_errors.line(trouble, now) {
+        if let Some(more) = state.peer_errors.count_error(trouble, now) {
             let name = &state.setup.route.name;
             tracing::warn!("route {name}: {what}{more}");
         }
@@ -116,7 +116,7 @@ impl Worker {
         now: Time,
     ) {
         if why.reason().is_some() {
-            count(&self.counters(route).malformed, 1);
+            add_to(&self.counters(route).malformed, 1);
             let what = format_args!("refused the {peer}: {why}");
             self.warn(route, PeerError::Refusal, what, now);
         }
@@ -133,7 +133,7 @@ impl Worker {
         let why = &broken.why;
         match broken.origin {
             FaultOrigin::Peer => return self.report_malformed(route, peer, why, now),
-            FaultOrigin::Codec => count(&self.counters(route).codec_faults, 1),
+            FaultOrigin::Codec => add_to(&self.counters(route).codec_faults, 1),
             FaultOrigin::Protocol => {}
         }
         let file = self.routes[route]
@@ -155,7 +155,7 @@ impl Worker {
         why: &dyn fmt::Display,
         now: Time,
     ) {
-        count(&self.counters(route).too_long, 1);
+        add_to(&self.counters(route).too_long, 1);
         let what = format_args!("dropped a frame from {peer}: {why}");
         self.warn(route, PeerError::TooLong, what, now);
     }
@@ -168,15 +168,15 @@ impl Worker {
         why: &dyn fmt::Display,
         now: Time,
     ) {
-        count(&self.counters(route).malformed, 1);
+        add_to(&self.counters(route).malformed, 1);
         let what = format_args!("malformed data from {peer}: {why}");
         self.warn(route, PeerError::WrongProtocol, what, now);
     }
 
     /// Calls [`Worker::report_malformed`] for a connection in the table.
     pub(super) fn report_malformed_on(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
-        if let Some(connection) = self.live(token) {
-            let (route, peer) = (connection.route, ConnectionPeer::of(connection));
+        if let Some(connection) = self.connection_mut(token) {
+            let (route, peer) = (connection.route, ConnectionPeer::from_connection(connection));
             self.report_malformed(route, peer, why, now);
         }
     }

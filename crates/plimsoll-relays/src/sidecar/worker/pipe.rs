@@ -2,7 +2,7 @@
 
 use plimsoll_model::Time;
 
-use super::super::count;
+use super::super::add_to;
 use super::super::transport::ReadResult;
 use super::{HIGH_WATER, RelayConnection, RelayRole, Worker};
 
@@ -16,13 +16,13 @@ impl Worker {
         {
             up = self.connect(route, endpoint, || RelayRole::Pipe { peer: down }, now);
         }
-        match (up, self.live(down)) {
+        match (up, self.connection_mut(down)) {
             (Some(up), Some(connection)) => {
                 connection.role = RelayRole::Pipe { peer: up };
             }
             _ => {
                 let why = self.why_unconnected(route, now);
-                self.counters(route).refused(why, 1);
+                self.counters(route).count_rejections(why, 1);
                 self.close(down, now);
             }
         }
@@ -43,9 +43,9 @@ impl Worker {
             Some(_) => &counters.bytes_up,
         };
         let came = connection.transport.input.len() as u64;
-        count(counter, came);
+        add_to(counter, came);
         let ended = got == ReadResult::End;
-        let Some(other) = self.live(peer) else {
+        let Some(other) = self.connection_mut(peer) else {
             return false;
         };
         connection.bytes_received += came;
@@ -67,7 +67,7 @@ impl Worker {
             connection.peer_ended = true;
         }
         connection.is_paused = other.transport.unsent() > HIGH_WATER;
-        self.mark(peer);
+        self.mark_dirty(peer);
         true
     }
 }

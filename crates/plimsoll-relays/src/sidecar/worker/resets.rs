@@ -19,7 +19,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// How long after its reset a call is suspected of having ended the connection.
 const SUSPICION_PERIOD: Duration = Duration::from_secs(10);
 /// Maximum number of reset calls that are remembered.
-const MAX_REMEMBERED: usize = 64;
+const MAX_REMEMBERED_CALLS: usize = 64;
 
 /// The resets of an upstream connection that are still to be sent.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl PendingResets {
     }
 
     /// Counts a reset that is sent now.
-    pub(super) fn sent(&mut self, now: Time) {
+    pub(super) fn count_sent(&mut self, now: Time) {
         self.sent += 1;
         self.last_sent = now;
     }
@@ -66,10 +66,10 @@ pub(super) struct ResetCalls(VecDeque<(u32, u64, Time)>);
 
 impl ResetCalls {
     /// Records a reset call. Of consecutive calls of the same client, only the newest is kept.
-    pub(super) fn note(&mut self, stream: u32, client: u64, now: Time) {
+    pub(super) fn record(&mut self, stream: u32, client: u64, now: Time) {
         if self.0.back().is_some_and(|(_, last, _)| *last == client) {
             self.0.pop_back();
-        } else if self.0.len() >= MAX_REMEMBERED {
+        } else if self.0.len() >= MAX_REMEMBERED_CALLS {
             self.0.pop_front();
         }
         self.0.push_back((stream, client, now));
@@ -91,15 +91,15 @@ mod tests {
         let second = |n: u64| Time::ZERO + Duration::from_secs(n);
         let mut calls = ResetCalls::default();
         for stream in 0..1000 {
-            calls.note(stream, 7, second(1));
+            calls.record(stream, 7, second(1));
         }
-        calls.note(1001, 8, second(2));
+        calls.record(1001, 8, second(2));
         assert_eq!(calls.0.len(), 2);
         let recent: Vec<_> = calls.recent(second(11)).collect();
         assert_eq!(recent, [(1001, 8)]);
         for client in 0..1000 {
-            calls.note(2000, client, second(2));
+            calls.record(2000, client, second(2));
         }
-        assert_eq!(calls.0.len(), MAX_REMEMBERED);
+        assert_eq!(calls.0.len(), MAX_REMEMBERED_CALLS);
     }
 }

@@ -64,7 +64,7 @@ impl RouteState {
     }
 
     /// Applies a changed route. Connections stay open; those to upstreams with other settings get no new calls.
-    fn change(&mut self, mut setup: RouteSetup) {
+    fn apply_change(&mut self, mut setup: RouteSetup) {
         let (old, new) = (&self.setup.route, &setup.route);
         let is_otherwise =
             old.upstream_tls != new.upstream_tls || old.connections() != new.connections();
@@ -86,7 +86,7 @@ impl RouteState {
     /// Returns the number of connection slots of one upstream.
     pub(super) fn slots_per_upstream(&self) -> usize {
         let codec = self.setup.codec.as_ref();
-        self.setup.route.connections() * codec.map_or(1, |codec| codec.layouts())
+        self.setup.route.connections() * codec.map_or(1, |codec| codec.layout_count())
     }
 }
 
@@ -121,7 +121,7 @@ impl Worker {
             let is_new = route.listener.is_some();
             let place = match known.map(|at| before.swap_remove(at)) {
                 Some(place) => {
-                    self.routes[place].change(route);
+                    self.routes[place].apply_change(route);
                     place
                 }
                 None => self.add(RouteState::new(route)),

@@ -10,7 +10,7 @@ use plimsoll_protocols::serving::proxy_header::{ProxyHeaderError, ProxyHeaderRea
 use plimsoll_protocols::serving::unix;
 use plimsoll_wire::http2::EitherRole;
 
-use super::super::count;
+use super::super::add_to;
 use super::super::transport::{ReadResult, Transport, tls_error};
 use super::http2::Http2State;
 use super::peer_errors::{ConnectionPeer, PeerError};
@@ -25,14 +25,14 @@ impl Worker {
             self.accept((token & !LISTENER_BIT) as usize, now);
             return;
         }
-        self.serving(token, now, |worker, connection| {
+        self.with_checked_out(token, now, |worker, connection| {
             worker.handle_event(connection, event, now)
         });
     }
 
     /// Calls `serve` on a connection that is out of the table meanwhile, so that `serve` can use other connections.
     /// Closes the connection if `serve` returns `false`.
-    pub(super) fn serving(
+    pub(super) fn with_checked_out(
         &mut self,
         token: u64,
         now: Time,
@@ -44,13 +44,13 @@ impl Worker {
         if serve(self, &mut connection) {
             let is_http2 = matches!(connection.role, RelayRole::Http2(_));
             self.connections.put_back(token, connection);
-            self.mark(token);
+            self.mark_dirty(token);
             if is_http2 {
                 self.handle_frames(token, now);
             }
         } else {
             self.connections.release(token);
-            self.closed(*connection, now);
+            self.on_closed(*connection, now);
         }
     }
 
@@ -76,7 +76,7 @@ impl Worker {
             return true;
         }
         if connection.proxy_header.is_some() {
-            return self.open(connection, now);
+            return self.read_proxy_header(connection, now);
         }
         if connection.peer_ended {
             // Nothing is read any more, so the event is a failure or the end of both directions.
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Reads the PROXY header; returns `false` if the connection must be closed.
-    fn open(&mut self, connection: &mut RelayConnection, now: Time) -> bool {
+    fn read_proxy_header(&mut self, connection: &mut RelayConnection, now: Time) -> bool {
         let Some(opening) = &mut connection.proxy_header else {
             return true;
         };
@@ -141,7 +141,7 @@ impl Worker {
             }
             Err(ProxyHeaderError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
             Err(why) => {
-                self.reject_connection(connection.route, ConnectionPeer::of(connection), &why, now);
+                self.reject_connection(connection.route, ConnectionPeer::from_connection(connection), &why, now);
                 false
             }
         }
@@ -150,19 +150,19 @@ impl Worker {
     /// Begins to relay connections whose client has just become known.
     pub(super) fn begin_identified(&mut self, now: Time) {
         for token in std::mem::take(&mut self.identified) {
-            if let Some(connection) = self.live(token) {
+            if let Some(connection) = self.connection_mut(token) {
                 let route = connection.route;
-                self.begin(token, route, now);
+                self.start_relaying(token, route, now);
             }
         }
     }
 
-    fn begin(&mut self, token: u64, route: usize, now: Time) {
+    fn start_relaying(&mut self, token: u64, route: usize, now: Time) {
         match self.routes[route].setup.route.protocol.mode {
             RelayMode::Frames { .. } => self.admit(token, now),
             RelayMode::Streams { .. } => {
                 self.admit(token, now);
-                self.greet(token);
+                self.send_preface(token);
             }
             RelayMode::Bytes => self.join_upstream(token, route, now),
         }
@@ -183,8 +183,8 @@ impl Worker {
             tracing::debug!("a connection of route {name}: {error}");
             return;
         }
-        count(&state.setup.counters.handshakes_failed, 1);
-        let Some(more) = state.peer_errors.line(PeerError::Handshake, now) else {
+        add_to(&state.setup.counters.handshakes_failed, 1);
+        let Some(more) = state.peer_errors.count_error(PeerError::Handshake, now) else {
             return;
         };
         let identity = match connection.endpoint {
@@ -203,11 +203,11 @@ impl Worker {
                     None => format!("it sent the alert {alert:?} (our certificate: none)"),
                 }
             }
-            (Some(tls), Some(identity)) => identity.failure(tls),
-            (Some(tls), None) => validity::failure(tls),
+            (Some(tls), Some(identity)) => identity.describe_error(tls),
+            (Some(tls), None) => validity::describe_tls_error(tls),
             (None, _) => error.to_string(),
         };
-        let peer = ConnectionPeer::of(connection);
+        let peer = ConnectionPeer::from_connection(connection);
         tracing::warn!("route {name}: TLS handshake with the {peer} failed: {why}{more}");
     }
 
@@ -237,7 +237,7 @@ impl Worker {
             let Ok(tls) = tls else {
                 continue;
             };
-            let opening = state.setup.proxies.opening(peer).map(Box::new);
+            let opening = state.setup.proxies.header_reader(peer).map(Box::new);
             let role = match state.setup.route.protocol.mode {
                 RelayMode::Frames { .. } => RelayRole::Down { in_flight: 0 },
                 RelayMode::Streams { .. } => {
@@ -246,19 +246,19 @@ impl Worker {
                 RelayMode::Bytes => RelayRole::Pipe { peer: u64::MAX },
             };
             let transport = Transport::new(socket, tls);
-            let Ok(token) = self.adopt(transport, route, None, role, now) else {
+            let Ok(token) = self.add_connection(transport, route, None, role, now) else {
                 continue;
             };
-            count(&self.counters(route).accepted, 1);
+            add_to(&self.counters(route).accepted, 1);
             self.counters(route).open.inc();
             let is_awaited = opening
                 .as_deref()
                 .is_some_and(ProxyHeaderReader::is_awaited);
-            if let Some(connection) = self.live(token) {
+            if let Some(connection) = self.connection_mut(token) {
                 (connection.proxy_header, connection.client) = (opening, peer.0);
             }
             if !is_awaited {
-                self.begin(token, route, now);
+                self.start_relaying(token, route, now);
             }
         }
     }
@@ -300,7 +300,7 @@ impl Worker {
     }
 
     pub(super) fn flush(&mut self, token: u64, now: Time) {
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         connection.is_dirty = false;
@@ -310,9 +310,9 @@ impl Worker {
         if let Some(endpoint) = connection.newly_reached_upstream() {
             connection.is_established = true;
             let route = connection.route;
-            self.connected(route, endpoint);
+            self.on_connected(route, endpoint);
         }
-        let Some(connection) = self.live(token) else {
+        let Some(connection) = self.connection_mut(token) else {
             return;
         };
         if connection.flush().is_err() {
@@ -344,7 +344,7 @@ impl Worker {
             _ => None,
         };
         let choked = matches!(&connection.role, RelayRole::Http2(http2) if http2.is_congested());
-        if let Some(source) = peer.and_then(|peer| self.live(peer))
+        if let Some(source) = peer.and_then(|peer| self.connection_mut(peer))
             && source.is_paused
         {
             source.is_paused = false;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::super::calls::UpstreamCall;
-use super::super::count;
+use super::super::add_to;
 use super::Worker;
 use super::http2::Http2State;
 
@@ -81,7 +81,7 @@ impl Worker {
     }
 
     fn isolate_all(&mut self, route: usize, suspects: &[u64], now: Time) {
-        count(&self.counters(route).suspected, suspects.len() as u64);
+        add_to(&self.counters(route).suspected, suspects.len() as u64);
         for client in suspects {
             self.isolate(*client, now);
         }

@@ -8,18 +8,18 @@ use plimsoll_protocols::relayed::RejectReason;
 use plimsoll_wire::http2::MAX_STREAM_ID;
 
 use super::super::access_log::AccessLogEntry;
-use super::super::count;
+use super::super::add_to;
 use super::super::transport::Transport;
 use super::abuse::Isolation;
 use super::{RelayConnection, RelayRole, Worker};
 
 impl Worker {
-    pub(super) fn live(&mut self, token: u64) -> Option<&mut RelayConnection> {
+    pub(super) fn connection_mut(&mut self, token: u64) -> Option<&mut RelayConnection> {
         self.connections.get_mut(token).map(|found| &mut **found)
     }
 
-    pub(super) fn mark(&mut self, token: u64) {
-        if let Some(connection) = self.live(token)
+    pub(super) fn mark_dirty(&mut self, token: u64) {
+        if let Some(connection) = self.connection_mut(token)
             && !connection.is_dirty
         {
             connection.is_dirty = true;
@@ -28,7 +28,7 @@ impl Worker {
     }
 
     /// Adds a socket; a socket to an upstream is not connected yet.
-    pub(super) fn adopt(
+    pub(super) fn add_connection(
         &mut self,
         transport: Transport,
         route: usize,
@@ -86,11 +86,11 @@ impl Worker {
     /// Closes a connection; calls and pipes that depended on it fail.
     pub(super) fn close(&mut self, token: u64, now: Time) {
         if let Some(connection) = self.connections.remove(token) {
-            self.closed(*connection, now);
+            self.on_closed(*connection, now);
         }
     }
 
-    pub(super) fn closed(&mut self, mut connection: RelayConnection, now: Time) {
+    pub(super) fn on_closed(&mut self, mut connection: RelayConnection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_unready());
         let problem = connection.problem.take();
         let problem = problem.as_deref();
@@ -113,7 +113,7 @@ impl Worker {
                 } else if is_new {
                     self.on_endpoint_failure(route, endpoint, problem, now);
                 } else if !is_pipe {
-                    count(&self.counters(route).upstream_lost, 1);
+                    add_to(&self.counters(route).upstream_lost, 1);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Worker {
                 last_oneway,
                 ..
             } if let Some(endpoint) = endpoint => {
-                let lost = calls.take_if(|_| true);
+                let lost = calls.remove_if(|_| true);
                 if !connection.is_unneeded {
                     self.blame_newest(route, &lost, last_oneway, now);
                 }
@@ -145,22 +145,22 @@ impl Worker {
                 self.close_reserved(connection.isolation.reserved, now);
             }
             RelayRole::Pipe { peer } => {
-                if endpoint.is_none() && self.logs() {
+                if endpoint.is_none() && self.has_access_log() {
                     let line = AccessLogEntry {
                         client: connection.client(),
                         bytes_up: connection.bytes_received,
                         bytes_down: connection.bytes_sent,
                         ..AccessLogEntry::default()
                     };
-                    let endpoint = self.live(peer).and_then(|other| other.endpoint);
+                    let endpoint = self.connection_mut(peer).and_then(|other| other.endpoint);
                     self.log(route, endpoint, connection.began, line);
                 }
                 // If this end failed, the other must not wait for more data. If both ends had finished, the other one
                 // is closed or about to be.
-                if let Some(other) = self.live(peer) {
+                if let Some(other) = self.connection_mut(peer) {
                     other.peer_ended = true;
                     other.ends_after_output = true;
-                    self.mark(peer);
+                    self.mark_dirty(peer);
                 }
             }
             RelayRole::Up { .. } | RelayRole::Down { .. } => {}

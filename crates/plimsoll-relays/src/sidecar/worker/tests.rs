@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_protocols::relayed::Watchdog;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, PREFACE, kind, split_frame, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME_BYTES, PREFACE, kind, split_frame, write};
 
 use super::super::config::SidecarConfig;
 use super::super::setup::prepare;
@@ -76,7 +76,7 @@ impl Worker {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
             }
             let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(&bytes);
-            while let Ok(Some((head, _))) = split_frame(&mut rest, DEFAULT_MAX_FRAME) {
+            while let Ok(Some((head, _))) = split_frame(&mut rest, DEFAULT_MAX_FRAME_BYTES) {
                 if head.kind() == kind::HEADERS {
                     stream = Some(head.stream());
                 }

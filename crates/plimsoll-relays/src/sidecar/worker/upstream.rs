@@ -9,7 +9,7 @@ use plimsoll_engine::address::LocalResourceError;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
 
-use super::super::count;
+use super::super::add_to;
 use super::super::metrics::UpstreamCounters;
 use super::super::names::ResolvedUpstream;
 use super::super::transport::Transport;
@@ -19,7 +19,7 @@ use super::{RelayRole, Worker};
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum number of a route's upstreams that are remembered, including addresses to which their names no longer
 /// resolve.
-const MAX_REMEMBERED: usize = 256;
+const MAX_REMEMBERED_UPSTREAMS: usize = 256;
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One of a route's upstreams, and when it may be tried again.
@@ -65,7 +65,7 @@ impl Worker {
             if std::mem::replace(&mut state.upstreams_version, version) == version {
                 continue;
             }
-            let places = state.setup.upstreams.places();
+            let places = state.setup.upstreams.addresses();
             let slots = state.slots_per_upstream();
             let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
@@ -93,7 +93,7 @@ impl Worker {
                     retry_at: Time::ZERO,
                 };
                 // Upstreams are referred to by index, so an index is reused only if there are many.
-                let reused = if endpoints.len() < MAX_REMEMBERED {
+                let reused = if endpoints.len() < MAX_REMEMBERED_UPSTREAMS {
                     None
                 } else {
                     endpoints.iter_mut().find(|known| known.is_gone)
@@ -133,7 +133,7 @@ impl Worker {
             state.setup.route.eject_for(),
         );
         let failed = &mut state.endpoints[endpoint];
-        count(&failed.counters.failed, calls as u64);
+        add_to(&failed.counters.failed, calls as u64);
         failed.failed_calls = failed.failed_calls.saturating_add(calls as u32);
         if failed.failed_calls < after || !failed.is_usable(now) {
             return;
@@ -154,22 +154,22 @@ impl Worker {
         tracing::warn!(
             "route {name}: {address} failed {after} calls in a row, ejected for {pause:?}"
         );
-        count(&self.counters(route).ejections, 1);
+        add_to(&self.counters(route).ejections, 1);
         self.stop_new_calls(route, endpoint);
     }
 
     /// Records that an upstream has answered a call.
-    pub(super) fn call_answered(&mut self, route: usize, endpoint: Option<usize>) {
+    pub(super) fn on_call_answered(&mut self, route: usize, endpoint: Option<usize>) {
         if let Some(endpoint) = endpoint {
             self.routes[route].endpoints[endpoint].failed_calls = 0;
         }
     }
 
     /// Records that a connection to an upstream is established, including TLS and HTTP/2.
-    pub(super) fn connected(&mut self, route: usize, number: usize) {
+    pub(super) fn on_connected(&mut self, route: usize, number: usize) {
         self.routes[route].endpoints[number].failures = 0;
         let endpoint = &self.routes[route].endpoints[number];
-        count(&endpoint.counters.connects, 1);
+        add_to(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
         // Only one of the workers logs the recovery.
         if endpoint.counters.down.set(0) == 1 {
@@ -187,10 +187,10 @@ impl Worker {
         problem: &str,
         now: Time,
     ) {
-        count(&self.counters(route).upstream_failures, 1);
+        add_to(&self.counters(route).upstream_failures, 1);
         let state = &mut self.routes[route];
         let endpoint = &mut state.endpoints[endpoint];
-        count(&endpoint.counters.refused, 1);
+        add_to(&endpoint.counters.refused, 1);
         if endpoint.counters.down.set(1) == 0 {
             let (name, address) = (&state.setup.route.name, endpoint.address());
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
@@ -217,7 +217,7 @@ impl Worker {
         let endpoints = state.endpoints.iter();
         let mut there = endpoints.filter(|endpoint| !endpoint.is_gone && now < endpoint.retry_at);
         let lack = there.find_map(|endpoint| endpoint.missing_resource);
-        match lack.or_else(|| state.setup.upstreams.lack()) {
+        match lack.or_else(|| state.setup.upstreams.missing_resource()) {
             Some(lack) => RejectReason::LocalResource(lack),
             None => RejectReason::NoUpstream,
         }
@@ -238,17 +238,17 @@ impl Worker {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
-            Ok(Transport::new(address.begin(None)?, tls))
+            Ok(Transport::new(address.start_connect(None)?, tls))
         })();
-        count(&self.counters(route).upstream_connects, 1);
+        add_to(&self.counters(route).upstream_connects, 1);
         let adopted =
-            begun.and_then(|transport| self.adopt(transport, route, Some(endpoint), role(), now));
-        let lack = adopted.as_ref().err().and_then(LocalResourceError::of);
+            begun.and_then(|transport| self.add_connection(transport, route, Some(endpoint), role(), now));
+        let lack = adopted.as_ref().err().and_then(LocalResourceError::from_io_error);
         self.routes[route].endpoints[endpoint].missing_resource = lack;
         match (adopted, lack) {
             (Ok(token), _) => Some(token),
             (Err(_), Some(lack)) => {
-                count(&self.counters(route).upstream_failures, 1);
+                add_to(&self.counters(route).upstream_failures, 1);
                 self.routes[route].endpoints[endpoint].eject(now);
                 let what = format_args!("no connection to upstream {address}: {lack}");
                 self.warn(route, PeerError::LocalResource, what, now);

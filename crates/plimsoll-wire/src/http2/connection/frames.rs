@@ -1,7 +1,7 @@
 //! Handles the frames of a connection, and violations of the protocol in them.
 
 use super::super::{
-    EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
+    EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW_BYTES, SettingsPayload,
     StreamPayload, Violation, flags, kind, setting, write,
 };
 use super::{
@@ -9,9 +9,9 @@ use super::{
 };
 
 impl<P: EndpointRole> Http2Connection<P> {
-    /// Returns whether a frame of any type may come next: SETTINGS have arrived and no header block is incomplete.
+    /// Returns whether a frame of any type may come next: SEND_SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
-    pub fn may_take_any(&self) -> bool {
+    pub fn accepts_any_frame(&self) -> bool {
         self.stage != ConnectionStage::Greeting && self.block.is_none()
     }
 
@@ -20,22 +20,22 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns an error if the frame is out of order, invalid, or exceeds the window.
     #[inline(always)]
-    pub fn data<'a>(
+    pub fn process_data<'a>(
         &mut self,
         head: FrameHeader,
         payload: &'a [u8],
     ) -> Result<StreamPayload<'a>, Violation> {
         self.check_order(head)?;
-        let bytes = Http2Frame::data(head, payload)?;
+        let bytes = Http2Frame::parse_data(head, payload)?;
         // Flow control includes padding, and data for closed streams (RFC 9113 §6.9).
-        self.receive_window.take(0, head.length())?;
-        Ok(head.piece(bytes))
+        self.receive_window.receive(0, head.length())?;
+        Ok(head.stream_payload(bytes))
     }
 
     /// Subtracts DATA that was processed without [`Http2Connection::data`] from the receive window.
     #[inline]
-    pub fn received(&mut self, length: u32) {
-        self.receive_window.add(length);
+    pub fn count_received_data(&mut self, length: u32) {
+        self.receive_window.count_received(length);
     }
 
     /// Processes HEADERS with END_HEADERS.
@@ -43,22 +43,22 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns an error if the frame is out of order or invalid.
     #[inline(always)]
-    pub fn headers<'a>(
+    pub fn process_headers<'a>(
         &self,
         head: FrameHeader,
         payload: &'a [u8],
     ) -> Result<StreamPayload<'a>, Violation> {
         self.check_order(head)?;
-        Ok(head.piece(Http2Frame::fragment(head, payload)?))
+        Ok(head.stream_payload(Http2Frame::parse_fragment(head, payload)?))
     }
 
     /// Returns whether a header block on `stream` opens a new stream, and if so marks its id as used; only a client can
     /// open one. Unused ids below become closed (RFC 9113 §5.1.1).
     #[inline]
-    pub fn opens(&mut self, stream: u32) -> bool {
+    pub fn try_open_stream(&mut self, stream: u32) -> bool {
         let opens = !self.role.is_client() && stream >= self.next_id && stream % 2 == 1;
         if opens {
-            self.skip_to(stream + 2);
+            self.skip_ids_below(stream + 2);
         }
         opens
     }
@@ -69,7 +69,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Returns an error if the frame violates a rule; [`Http2Connection::contain`] tells whether only a stream is
     /// affected.
     #[inline(never)]
-    pub fn control<'a>(
+    pub fn process_control_frame<'a>(
         &mut self,
         head: FrameHeader,
         payload: &'a [u8],
@@ -83,7 +83,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                 if self.role.is_client() {
                     self.check_not_idle(stream, "HEADERS")?;
                 }
-                self.block = Some(Box::new(HeaderBlock::new(head.piece(fragment))));
+                self.block = Some(Box::new(HeaderBlock::new(head.stream_payload(fragment))));
             }
             Http2Frame::Continuation {
                 fragment,
@@ -112,7 +112,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             Http2Frame::PingAck { data } => return Ok(ControlEvent::Pong(data)),
             Http2Frame::WindowUpdate { increment } if stream == 0 => {
                 let window = self.send_window + increment;
-                if window > MAX_WINDOW {
+                if window > MAX_WINDOW_BYTES {
                     return Err(window_overflow(0));
                 }
                 self.send_window = window;
@@ -197,7 +197,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns the violation if it ends the connection.
     #[cold]
-    pub fn contain(&self, violation: Violation) -> Result<Violation, Violation> {
+    pub fn check_scope(&self, violation: Violation) -> Result<Violation, Violation> {
         if violation.stream == 0 || self.is_idle(violation.stream) {
             Err(violation)
         } else {
@@ -210,7 +210,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// Returns an error if the peer must have known that the stream accepts no frames.
     #[cold]
-    pub fn check_closed(
+    pub fn check_closed_stream(
         &self,
         stream: u32,
         what: &str,
@@ -219,7 +219,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.check_not_idle(stream, what)?;
         let after = |of: u32, frame: &str| {
             let why = format!("{what} on stream {stream} after {frame} (RFC 9113, 5.1)");
-            Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
+            Err(Violation::stream_error(of, ErrorCode::STREAM_CLOSED, why))
         };
         // Each end's GOAWAY excludes streams that the other end opened.
         let left_out = if self.role.is_client() {
@@ -253,24 +253,24 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     #[inline(always)]
     fn check_order(&self, head: FrameHeader) -> Result<(), Violation> {
-        if self.may_take_any() {
+        if self.accepts_any_frame() {
             Ok(())
         } else {
-            self.check_next(head)
+            self.check_required_frame(head)
         }
     }
 
-    /// Checks a frame that arrives before SETTINGS or inside a header block.
+    /// Checks a frame that arrives before SEND_SETTINGS or inside a header block.
     #[cold]
-    fn check_next(&self, head: FrameHeader) -> Result<(), Violation> {
+    fn check_required_frame(&self, head: FrameHeader) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
-        let is_settings = head.kind() == kind::SETTINGS && !head.has(flags::ACK);
+        let is_settings = head.kind() == kind::SEND_SETTINGS && !head.has_flag(flags::ACK);
         if self.stage == ConnectionStage::Greeting && !is_settings {
             let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
             return Err(protocol_error(why));
         }
         let stream = head.stream();
-        let open = self.block.as_ref().map(|block| block.piece().stream);
+        let open = self.block.as_ref().map(|block| block.payload().stream);
         match open.filter(|open| head.kind() != kind::CONTINUATION || stream != *open) {
             None => Ok(()),
             Some(open) => Err(protocol_error(format!(
@@ -284,5 +284,5 @@ impl<P: EndpointRole> Http2Connection<P> {
 #[cold]
 fn window_overflow(stream: u32) -> Violation {
     let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";
-    Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
+    Violation::stream_error(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
 }

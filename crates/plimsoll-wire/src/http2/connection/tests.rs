@@ -1,7 +1,7 @@
 //! Each test covers the section of RFC 9113 that is named above it.
 
 use super::super::{
-    ClientRole, EitherRole, MAX_WINDOW, ServerRole, StreamPayload, flags, kind, split_frame,
+    ClientRole, EitherRole, MAX_WINDOW_BYTES, ServerRole, StreamPayload, flags, kind, split_frame,
 };
 use super::*;
 
@@ -29,18 +29,18 @@ struct End<P> {
 impl<P: EndpointRole> End<P> {
     fn new(peer: P) -> End<P> {
         End {
-            http2: Http2Connection::new(peer, MAX_WINDOW),
+            http2: Http2Connection::new(peer, MAX_WINDOW_BYTES),
             streams: WindowTable::default(),
             out: Vec::new(),
         }
     }
 
-    /// Makes an end that has received SETTINGS and has streams 1 and 5.
+    /// Makes an end that has received SEND_SETTINGS and has streams 1 and 5.
     fn greeted(peer: P) -> End<P> {
         let mut end = End::new(peer);
-        end.receive(&frame(kind::SETTINGS, 0, 0, b"")).unwrap();
+        end.receive(&frame(kind::SEND_SETTINGS, 0, 0, b"")).unwrap();
         end.out.clear();
-        end.http2.skip_to(7);
+        end.http2.skip_ids_below(7);
         end.streams.0 = vec![(1, 65_535), (5, 65_535)];
         end
     }
@@ -48,16 +48,16 @@ impl<P: EndpointRole> End<P> {
     /// Returns a summary of the frames in `bytes`.
     fn receive(&mut self, bytes: &[u8]) -> Result<Vec<String>, Violation> {
         let (mut input, mut seen) = (bytes, Vec::new());
-        while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME)? {
+        while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES)? {
             let http2 = &mut self.http2;
             let what = match head.kind() {
-                kind::DATA => format!("{:?}", http2.data(head, payload)?),
-                kind::HEADERS if head.has(flags::END_HEADERS) => {
-                    format!("{:?}", http2.headers(head, payload)?)
+                kind::DATA => format!("{:?}", http2.process_data(head, payload)?),
+                kind::HEADERS if head.has_flag(flags::END_HEADERS) => {
+                    format!("{:?}", http2.process_headers(head, payload)?)
                 }
-                _ => match http2.control(head, payload, &mut self.streams, &mut self.out)? {
+                _ => match http2.process_control_frame(head, payload, &mut self.streams, &mut self.out)? {
                     ControlEvent::Nothing => continue,
-                    ControlEvent::Block(block) => format!("{:?}", block.piece()),
+                    ControlEvent::Block(block) => format!("{:?}", block.payload()),
                     other => format!("{other:?}"),
                 },
             };
@@ -70,7 +70,7 @@ impl<P: EndpointRole> End<P> {
     fn error_of(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
         match self.receive(bytes) {
             Ok(seen) => panic!("no error: {seen:?}"),
-            Err(violation) => match self.http2.contain(violation) {
+            Err(violation) => match self.http2.check_scope(violation) {
                 Ok(violation) => (violation.code, violation.stream),
                 Err(violation) => (violation.code, 0),
             },
@@ -80,7 +80,7 @@ impl<P: EndpointRole> End<P> {
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    write::head(&mut out, payload.len(), kind, flags, stream);
+    write::frame_header(&mut out, payload.len(), kind, flags, stream);
     out.extend_from_slice(payload);
     out
 }
@@ -111,18 +111,18 @@ fn exact_preface_required_in_any_split() {
         let mut http2 = Http2Connection::new(ServerRole, 0);
         for part in [&PREFACE[..cut], &[&PREFACE[cut..], b"rest"].concat()] {
             let mut input = part;
-            http2.preface(&mut input).unwrap();
+            http2.consume_preface(&mut input).unwrap();
             assert!(input.is_empty() || input == b"rest");
         }
         let mut wrong = PREFACE.to_vec();
         wrong[cut] ^= 1;
         let mut http2 = Http2Connection::new(EitherRole::Server, 0);
-        let error = http2.preface(&mut &wrong[..=cut]).unwrap_err();
+        let error = http2.consume_preface(&mut &wrong[..=cut]).unwrap_err();
         assert_eq!(error.code, ErrorCode::PROTOCOL_ERROR);
     }
     let mut input = &b"\0\0\0\x04"[..];
     Http2Connection::new(ClientRole, 0)
-        .preface(&mut input)
+        .consume_preface(&mut input)
         .unwrap();
     assert_eq!(input.len(), 4, "a server sends none");
 }
@@ -132,7 +132,7 @@ fn exact_preface_required_in_any_split() {
 fn settings_must_be_first_frame() {
     for first in [
         frame(kind::PING, 0, 0, &[0; 8]),
-        frame(kind::SETTINGS, flags::ACK, 0, b""),
+        frame(kind::SEND_SETTINGS, flags::ACK, 0, b""),
         frame(kind::DATA, 0, 1, b""),
         frame(kind::HEADERS, flags::END_HEADERS, 1, b""),
         frame(kind::HEADERS, 0, 1, b""),
@@ -148,15 +148,15 @@ fn split_frame_is_reassembled() {
     let ping = frame(kind::PING, 0, 0, b"pingpong");
     let mut http2 = Http2Connection::new(ClientRole, 0);
     for cut in 1..ping.len() {
-        http2.keep(&ping[..cut], None);
+        http2.keep_partial(&ping[..cut], None);
         assert!(!http2.is_between_frames());
         let mut input = &ping[cut..];
         let whole = http2.take_reassembled(&mut input).unwrap().unwrap();
         assert_eq!((&whole[..], input), (&ping[..], &b""[..]));
-        http2.keep(b"", Some(whole));
+        http2.keep_partial(b"", Some(whole));
         assert!(http2.is_between_frames());
     }
-    http2.keep(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
+    http2.keep_partial(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
     let error = http2.take_reassembled(&mut &[0; 4][..]).unwrap_err();
     assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
 }
@@ -213,7 +213,7 @@ fn idle_stream_frame_is_connection_error() {
         }
         for closed in [StreamClosure::Forgotten, StreamClosure::Reset] {
             let http2 = End::greeted(ServerRole).http2;
-            let error = http2.check_closed(id, "DATA", closed).unwrap_err();
+            let error = http2.check_closed_stream(id, "DATA", closed).unwrap_err();
             assert_eq!((error.code, error.stream), PROTOCOL);
         }
         // PRIORITY is allowed on any stream; an invalid one on an idle stream cannot be answered with a reset.
@@ -242,7 +242,7 @@ fn closed_stream_error_depends_on_closer() {
         mut http2, mut out, ..
     } = End::greeted(ServerRole);
     let code = |http2: &Http2Connection<ServerRole>, stream, closed| {
-        let checked = http2.check_closed(stream, "DATA", closed);
+        let checked = http2.check_closed_stream(stream, "DATA", closed);
         checked.err().map(|error| (error.code, error.stream))
     };
     let closed = |stream| Some((ErrorCode::STREAM_CLOSED, stream));
@@ -252,7 +252,7 @@ fn closed_stream_error_depends_on_closer() {
     assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
     assert_eq!(code(&http2, 3, StreamClosure::Forgotten), closed(0));
     // Unrecorded streams may have been reset by this end.
-    http2.reset(3, ErrorCode::CANCEL, &mut out);
+    http2.reset_stream(3, ErrorCode::CANCEL, &mut out);
     assert_eq!(code(&http2, 1, StreamClosure::Forgotten), None);
     assert_eq!(code(&http2, 3, StreamClosure::Forgotten), None);
     assert_eq!(code(&http2, 5, StreamClosure::Forgotten), closed(0));
@@ -263,15 +263,15 @@ fn closed_stream_error_depends_on_closer() {
 #[test]
 fn stream_ids_only_ascend() {
     let mut server = End::greeted(ServerRole).http2;
-    assert!(!server.opens(5) && !server.opens(3) && !server.opens(8));
-    assert!(server.opens(9) && !server.opens(9) && !server.opens(7));
-    assert!(!End::greeted(ClientRole).http2.opens(9));
+    assert!(!server.try_open_stream(5) && !server.try_open_stream(3) && !server.try_open_stream(8));
+    assert!(server.try_open_stream(9) && !server.try_open_stream(9) && !server.try_open_stream(7));
+    assert!(!End::greeted(ClientRole).http2.try_open_stream(9));
     let mut client = Http2Connection::new(ClientRole, 0);
     assert_eq!(
         (client.allocate_stream_id(), client.allocate_stream_id()),
         (1, 3)
     );
-    client.skip_to(MAX_STREAM_ID);
+    client.skip_ids_below(MAX_STREAM_ID);
     assert_eq!(
         (client.ids_left(), client.allocate_stream_id()),
         (1, MAX_STREAM_ID)
@@ -287,9 +287,9 @@ fn settings_are_applied_and_acknowledged() {
     let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
     let mut bytes = Vec::new();
     write::settings(&mut bytes, &several);
-    bytes.extend(frame(kind::SETTINGS, flags::ACK, 0, b""));
+    bytes.extend(frame(kind::SEND_SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.receive(&bytes).unwrap()[1], "Acknowledged");
-    assert_eq!(end.out, frame(kind::SETTINGS, flags::ACK, 0, b""));
+    assert_eq!(end.out, frame(kind::SEND_SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.http2.max_streams(), 7);
     assert!(end.http2.is_acknowledged());
     assert_eq!(end.error_of(&setting(2, 1)), PROTOCOL);
@@ -314,7 +314,7 @@ fn goaway_last_stream_only_decreases() {
     client.receive(&[goaway(3), goaway(3)].concat()).unwrap();
     assert_eq!(client.error_of(&goaway(5)), PROTOCOL);
     let late = |http2: &Http2Connection<ClientRole>, id| {
-        http2.check_closed(id, "DATA", StreamClosure::Forgotten)
+        http2.check_closed_stream(id, "DATA", StreamClosure::Forgotten)
     };
     assert!(late(&client.http2, 5).is_ok() && late(&client.http2, 3).is_err());
 
@@ -323,16 +323,16 @@ fn goaway_last_stream_only_decreases() {
     assert!(!server.http2.has_sent_goaway());
     server
         .http2
-        .goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
+        .send_goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
     assert_eq!(server.out, [goaway(MAX_STREAM_ID), goaway(5)].concat());
-    assert!(server.http2.has_sent_goaway() && server.http2.opens(7));
+    assert!(server.http2.has_sent_goaway() && server.http2.try_open_stream(7));
     server.out.clear();
     server
         .http2
-        .goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
+        .send_goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
     assert_eq!(server.out, goaway(5));
     let late = |http2: &Http2Connection<ServerRole>, id| {
-        http2.check_closed(id, "DATA", StreamClosure::Forgotten)
+        http2.check_closed_stream(id, "DATA", StreamClosure::Forgotten)
     };
     assert!(late(&server.http2, 7).is_ok() && late(&server.http2, 5).is_err());
 }
@@ -340,13 +340,13 @@ fn goaway_last_stream_only_decreases() {
 /// 6.9.1
 #[test]
 fn windows_never_overflow() {
-    let more = MAX_WINDOW - DEFAULT_WINDOW;
+    let more = MAX_WINDOW_BYTES - DEFAULT_WINDOW_BYTES;
     let mut end = End::greeted(ServerRole);
     end.receive(&[window_update(0, more), window_update(5, more)].concat())
         .unwrap();
-    assert_eq!(end.http2.send_window(), MAX_WINDOW);
+    assert_eq!(end.http2.send_window(), MAX_WINDOW_BYTES);
     assert_eq!(end.streams.0, [(1, 65_535), (5, 0x7fff_ffff)]);
-    end.http2.sent(1);
+    end.http2.count_sent_data(1);
     end.receive(&window_update(0, 1)).unwrap();
     assert_eq!(end.error_of(&window_update(0, 1)), FLOW_CONTROL_ERROR);
     let of_stream = (ErrorCode::FLOW_CONTROL_ERROR, 5);
@@ -366,23 +366,23 @@ fn initial_window_change_adjusts_streams() {
     end.receive(&setting(4, 70_000)).unwrap();
     assert_eq!(end.streams.0, [(1, 1_000 + 4_465), (5, 70_000)]);
     end.receive(&window_update(5, 1)).unwrap();
-    assert_eq!(end.error_of(&setting(4, MAX_WINDOW)), FLOW_CONTROL_ERROR);
+    assert_eq!(end.error_of(&setting(4, MAX_WINDOW_BYTES)), FLOW_CONTROL_ERROR);
     assert_eq!(end.http2.send_window(), 65_535, "the connection's stays");
 }
 
 /// 6.9
 #[test]
 fn flow_control_counts_padding() {
-    let http2 = Http2Connection::new(ServerRole, DEFAULT_WINDOW);
+    let http2 = Http2Connection::new(ServerRole, DEFAULT_WINDOW_BYTES);
     let mut settings = Vec::new();
-    http2.open(&[], &mut settings);
-    assert_eq!(settings, frame(kind::SETTINGS, 0, 0, b""));
+    http2.send_preface(&[], &mut settings);
+    assert_eq!(settings, frame(kind::SEND_SETTINGS, 0, 0, b""));
     let mut end = End {
         http2,
         ..End::greeted(ServerRole)
     };
     end.receive(&settings).unwrap();
-    end.http2.skip_to(7);
+    end.http2.skip_ids_below(7);
     end.out.clear();
     let padded = frame(
         kind::DATA,
@@ -392,12 +392,12 @@ fn flow_control_counts_padding() {
     );
     let seen = end.receive(&padded).unwrap();
     assert!(seen[0].contains("length: 16001"), "{seen:?}");
-    end.http2.give_back_all(&mut end.out);
+    end.http2.release_whole_window(&mut end.out);
     assert_eq!(end.out, b"", "in few frames");
     end.receive(&[padded.clone(), padded.clone(), padded.clone()].concat())
         .unwrap();
     assert_eq!(end.error_of(&padded), FLOW_CONTROL_ERROR);
-    end.http2.give_back_all(&mut end.out);
+    end.http2.release_whole_window(&mut end.out);
     assert_eq!(end.out, window_update(0, 4 * 16_001));
     assert!(end.receive(&padded).is_ok());
 }

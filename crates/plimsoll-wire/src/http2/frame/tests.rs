@@ -1,10 +1,10 @@
-use super::super::{DEFAULT_MAX_FRAME, setting, split_frame};
+use super::super::{DEFAULT_MAX_FRAME_BYTES, setting, split_frame};
 use super::*;
 
 fn parsed(bytes: &[u8]) -> Vec<(FrameHeader, String)> {
     let mut input = bytes;
     let mut frames = Vec::new();
-    while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME).unwrap() {
+    while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES).unwrap() {
         frames.push((
             head,
             format!("{:?}", Http2Frame::parse(head, payload).unwrap()),
@@ -61,7 +61,7 @@ fn padding_and_priority_are_stripped() {
     let payload = [2, 0, 0, 0, 0, 9, 0x82, 0, 0];
     let mut bytes = Vec::new();
     let bits = flags::PADDED | flags::PRIORITY | flags::END_HEADERS;
-    write::head(&mut bytes, payload.len(), kind::HEADERS, bits, 1);
+    write::frame_header(&mut bytes, payload.len(), kind::HEADERS, bits, 1);
     let head = FrameHeader::parse(bytes.first_chunk().unwrap());
     let Ok(Http2Frame::Headers {
         fragment,
@@ -82,7 +82,7 @@ fn padding_and_priority_are_stripped() {
 fn reserved_stream_bit_is_ignored() {
     let payload = [0xff, 0xff, 0xff, 0xfe, 0x82];
     let mut bytes = Vec::new();
-    write::head(
+    write::frame_header(
         &mut bytes,
         payload.len(),
         kind::PUSH_PROMISE,

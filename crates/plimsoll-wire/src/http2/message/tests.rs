@@ -2,10 +2,10 @@ use super::*;
 
 type FieldList = Vec<(&'static [u8], &'static [u8])>;
 
-fn check(list: &FieldList) -> MessageCheck {
-    let mut check = MessageCheck::default();
+fn check(list: &FieldList) -> MessageValidator {
+    let mut check = MessageValidator::default();
     for (name, value) in list {
-        check.note(name, value);
+        check.check_field(name, value);
     }
     check
 }
@@ -15,7 +15,7 @@ fn request_problem(list: &FieldList) -> Option<&'static str> {
         let found = list.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| *value)
     };
-    check(list).request(find)
+    check(list).request_problem(find)
 }
 
 /// Returns a valid request with its path and authority, followed by these fields.
@@ -158,7 +158,7 @@ fn malformed_requests_are_rejected() {
 
 #[test]
 fn response_and_trailer_fields_are_validated() {
-    let answer = |status| check(&vec![(b":status", status)]).answer();
+    let answer = |status| check(&vec![(b":status", status)]).response_problem();
     assert_eq!(answer(b"200"), None);
     assert_eq!(answer(b"103"), None);
     for status in [
@@ -180,9 +180,9 @@ fn response_and_trailer_fields_are_validated() {
         vec![(b":status", b"200"), (b":status", b"200")],
         vec![(b"x", b"y"), (b":status", b"200")],
     ] {
-        assert!(check(&list).answer().is_some(), "{list:?}");
+        assert!(check(&list).response_problem().is_some(), "{list:?}");
     }
-    assert_eq!(check(&vec![(b"grpc-status", b"0")]).trailers(), None);
+    assert_eq!(check(&vec![(b"grpc-status", b"0")]).trailers_problem(), None);
     for field in [
         (&b":path"[..], &b"/"[..]),
         (b":authority", b"a"),
@@ -193,7 +193,7 @@ fn response_and_trailer_fields_are_validated() {
         (b"host", b"a"),
         (b"x", b"a\nb"),
     ] {
-        assert!(check(&vec![field]).trailers().is_some(), "{field:?}");
+        assert!(check(&vec![field]).trailers_problem().is_some(), "{field:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! and sizes, each in every split.
 
 use super::*;
-use crate::websocket::{put_frame, put_masked};
+use crate::websocket::{append_frame, append_masked_frame};
 
 const MASK: [u8; 4] = [0xa1, 0x02, 0x33, 0xfe];
 
@@ -31,7 +31,7 @@ fn read(role: ReaderRole, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u1
 /// Makes a frame with the given first byte.
 fn frame_with_first_byte(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_frame(&mut out, Opcode::Text, payload);
+    append_frame(&mut out, Opcode::Text, payload);
     out[0] = first;
     out
 }
@@ -115,7 +115,7 @@ fn conformance_cases_pass_every_split() {
         let mut client = Vec::new();
         for (first, payload) in *frames {
             let begin = client.len();
-            put_masked(&mut client, Opcode::Text, MASK, payload);
+            append_masked_frame(&mut client, Opcode::Text, MASK, payload);
             client[begin] = *first;
         }
         for piece in 1..=server.len() {
@@ -140,7 +140,7 @@ fn conformance_cases_pass_every_split() {
 #[test]
 fn each_role_rejects_wrong_masking() {
     let mut masked = Vec::new();
-    put_masked(&mut masked, Opcode::Text, MASK, b"x");
+    append_masked_frame(&mut masked, Opcode::Text, MASK, b"x");
     assert_eq!(read(ReaderRole::Client, &masked, 99).1, Some(1002));
     assert_eq!(
         read(ReaderRole::Server, &frame_with_first_byte(0x81, b"x"), 99).1,
@@ -214,7 +214,7 @@ fn compressed_messages_read_in_every_split() {
         (
             frame_with_first_byte(0xc1, &[0xff; 9]),
             &[],
-            Some(code::INVALID_TEXT),
+            Some(code::INVALID_PAYLOAD),
         ),
     ] {
         for piece in 1..=bytes.len() {

@@ -10,7 +10,7 @@ pub(super) struct TimeBounds {
 }
 
 impl TimeBounds {
-    pub(super) fn of(times: impl Iterator<Item = [u64; 2]>) -> TimeBounds {
+    pub(super) fn from_times(times: impl Iterator<Item = [u64; 2]>) -> TimeBounds {
         let (mut low, mut high): (Vec<u64>, Vec<u64>) =
             times.map(|[low, high]| (low, high)).unzip();
         low.sort_unstable();
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn percentile_uses_histogram_rank() {
-        let bounds = TimeBounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
+        let bounds = TimeBounds::from_times((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
         assert_eq!(bounds.len(), 1000);
         assert_eq!(bounds.percentile(50.0), Some([500.0, 500.5]));
         assert_eq!(bounds.percentile(99.9), Some([999.0, 999.5]));

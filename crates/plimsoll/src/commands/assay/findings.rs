@@ -105,7 +105,7 @@ impl Assay {
     ///
     /// # Errors
     /// When run and envelope have no figure in common, or the run's calls can't be read.
-    pub(super) fn of(run: &Run, envelope: &Envelope, path: Duration) -> Result<Assay, String> {
+    pub(super) fn compare(run: &Run, envelope: &Envelope, path: Duration) -> Result<Assay, String> {
         let check = &run.summary.count_check;
         let total = &run.summary.total;
         let warmup = check.due.saturating_sub(total.due);
@@ -123,10 +123,10 @@ impl Assay {
             Some(due) => (TruthBasis::Schedule, scheduled_time_bounds(envelope, &due)?),
             None => (
                 TruthBasis::Arrivals,
-                requests.iter().filter_map(as_served).collect(),
+                requests.iter().filter_map(served_time_bounds).collect(),
             ),
         };
-        let truth = TimeBounds::of(truth.into_iter().skip(warmup_requests));
+        let truth = TimeBounds::from_times(truth.into_iter().skip(warmup_requests));
         let figures = figures(run, &truth, path);
         if figures.is_empty() {
             return Err(format!(
@@ -140,7 +140,7 @@ impl Assay {
             let [began, ended] = request.written_ns?;
             Some([began, ended].map(|written| written.saturating_sub(request.due_ns)))
         });
-        let late = TimeBounds::of(late);
+        let late = TimeBounds::from_times(late);
         let late_at = |percent| late.percentile(percent).map_or(0.0, |[_, high]| high);
         Ok(Assay {
             run: run.dir.display().to_string(),
@@ -155,7 +155,7 @@ impl Assay {
             disagreements,
             claims_validity: run.state == RunState::Complete && run.summary.health.valid,
             figures,
-            objectives: promises(run, &truth, path),
+            objectives: check_objectives(run, &truth, path),
             server_late_us: [late_at(50.0), late_at(100.0)],
         })
     }
@@ -220,7 +220,7 @@ fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
 }
 
 /// Returns bounds of a request's time as a client that reads without delay sees it, ns; `None` without an answer.
-fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
+fn served_time_bounds(request: &ServedRequest) -> Option<[u64; 2]> {
     let [began, ended] = request.written_ns?;
     let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
     Some([
@@ -305,7 +305,7 @@ fn figure(
     }
 }
 
-fn promises(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck> {
+fn check_objectives(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck> {
     let objectives = spec::read(&run.plan).map(|spec| spec.objectives());
     let objectives = objectives.unwrap_or_default();
     let judged = judge_run(run);

@@ -19,7 +19,7 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     }
     if run.has_requests {
         let mut due = Vec::new();
-        run.each_request(|call| {
+        run.for_each_request(|call| {
             due.push(call.sample.arrival.0);
             Ok(())
         })?;

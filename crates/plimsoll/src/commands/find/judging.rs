@@ -45,7 +45,7 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, Ru
         (RunState::Aborted, Some(last)) => planned.min(last.start_offset),
         _ => planned,
     };
-    Ok(BacklogGrowth::of(&intervals, length(true), end))
+    Ok(BacklogGrowth::from_intervals(&intervals, length(true), end))
 }
 
 /// Returns the verdict on a trial. If the plan has no objective on errors, up to `implied_errors_share` of the calls
@@ -75,10 +75,10 @@ pub(super) fn judge(
         text: format!("errors < {}% (implied)", share * 100.0),
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
-    let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
+    let mut measured = ObjectiveInputs::from_run(run, plan.load.deadline);
     // The load line is searched for with the plan's connections, so having too few is no reason to doubt the trial.
     measured.circumstances.too_few_connections = false;
-    let judged = objective::judge(&promised, &measured, validity);
+    let judged = objective::judge_objectives(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
     let mut missed: Vec<String> = unmet(Missed).map(|j| j.objective.clone()).collect();
     if missed.is_empty()
@@ -123,7 +123,7 @@ pub(super) fn judge(
     // Calls that exceeded their deadline count as slow, all other failed calls as errors.
     let record = measured.all.record.clone();
     let failed = record.errors();
-    let slow = record.outcomes.of(Outcome::DeadlineExceeded);
+    let slow = record.outcomes.get(Outcome::DeadlineExceeded);
     let without = &mut measured.all.record;
     without.outcomes = OutcomeCounts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
@@ -132,7 +132,7 @@ pub(super) fn judge(
         step.outcomes = OutcomeCounts::default();
         step.outcomes.add(Outcome::Ok, ok);
     }
-    let but_for_errors = objective::judge(&plan.objectives, &measured, validity);
+    let but_for_errors = objective::judge_objectives(&plan.objectives, &measured, validity);
     TrialVerdict::Missed {
         objectives: missed,
         errors: failed > slow && but_for_errors.iter().all(|j| j.verdict != Missed),
@@ -141,15 +141,15 @@ pub(super) fn judge(
 
 /// Returns the measured value of the plotted time objective, µs; `None` without such an objective, with too few
 /// calls, or with too many failed ones.
-pub(super) fn limited_us(plan: &Plan, run: &Run) -> Option<f64> {
+pub(super) fn plotted_time_us(plan: &Plan, run: &Run) -> Option<f64> {
     let objective = objective::plotted_objective(&plan.objectives)?;
-    let ns = objective::value(objective, &ObjectiveInputs::of(run, plan.load.deadline))?;
+    let ns = objective::objective_value(objective, &ObjectiveInputs::from_run(run, plan.load.deadline))?;
     ns.is_finite().then_some(ns / 1e3)
 }
 
 /// Returns the share of failed calls.
 pub(super) fn errors_share(run: &Run) -> Option<f64> {
-    let record = run.measured();
+    let record = run.measured_record();
     let failed = record.errors();
     let all = record.ok() + failed;
     (all > 0).then(|| failed as f64 / all as f64)

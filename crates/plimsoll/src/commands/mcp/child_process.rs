@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
 /// Maximum number of a child's last stderr lines to keep; they explain a failure.
-const MAX_KEPT_LINES: usize = 100;
+const MAX_STDERR_LINES: usize = 100;
 
 /// The exit code and the output of a child that has ended.
 pub(super) struct ChildEnd {
@@ -32,7 +32,7 @@ pub(super) struct ChildEnd {
     pub(super) code: Option<i32>,
     /// The child's whole standard output.
     pub(super) stdout: String,
-    /// The last lines of the child's standard error, at most [`MAX_KEPT_LINES`].
+    /// The last lines of the child's standard error, at most [`MAX_STDERR_LINES`].
     pub(super) messages: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl ChildProcess {
         threads::start("child's end", move || {
             let printed = thread::spawn(move || read_all(out));
             let messages = thread::spawn(move || read_lines(err, &line_sender));
-            let ended = wait(child, &stopped).map(|status| ChildEnd {
+            let ended = wait_or_stop(child, &stopped).map(|status| ChildEnd {
                 code: status.code(),
                 stdout: printed.join().unwrap_or_default(),
                 messages: messages.join().unwrap_or_default(),
@@ -119,7 +119,7 @@ impl Drop for ChildProcess {
 }
 
 /// Waits until `child` exits, and stops it once `stop` is set.
-fn wait(mut child: Child, stop: &AtomicBool) -> io::Result<std::process::ExitStatus> {
+fn wait_or_stop(mut child: Child, stop: &AtomicBool) -> io::Result<std::process::ExitStatus> {
     let clock = Clock::new();
     let mut kill_at = None;
     loop {
@@ -146,12 +146,12 @@ fn read_all(from: Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Sends each line to `sender` as it is read; returns the last [`MAX_KEPT_LINES`] lines.
+/// Sends each line to `sender` as it is read; returns the last [`MAX_STDERR_LINES`] lines.
 fn read_lines(from: Option<impl Read>, sender: &mpsc::UnboundedSender<String>) -> Vec<String> {
     let mut kept = Vec::new();
     let lines = from.map(BufReader::new).into_iter();
     for line in lines.flat_map(BufRead::lines).map_while(Result::ok) {
-        if kept.len() == MAX_KEPT_LINES {
+        if kept.len() == MAX_STDERR_LINES {
             kept.remove(0);
         }
         kept.push(line.clone());

@@ -186,7 +186,7 @@ impl RunFolder {
 
 /// Returns the run directories in `folder`, newest first: their names start with the time of the run.
 fn newest_first(folder: &Path) -> Vec<PathBuf> {
-    let mut found = run_folders::found(folder);
+    let mut found = run_folders::find_measurements(folder);
     found.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
     found
 }

@@ -77,23 +77,23 @@ impl McpServer {
         })
     }
 
-    async fn answer(
+    async fn dispatch_call(
         &self,
         tool: ToolName,
         arguments: JsonObject,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
         match tool {
-            ToolName::CheckPlan => self.check_plan(&read(tool, arguments)?, context).await,
+            ToolName::CheckPlan => self.check_plan(&parse_arguments(tool, arguments)?, context).await,
             ToolName::RunPlan => {
-                let arguments: RunPlanArguments = read(tool, arguments)?;
+                let arguments: RunPlanArguments = parse_arguments(tool, arguments)?;
                 let flags = arguments.overrides.flags();
-                self.load(PlanPurpose::Run, &arguments.plan, flags, context)
+                self.run_load(PlanPurpose::Run, &arguments.plan, flags, context)
                     .await
             }
             ToolName::FindLoadLine => {
-                let arguments: FindLoadLineArguments = read(tool, arguments)?;
-                self.load(
+                let arguments: FindLoadLineArguments = parse_arguments(tool, arguments)?;
+                self.run_load(
                     PlanPurpose::Find,
                     &arguments.plan,
                     arguments.flags(),
@@ -102,30 +102,30 @@ impl McpServer {
                 .await
             }
             ToolName::RunLadder => {
-                let arguments: RunPlanArguments = read(tool, arguments)?;
+                let arguments: RunPlanArguments = parse_arguments(tool, arguments)?;
                 let flags = arguments.overrides.flags();
-                self.load(PlanPurpose::Ladder, &arguments.plan, flags, context)
+                self.run_load(PlanPurpose::Ladder, &arguments.plan, flags, context)
                     .await
             }
             ToolName::CompareRuns => {
-                let arguments: CompareRunsArguments = read(tool, arguments)?;
+                let arguments: CompareRunsArguments = parse_arguments(tool, arguments)?;
                 self.read_files(move |runs| {
                     runs.comparison(&arguments.baseline, &arguments.candidate)
                 })
                 .await
             }
             ToolName::ReadRun => {
-                let arguments: ReadRunArguments = read(tool, arguments)?;
+                let arguments: ReadRunArguments = parse_arguments(tool, arguments)?;
                 self.read_files(move |runs| runs.document(&arguments.run))
                     .await
             }
             ToolName::ListRuns => {
-                let arguments: ListRunsArguments = read(tool, arguments)?;
+                let arguments: ListRunsArguments = parse_arguments(tool, arguments)?;
                 self.read_files(move |runs| runs.list(arguments.folder.as_deref(), arguments.limit))
                     .await
             }
             ToolName::ExplainVerdict => {
-                let arguments: ReadRunArguments = read(tool, arguments)?;
+                let arguments: ReadRunArguments = parse_arguments(tool, arguments)?;
                 self.read_files(move |runs| runs.explanation(&arguments.run))
                     .await
             }
@@ -149,7 +149,7 @@ impl McpServer {
     ) -> Result<Value, Failure> {
         let plan = self.plan_file(&arguments.plan)?;
         let command = arguments.purpose.command();
-        let mut words = words(command, &plan.path, arguments.overrides.flags());
+        let mut words = command_line(command, &plan.path, arguments.overrides.flags());
         words.extend(["--dry-run", "--quiet"].map(str::to_owned));
         let end = self.run_child(&words, context).await?;
         if end.code != Some(0) {
@@ -159,7 +159,7 @@ impl McpServer {
     }
 
     /// Runs a plan in a child process, and answers from the run directory that the child wrote.
-    async fn load(
+    async fn run_load(
         &self,
         purpose: PlanPurpose,
         plan: &PlanArgument,
@@ -174,7 +174,7 @@ impl McpServer {
         };
         let name = plan.name.as_deref().unwrap_or(purpose.command());
         let dir = self.state.runs.new_run(name);
-        let mut words = words(purpose.command(), &plan.path, flags);
+        let mut words = command_line(purpose.command(), &plan.path, flags);
         words.push(format!("--out={}", dir.display()));
         words.extend(["--json", "--progress=lines"].map(str::to_owned));
         let end = self.run_child(&words, context).await?;
@@ -184,7 +184,7 @@ impl McpServer {
         let Ok(mut summary) = RunFolder::summary(&dir) else {
             return Err(child_failure(&end));
         };
-        summary["exit"] = json!({ "code": end.code, "means": meaning(end.code) });
+        summary["exit"] = json!({ "code": end.code, "means": describe_exit_code(end.code) });
         if end
             .messages
             .iter()
@@ -292,7 +292,7 @@ impl ServerHandler for McpServer {
     ) -> Result<ListToolsResult, ErrorData> {
         let tools = ToolName::ALL.into_iter();
         // A read-only server does not offer tools that send load.
-        let offered = tools.filter(|tool| !(self.state.limits.is_read_only && tool.makes_load()));
+        let offered = tools.filter(|tool| !(self.state.limits.is_read_only && tool.sends_load()));
         Ok(ListToolsResult::with_all_items(
             offered.map(ToolName::definition).collect(),
         ))
@@ -310,7 +310,7 @@ impl ServerHandler for McpServer {
             ));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let result = match self.answer(tool, arguments, &context).await {
+        let result = match self.dispatch_call(tool, arguments, &context).await {
             Ok(value) => CallToolResult::structured(value),
             Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_string())]),
         };
@@ -322,7 +322,7 @@ impl ServerHandler for McpServer {
 ///
 /// # Errors
 /// When an argument is unknown or has the wrong type.
-fn read<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A, Failure> {
+fn parse_arguments<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A, Failure> {
     serde_json::from_value(Value::Object(arguments)).map_err(|e| {
         Failure::usage(
             format_args!("{}: {e}", tool.name()),
@@ -332,7 +332,7 @@ fn read<A: DeserializeOwned>(tool: ToolName, arguments: JsonObject) -> Result<A,
 }
 
 /// Returns a child's command line: the command, the flags, each with its value in one word, and the plan.
-fn words(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
+fn command_line(command: &str, plan: &Path, flags: Vec<String>) -> Vec<String> {
     let mut words = vec![command.to_owned(), plan.display().to_string()];
     words.extend(flags);
     words
@@ -354,14 +354,14 @@ fn child_failure(end: &ChildEnd) -> Failure {
     if said.is_empty() {
         return Failure::error(format_args!(
             "the load left no result: {}",
-            meaning(end.code)
+            describe_exit_code(end.code)
         ));
     }
     Failure::error(said)
 }
 
 /// Describes the meaning of one of this program's exit codes.
-fn meaning(code: Option<i32>) -> &'static str {
+fn describe_exit_code(code: Option<i32>) -> &'static str {
     let code = code.and_then(|code| u8::try_from(code).ok());
     match code.map(Exit::from_code) {
         Some(Exit::Done) => "done; no objective was missed",

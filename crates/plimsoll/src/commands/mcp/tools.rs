@@ -53,7 +53,7 @@ impl ToolName {
     }
 
     /// Returns whether the tool sends load to a target.
-    pub(super) fn makes_load(self) -> bool {
+    pub(super) fn sends_load(self) -> bool {
         matches!(
             self,
             ToolName::RunPlan | ToolName::FindLoadLine | ToolName::RunLadder
@@ -97,7 +97,7 @@ impl ToolName {
     }
 
     fn describe<A: JsonSchema + 'static>(self, description: &'static str) -> Tool {
-        let load = self.makes_load();
+        let load = self.sends_load();
         let annotations = ToolAnnotations::new()
             .read_only(!load)
             .destructive(false)

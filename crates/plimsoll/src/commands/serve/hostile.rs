@@ -7,7 +7,7 @@ use plimsoll_engine::Address;
 use plimsoll_model::quantity::plural;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{
-    self, Behaviour, HostileEndpoint, HostileProtocol, HostileServer,
+    self, HostileBehaviour, HostileEndpoint, HostileProtocol, HostileServer,
 };
 
 use crate::commands::tls_flags::ServerTlsFlags;
@@ -50,7 +50,7 @@ pub(super) struct HostileArguments {
 }
 
 pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
-    let chosen = choose(&arguments.names)?;
+    let chosen = select_behaviours(&arguments.names)?;
     if arguments.list {
         list(&chosen, &arguments.json)?;
         return Ok(Exit::Done);
@@ -73,7 +73,7 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
         ));
     };
     let server = HostileServer::bind(&served, first, tls.as_ref()).map_err(Failure::error)?;
-    for listening in server.listening() {
+    for listening in server.endpoints() {
         announce(listening, &arguments.json)?;
     }
     if !left_out.is_empty() && !arguments.json.json {
@@ -104,10 +104,10 @@ pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
 }
 
 /// The selected behaviours with their protocols.
-type SelectedBehaviours = Vec<(HostileProtocol, &'static Behaviour)>;
+type SelectedBehaviours = Vec<(HostileProtocol, &'static HostileBehaviour)>;
 
 /// Returns the behaviours whose names equal or start with one of `names`; all if there are none.
-fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
+fn select_behaviours(names: &[String]) -> Result<SelectedBehaviours, Failure> {
     if names.is_empty() {
         return Ok(hostile::behaviours().collect());
     }
@@ -123,7 +123,7 @@ fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
             return Err(unknown_behaviour(name));
         }
         // Skip behaviours that an earlier argument has already selected.
-        let new = |(_, behaviour): &(HostileProtocol, &Behaviour)| {
+        let new = |(_, behaviour): &(HostileProtocol, &HostileBehaviour)| {
             !chosen.iter().any(|(_, other)| other.name == behaviour.name)
         };
         let found: SelectedBehaviours = found.into_iter().filter(new).collect();
@@ -155,7 +155,7 @@ fn unknown_behaviour(name: &str) -> Failure {
     )
 }
 
-fn list(chosen: &[(HostileProtocol, &'static Behaviour)], json: &JsonFlag) -> Result<(), Failure> {
+fn list(chosen: &[(HostileProtocol, &'static HostileBehaviour)], json: &JsonFlag) -> Result<(), Failure> {
     for (wire, behaviour) in chosen {
         let (wire, code) = (wire.name(), behaviour.outcome.code());
         json.result(

@@ -98,7 +98,7 @@ impl ListenFlags {
         address: &Address,
         facts: &[(&str, String)],
     ) -> Result<(), Failure> {
-        let link = self.tls.link();
+        let link = self.tls.describe_security();
         let processes = match self.processes {
             0 | 1 => String::new(),
             n => format!(", {n} processes"),
@@ -120,7 +120,7 @@ impl ListenFlags {
     }
 
     /// Prints the server's counts.
-    pub(super) fn conclude(&self, counted: &ServerCounts) -> Result<(), Failure> {
+    pub(super) fn print_final_counts(&self, counted: &ServerCounts) -> Result<(), Failure> {
         let connections = &counted.connections;
         let all = [
             ("connections", connections.accepted),

@@ -10,14 +10,14 @@ use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use tokio::time::Instant;
 
-use crate::commands::final_counts::conclude;
+use crate::commands::final_counts::print_with_panics;
 use crate::commands::relay::{ServiceFlags, gateway_counts};
 use crate::commands::renewing;
 use crate::commands::secret::MissingSecret;
 use crate::descriptors;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{STOPPING_NOTICE, until_stopped};
+use crate::stopping::{STOPPING_NOTICE, run_until_stopped};
 
 /// Minimum drain time of connections, even if the model's runs have used up the whole drain time.
 const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
@@ -119,7 +119,7 @@ pub(crate) fn execute(
         Some(_) => MissingSecret::Fails,
         None => MissingSecret::Random,
     };
-    let keys = service.keys(environment, without)?;
+    let keys = service.read_token_keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
     let with_gateway = arguments.with_gateway.as_ref();
     let gateway_bound = with_gateway
@@ -136,7 +136,7 @@ pub(crate) fn execute(
     let stop = tokio::sync::watch::Sender::new(false);
     let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
     let (drain, lame_duck) = (arguments.drain.0, service.lame_duck.0);
-    let (stats, relayed) = until_stopped(service.workers, STOPPING_NOTICE, async |asked| {
+    let (stats, relayed) = run_until_stopped(service.workers, STOPPING_NOTICE, async |asked| {
         tokio::spawn(async move {
             asked.await;
             stop.send_replace(true);
@@ -197,7 +197,7 @@ pub(crate) fn execute(
             relayed.map_err(Failure::error)?,
         ))
     })?;
-    conclude(&service.json, &counts(&stats, relayed.as_ref()))?;
+    print_with_panics(&service.json, &counts(&stats, relayed.as_ref()))?;
     Ok(Exit::Done)
 }
 

@@ -38,7 +38,7 @@ enum ProcessEvent {
 pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let reserved = listen.reserve()?;
     let address = reserved.address();
-    let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
+    let words = child_arguments(std::env::args_os().skip(1).collect(), name, address)?;
     // With a shared seed, any process can resume TLS sessions of the others.
     let tickets = TicketSeed::random().map_err(Failure::error)?;
     let (sender, heard) = mpsc::channel();
@@ -68,7 +68,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let mut left = of;
     while left > 0 {
         match heard.recv() {
-            Ok(ProcessEvent::Line(line)) => add(&mut counts, &line),
+            Ok(ProcessEvent::Line(line)) => add_counts(&mut counts, &line),
             Ok(ProcessEvent::Exited(index)) => {
                 if !stopping {
                     return Err(exit_failure(
@@ -103,7 +103,7 @@ fn exit_failure(index: usize, of: usize, how: &str) -> Failure {
 }
 
 /// Returns the arguments of the child processes: the arguments of this process, with the flags about the port replaced.
-fn arguments(
+fn child_arguments(
     typed: Vec<OsString>,
     name: &str,
     address: SocketAddr,
@@ -149,7 +149,7 @@ fn arguments(
 
 /// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed; for peaks the largest of all
 /// processes is kept, and labelled as the figure of one process.
-fn add(counts: &mut Vec<(String, u64)>, line: &str) {
+fn add_counts(counts: &mut Vec<(String, u64)>, line: &str) {
     for word in line.split(", ") {
         let Some((name, n)) = word
             .rsplit_once(' ')
@@ -207,7 +207,7 @@ mod tests {
     fn words(typed: &str) -> String {
         let typed = typed.split(' ').map(OsString::from).collect();
         let address = "127.0.0.1:7".parse().expect("an address");
-        let words = arguments(typed, "files", address).expect("a server's");
+        let words = child_arguments(typed, "files", address).expect("a server's");
         let words: Vec<String> = words
             .iter()
             .map(|w| w.to_string_lossy().into_owned())
@@ -231,11 +231,11 @@ mod tests {
     #[test]
     fn merge_sums_counts_but_not_maxima() {
         let mut counts = Vec::new();
-        add(
+        add_counts(
             &mut counts,
             "processed 10, received 12, connections 3, connections at once 2",
         );
-        add(
+        add_counts(
             &mut counts,
             "processed 0, refused 1, connections 4, connections at once 4",
         );

@@ -16,7 +16,7 @@ use plimsoll_report::html;
 
 use crate::documents;
 use crate::failure::chain;
-use crate::run_folders::{found, record_file};
+use crate::run_folders::{find_measurements, record_file};
 
 /// The index of a folder of runs.
 pub(super) struct RunIndex {
@@ -44,7 +44,7 @@ impl RunIndex {
 
     /// Returns the page at `path`; `query` is the raw query string.
     pub(super) fn answer(&mut self, path: &str, query: &str) -> PageResult {
-        let found = found(&self.dir);
+        let found = find_measurements(&self.dir);
         let by_id = |id: &str| {
             let of = |dir: &&PathBuf| is_same_id(id, &self.id(dir));
             found.iter().find(of).cloned()
@@ -76,7 +76,7 @@ impl RunIndex {
 
     /// Returns the folder's measurements, and the directories that can't be read, each with the reason.
     pub(super) fn items(&mut self) -> (Vec<FolderItem>, Vec<(String, String)>) {
-        let found = found(&self.dir);
+        let found = find_measurements(&self.dir);
         self.read(&found)
     }
 
@@ -137,12 +137,12 @@ fn message(text: &str) -> String {
 
 fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
     Ok(match () {
-        () if SearchRecord::is_in(dir) => FolderItem::of_search(id, &SearchRecord::load(dir)?),
-        () if LadderRecord::is_in(dir) => FolderItem::of_ladder(id, &LadderRecord::load(dir)?),
-        () if LanesRecord::is_in(dir) => FolderItem::of_lanes(id, &LanesRecord::load(dir)?),
+        () if SearchRecord::exists_in(dir) => FolderItem::from_search(id, &SearchRecord::load(dir)?),
+        () if LadderRecord::exists_in(dir) => FolderItem::from_ladder(id, &LadderRecord::load(dir)?),
+        () if LanesRecord::exists_in(dir) => FolderItem::from_lanes(id, &LanesRecord::load(dir)?),
         () => match RunOverview::load(dir)? {
-            Some(run) => FolderItem::of_overview(id, &run),
-            None => FolderItem::of_run(id, &Run::load(dir)?),
+            Some(run) => FolderItem::from_overview(id, &run),
+            None => FolderItem::from_run(id, &Run::load(dir)?),
         },
     })
 }

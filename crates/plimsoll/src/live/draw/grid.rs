@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table};
 
-use super::{DIM_STYLE, panel, shortened};
+use super::{DIM_STYLE, panel, shorten};
 
 /// Minimum width of the name column.
 const MIN_NAME_WIDTH: usize = 7;
@@ -19,7 +19,7 @@ pub(super) struct GridRow {
 }
 
 impl GridRow {
-    pub(super) fn of(cells: impl IntoIterator<Item = String>, style: Style) -> GridRow {
+    pub(super) fn new(cells: impl IntoIterator<Item = String>, style: Style) -> GridRow {
         GridRow {
             cells: cells.into_iter().collect(),
             style,
@@ -42,7 +42,7 @@ impl Grid<'_> {
         let widths = self.widths(usize::from(area.width));
         let name = widths.first().copied().unwrap_or(0);
         let cell = |i: usize, text: &str| match i {
-            0 => Cell::from(shortened(text, name)),
+            0 => Cell::from(shorten(text, name)),
             _ => Cell::from(Line::from(text.to_owned()).right_aligned()),
         };
         let row = |cells: Vec<&str>| {

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::{
-    Dashboard, columns, format_clock, objectives, printable, shortened, verdict_line, verdict_style,
+    Dashboard, columns, format_clock, objectives, printable, shorten, verdict_line, verdict_style,
 };
 
 /// Returns the lines to draw, at most as many as `area` has rows.
@@ -28,21 +28,21 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let is_cut = rows.len() > room;
     rows.truncate(room);
     if let Some(last) = rows.last_mut().filter(|_| is_cut) {
-        *last = format!("{} …", shortened(last, width.saturating_sub(2)));
+        *last = format!("{} …", shorten(last, width.saturating_sub(2)));
     }
     let left = height - rows.len();
-    let rows = rows.iter().map(|row| printable(&shortened(row, width)));
+    let rows = rows.iter().map(|row| printable(&shorten(row, width)));
     let mut lines: Vec<Line<'static>> = rows.collect();
     if judged <= left {
         lines.extend(objectives(board, area.width, left))
     } else {
-        lines.extend(missed_first(&board.objectives, width, left))
+        lines.extend(missed_objectives_first(&board.objectives, width, left))
     }
     lines
 }
 
 /// Returns the lines of as many objectives as fit, missed objectives first, and a line that counts the others.
-fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
+fn missed_objectives_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
     let Some(shown) = rows.checked_sub(1) else {
         return Vec::new();
     };
@@ -52,7 +52,7 @@ fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Ve
     let all = missed.iter().chain(&others).take(shown);
     let mut lines: Vec<Line<'static>> = all
         .map(|judged| {
-            let text = shortened(&verdict_line(judged), width);
+            let text = shorten(&verdict_line(judged), width);
             printable(&text).style(verdict_style(judged.verdict))
         })
         .collect();
@@ -62,7 +62,7 @@ fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Ve
     };
     let more = (objectives.len() - shown) as u64;
     let rest = format!("… {}{of_them}", plural(more, "more objective"));
-    lines.push(Line::from(shortened(&rest, width)));
+    lines.push(Line::from(shorten(&rest, width)));
     lines
 }
 

@@ -85,7 +85,7 @@ fn frame(board: &Dashboard, noted: &[String], width: u16, height: u16) -> String
 }
 
 fn running(load: &str, failing: u64) -> Dashboard {
-    let mut board = Dashboard::of(&plan(load), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::new(&plan(load), Vec::new(), Duration::ZERO);
     board.interval(&interval(0, 0, 0), Duration::from_micros(300));
     for index in 1..8 {
         board.interval(
@@ -149,7 +149,7 @@ fn wide_characters_occupy_two_columns() {
 
 #[test]
 fn connecting_view_shows_connection_count() {
-    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::new(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     board.phase = RunPhase::Connecting {
         open: 640,
         wanted: 10_000,
@@ -331,7 +331,7 @@ fn objective_reasons_are_wrapped() {
 /// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
 fn maximum_replaces_unsupported_p99() {
-    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::new(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     for index in 1..5 {
         let mut record = StageRecord {
             due: 6,
@@ -353,7 +353,7 @@ fn maximum_replaces_unsupported_p99() {
 /// Tokens have their own kinds of time.
 #[test]
 fn token_latencies_appear_beside_response_time() {
-    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::new(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     let mut one = interval(1, 1, 0);
     let record = &mut one.stages[0].1;
     let measures = &mut record.measures;

@@ -21,10 +21,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::link::{
-    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest, admit,
-    read, write,
+    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest, check_hello,
+    read_frame, write_frame,
 };
-use super::{REQUEST_TIMEOUT, StoreResponse, answer};
+use super::{REQUEST_TIMEOUT, StoreResponse, answer_request};
 use crate::console;
 
 /// How long shard 0 keeps serving after the run, so that the other shards can read the result.
@@ -133,7 +133,7 @@ impl ConnectionHandler for HostService {
         mut stream: S,
         _: watch::Receiver<()>,
     ) -> io::Result<()> {
-        if !tokio::time::timeout(HELLO_TIMEOUT, self.admit(&mut stream)).await?? {
+        if !tokio::time::timeout(HELLO_TIMEOUT, self.authenticate(&mut stream)).await?? {
             return Ok(());
         }
         self.unproven = None;
@@ -147,17 +147,17 @@ impl ConnectionHandler for HostService {
 
 impl HostService {
     /// Reads the first frame; returns whether the peer has the token.
-    async fn admit(&self, stream: &mut impl ServerStream) -> io::Result<bool> {
-        let Some(first) = read(stream, FIRST_FRAME_LIMITS).await? else {
+    async fn authenticate(&self, stream: &mut impl ServerStream) -> io::Result<bool> {
+        let Some(first) = read_frame(stream, FIRST_FRAME_LIMITS).await? else {
             return Ok(false);
         };
-        let admitted = admit(&first, &self.token);
+        let admitted = check_hello(&first, &self.token);
         let is_admitted = admitted.is_ok();
         let refused = |problem| StoreResponse::Failed {
             problem,
             for_good: true,
         };
-        write(
+        write_frame(
             stream,
             admitted.map_or_else(refused, |()| StoreResponse::Done),
         )
@@ -166,14 +166,14 @@ impl HostService {
     }
 
     async fn answer_requests(&self, stream: &mut impl ServerStream) -> io::Result<()> {
-        while let Some(request) = read(stream, FRAME_LIMITS).await? {
+        while let Some(request) = read_frame(stream, FRAME_LIMITS).await? {
             let StoreLinkRequest::Ask(ask) = request else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let root = Path::default();
-            let answered = answer(&*self.store, &root, ask);
+            let answered = answer_request(&*self.store, &root, ask);
             let answered = tokio::time::timeout(REQUEST_TIMEOUT, answered).await?;
-            write(stream, answered).await?;
+            write_frame(stream, answered).await?;
         }
         Ok(())
     }

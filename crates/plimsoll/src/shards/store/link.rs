@@ -13,7 +13,7 @@ use std::sync::Arc;
 use clap::Args;
 use plimsoll_engine::address::LocalResourceError;
 use plimsoll_engine::tls::files::{self, FileError, NamedFile};
-use plimsoll_engine::tls::trust::{ServerCheck, TrustAnchors, TrustPolicy};
+use plimsoll_engine::tls::trust::{ServerVerifier, TrustAnchors, TrustPolicy};
 use plimsoll_model::plan::TlsVersion;
 use plimsoll_protocols::serving::{BoundServer, ListenOptions, ServeError, ServerTlsOptions};
 use plimsoll_stack::certificates::CertificateSet;
@@ -42,7 +42,7 @@ const MAX_HELLO_BYTES: u32 = 4 << 10;
 const MAX_BODY_BYTES: u32 = 256 << 20;
 
 /// Maximum number of unauthenticated connections; if another one arrives, the oldest is closed.
-const MAX_UNPROVEN: usize = 256;
+const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 256;
 
 /// Limits of head and body, in bytes, before the peer has sent the token.
 pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO_BYTES, 0);
@@ -111,7 +111,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> LinkStream for T {}
 ///
 /// # Errors
 /// When the connection fails, or head or body is too large.
-pub(super) async fn write(
+pub(super) async fn write_frame(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     mut head: impl StoreFrameHead,
 ) -> std::io::Result<()> {
@@ -133,7 +133,7 @@ pub(super) async fn write(
 ///
 /// # Errors
 /// When the connection fails, or the bytes received are not a valid frame.
-pub(super) async fn read<T: StoreFrameHead>(
+pub(super) async fn read_frame<T: StoreFrameHead>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     (max_head, max_body): (u32, u32),
 ) -> std::io::Result<Option<T>> {
@@ -174,7 +174,7 @@ fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std:
 ///
 /// # Errors
 /// Returns the reason to send to the peer if the frame is rejected.
-pub(super) fn admit(first: &StoreLinkRequest, token: &str) -> Result<(), String> {
+pub(super) fn check_hello(first: &StoreLinkRequest, token: &str) -> Result<(), String> {
     let StoreLinkRequest::Hello {
         version,
         token: shown,
@@ -228,14 +228,14 @@ impl StoreClient {
         })
     }
 
-    pub(super) async fn ask(&self, ask: StoreRequest) -> StoreResponse {
+    pub(super) async fn send(&self, ask: StoreRequest) -> StoreResponse {
         let mut place = self.connection.lock().await;
         let mut connection = match place.take() {
             Some(connection) => connection,
             None => match self.connect().await {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(refused)) => return refused,
-                Err(e) => return failed(&e),
+                Err(e) => return failure_response(&e),
             },
         };
         match exchange(&mut *connection, StoreLinkRequest::Ask(ask)).await {
@@ -243,7 +243,7 @@ impl StoreClient {
                 *place = Some(connection);
                 answer
             }
-            Err(e) => failed(&e),
+            Err(e) => failure_response(&e),
         }
     }
 
@@ -270,8 +270,8 @@ async fn exchange(
     stream: &mut dyn LinkStream,
     request: StoreLinkRequest,
 ) -> std::io::Result<StoreResponse> {
-    write(stream, request).await?;
-    read(stream, FRAME_LIMITS).await?.ok_or_else(|| {
+    write_frame(stream, request).await?;
+    read_frame(stream, FRAME_LIMITS).await?.ok_or_else(|| {
         std::io::Error::new(
             std::io::ErrorKind::ConnectionReset,
             "the connection was closed without an answer: give all shards the same --rendezvous-certs, or none of them",
@@ -280,12 +280,12 @@ async fn exchange(
 }
 
 /// Converts an error to an answer: TLS errors are permanent, all others can be retried.
-fn failed(error: &std::io::Error) -> StoreResponse {
+fn failure_response(error: &std::io::Error) -> StoreResponse {
     let for_good = error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>());
     StoreResponse::Failed {
-        problem: LocalResourceError::of_library_error(error)
+        problem: LocalResourceError::from_library_error(error)
             .map_or_else(|| error.to_string(), |lack| lack.to_string()),
         for_good,
     }
@@ -338,7 +338,7 @@ impl RendezvousAddress {
             let listen = ListenOptions {
                 address: address.into(),
                 tls: tls.clone(),
-                max_unproven: Some(MAX_UNPROVEN),
+                max_unproven: Some(MAX_UNAUTHENTICATED_CONNECTIONS),
                 ..ListenOptions::default()
             };
             listen.bind()
@@ -381,17 +381,17 @@ impl RendezvousAccess {
 
 /// Returns a client configuration for mutual TLS 1.3 with the certificates in `set`.
 fn client_config(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
-    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let provider = Arc::new(plimsoll_engine::tls::crypto_provider(&[], &[]));
     let anchors = TrustAnchors::read(NamedFile("CA of the rendezvous", &set.ca_cert))?;
-    let check = ServerCheck::new(TrustPolicy::Anchors(anchors), &provider, Arc::default());
-    let identity = files::identity(
+    let check = ServerVerifier::new(TrustPolicy::Anchors(anchors), &provider, Arc::default());
+    let identity = files::read_identity(
         NamedFile("client certificate of the rendezvous", &set.client_cert),
         NamedFile("its key", &set.client_key),
         &provider,
     )?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| NamedFile("CA of the rendezvous", &set.ca_cert).bad(e))?
+        .map_err(|e| NamedFile("CA of the rendezvous", &set.ca_cert).error(e))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
@@ -411,12 +411,12 @@ mod tests {
 
     fn frame(request: &StoreLinkRequest) -> Vec<u8> {
         let mut bytes = Vec::new();
-        block_on(write(&mut bytes, request.clone())).unwrap();
+        block_on(write_frame(&mut bytes, request.clone())).unwrap();
         bytes
     }
 
     fn read(mut bytes: &[u8], limits: (u32, u32)) -> std::io::Result<Option<StoreLinkRequest>> {
-        block_on(super::read(&mut bytes, limits))
+        block_on(super::read_frame(&mut bytes, limits))
     }
 
     #[test]
@@ -458,7 +458,7 @@ mod tests {
             token: token.into(),
         };
         let token = "0123456789abcdef";
-        assert_eq!(admit(&hello(PROTOCOL_VERSION, token), token), Ok(()));
+        assert_eq!(check_hello(&hello(PROTOCOL_VERSION, token), token), Ok(()));
         for (head, words) in [
             (
                 hello(PROTOCOL_VERSION, "0123456789abcdeF"),
@@ -471,7 +471,7 @@ mod tests {
                 "must begin with the token",
             ),
         ] {
-            let refused = admit(&head, token).unwrap_err();
+            let refused = check_hello(&head, token).unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
         let access = |token: Option<&str>| RendezvousAccess {

@@ -43,5 +43,5 @@ fn header() -> RunHeader {
     let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
     let spec = plimsoll_model::spec::read(text).unwrap();
     let plan = crate::planning::plan(&spec, &Default::default(), &PlanSource::Flags).unwrap();
-    RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
+    RunHeader::for_plan(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }

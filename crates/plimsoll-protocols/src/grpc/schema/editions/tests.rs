@@ -5,7 +5,7 @@ use crate::grpc::{FieldShape, MessageShapes};
 
 fn shapes(schema: &Schema) -> MessageShapes {
     let method = schema.method("a.S/Call").unwrap();
-    schema.answer(&method)
+    schema.answer_shapes(&method)
 }
 
 /// Encodes a length-delimited field with this number.

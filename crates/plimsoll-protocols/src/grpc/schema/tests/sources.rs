@@ -110,7 +110,7 @@ fn schema_is_supplemented_by_files() {
         ),
     ]);
     let both = server
-        .supplemented(&files.schema("b.proto").unwrap())
+        .supplement_with(&files.schema("b.proto").unwrap())
         .unwrap();
     let method = both.method("a.S/Do").unwrap();
     let carried = |rest: &str| {

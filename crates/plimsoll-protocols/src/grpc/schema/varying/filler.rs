@@ -5,8 +5,8 @@ use plimsoll_model::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::well_known::{any_content, is_now, json_or_string};
-use super::{TemplateTree, field_named};
+use super::well_known::{any_content, is_current_time, json_or_string};
+use super::{TemplateTree, find_field};
 
 /// A converter that replaces templates with their values of one call.
 pub(super) struct TemplateFiller<'a> {
@@ -17,25 +17,25 @@ impl TemplateFiller<'_> {
     pub(super) fn message(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
         match (message.full_name(), tree) {
             (_, TemplateTree::Template(template)) if tree.column().is_some() => {
-                whole(message, &self.text(template))
+                row_to_json(message, &self.text(template))
             }
             (
                 "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue",
                 tree,
-            ) => self.open(tree),
+            ) => self.any_json(tree),
             ("google.protobuf.Any", TemplateTree::Object(entries)) => {
                 match any_content(message, entries) {
                     Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
-                        object(self.entries(tree), |key, tree| {
+                        build_object(self.entries(tree), |key, tree| {
                             if key == "value" {
                                 self.message(&held, tree)
                             } else {
-                                self.open(tree)
+                                self.any_json(tree)
                             }
                         })
                     }
                     Some((held, _)) => self.fill_fields(&held, tree),
-                    None => self.open(tree),
+                    None => self.any_json(tree),
                 }
             }
             (_, TemplateTree::Object(_)) => self.fill_fields(message, tree),
@@ -65,25 +65,25 @@ impl TemplateFiller<'_> {
     }
 
     /// Returns JSON of any type, for messages such as `google.protobuf.Value`.
-    fn open(&self, tree: &TemplateTree) -> Value {
+    fn any_json(&self, tree: &TemplateTree) -> Value {
         match tree {
             TemplateTree::Constant(value) => value.clone(),
-            TemplateTree::Template(template) => match template.alone() {
+            TemplateTree::Template(template) => match template.sole_field() {
                 Some(only) if only.is_number() || tree.column().is_some() => {
                     json_or_string(&self.text(template))
                 }
                 _ => Value::String(self.text(template)),
             },
-            TemplateTree::List(items) => items.iter().map(|item| self.open(item)).collect(),
+            TemplateTree::List(items) => items.iter().map(|item| self.any_json(item)).collect(),
             TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
-                object(self.entries(tree), |_, tree| self.open(tree))
+                build_object(self.entries(tree), |_, tree| self.any_json(tree))
             }
         }
     }
 
     fn fill_fields(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
-        object(self.entries(tree), |key, tree| {
-            self.fill_field(field_named(message, key).as_ref(), tree)
+        build_object(self.entries(tree), |key, tree| {
+            self.fill_field(find_field(message, key).as_ref(), tree)
         })
     }
 
@@ -93,17 +93,17 @@ impl TemplateFiller<'_> {
             TemplateTree::Constant(value) => value.clone(),
             TemplateTree::Template(template) => {
                 let text = self.text(template);
-                let Some((field, only)) = field.zip(template.alone()) else {
+                let Some((field, only)) = field.zip(template.sole_field()) else {
                     return Value::String(text);
                 };
                 match field.kind() {
                     Kind::Bytes if matches!(only.source, FieldSource::Uuid) => {
                         Value::String(base64(&only.uuid(self.moment)))
                     }
-                    Kind::Message(message) if is_now(&message, tree) => {
+                    Kind::Message(message) if is_current_time(&message, tree) => {
                         Value::String(self.moment.rfc3339())
                     }
-                    _ => typed(field, &text),
+                    _ => text_to_json(field, &text),
                 }
             }
             TemplateTree::List(items) => {
@@ -111,7 +111,7 @@ impl TemplateFiller<'_> {
                     && message.full_name() == "google.protobuf.ListValue"
                     && !field.is_some_and(FieldDescriptor::is_list)
                 {
-                    return self.open(tree);
+                    return self.any_json(tree);
                 }
                 Value::Array(
                     items
@@ -122,7 +122,7 @@ impl TemplateFiller<'_> {
             }
             TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
                 let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
-                    return self.open(tree);
+                    return self.any_json(tree);
                 };
                 if !message.is_map_entry() {
                     return self.message(&message, tree);
@@ -138,14 +138,14 @@ impl TemplateFiller<'_> {
                         }
                     }
                 }
-                object(entries, |_, tree| self.fill_field(Some(&value), tree))
+                build_object(entries, |_, tree| self.fill_field(Some(&value), tree))
             }
         }
     }
 }
 
 /// Builds an object, with values that `value` computes from the entries.
-fn object(
+fn build_object(
     entries: Vec<(String, &TemplateTree)>,
     mut value: impl FnMut(&str, &TemplateTree) -> Value,
 ) -> Value {
@@ -162,12 +162,12 @@ fn accepts_any_json(message: &MessageDescriptor) -> bool {
 }
 
 /// Converts a row to the JSON of a message; strings are converted to the types of their fields.
-pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
+pub(super) fn row_to_json(message: &MessageDescriptor, text: &str) -> Value {
     match json_or_string(text) {
         Value::Object(entries) if !message.full_name().starts_with("google.protobuf.") => {
             let fitted = entries.into_iter().map(|(key, value)| {
-                let value = match (value, field_named(message, &key)) {
-                    (Value::String(text), Some(field)) => typed(&field, &text),
+                let value = match (value, find_field(message, &key)) {
+                    (Value::String(text), Some(field)) => text_to_json(&field, &text),
                     (value, _) => value,
                 };
                 (key, value)
@@ -179,7 +179,7 @@ pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
 }
 
 /// Converts a text to the JSON of a field. Numbers remain strings, which the proto3 JSON mapping allows.
-pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
+pub(super) fn text_to_json(field: &FieldDescriptor, text: &str) -> Value {
     let parsed = || serde_json::from_str(text).ok();
     let plain = || Value::String(text.to_owned());
     let one = |kind: &Kind| match (kind, text) {
@@ -189,7 +189,7 @@ pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
         (Kind::Enum(_), _) => parsed().filter(Value::is_i64).unwrap_or_else(plain),
         (Kind::Message(message), _) if accepts_any_json(message) => json_or_string(text),
         (Kind::Message(message), _) => match parsed() {
-            Some(Value::Object(_)) => whole(message, text),
+            Some(Value::Object(_)) => row_to_json(message, text),
             Some(other) if other.is_array() || other.is_boolean() => other,
             _ => plain(),
         },

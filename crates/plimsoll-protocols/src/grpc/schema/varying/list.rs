@@ -3,8 +3,8 @@
 use prost_reflect::{FieldDescriptor, Kind};
 use serde_json::Value;
 
-use super::filler::typed;
-use super::scalar::{wire, wire_type};
+use super::filler::text_to_json;
+use super::scalar::{wire_types, wire_type};
 use super::{TemplateMessage, TemplateTree, without_tag_and_length};
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
@@ -37,12 +37,12 @@ impl TemplateMessage<'_> {
                 tree => {
                     if let Some(column) = tree.column() {
                         let each = |value| encode(value, &path);
-                        let typed = |text: &str| typed(field, text);
+                        let typed = |text: &str| text_to_json(field, text);
                         elements.push(self.encode_rows(column, &path, typed, each)?);
                         continue;
                     }
-                    if let Some(index) = tree.taken().filter(|_| field.kind() != Kind::String) {
-                        elements.push(self.taken_element(index, field, &path));
+                    if let Some(index) = tree.captured_index().filter(|_| field.kind() != Kind::String) {
+                        elements.push(self.captured_element_node(index, field, &path));
                         continue;
                     }
                     let tag = if packed {
@@ -60,7 +60,7 @@ impl TemplateMessage<'_> {
             }
         }
         if packed {
-            let tag = FieldTag::new(field.number(), wire::LEN);
+            let tag = FieldTag::new(field.number(), wire_types::LEN);
             elements = vec![PatchNode::nested(tag, elements)];
         }
         Ok(elements)

@@ -6,7 +6,7 @@ use prost_reflect::{FieldDescriptor, Kind};
 use crate::grpc::patch::{FieldPresence, FieldTag, NumberEncoding, PatchNode};
 
 /// Wire types (Protocol Buffers, "Encoding").
-pub(super) mod wire {
+pub(super) mod wire_types {
     pub(crate) const VARINT: u32 = 0;
     pub(crate) const I64: u32 = 1;
     pub(crate) const LEN: u32 = 2;
@@ -16,7 +16,7 @@ pub(super) mod wire {
 }
 
 /// Returns the node of a field with one value that is neither a string nor a message.
-pub(super) fn scalar(
+pub(super) fn scalar_node(
     kind: &Kind,
     only: &TemplateField,
     tag: FieldTag,
@@ -64,7 +64,7 @@ pub(super) fn scalar(
         ));
     }
     let is_real = matches!(form, NumberEncoding::Float | NumberEncoding::Double);
-    if only.digits() > 0 && !is_real {
+    if only.decimal_places() > 0 && !is_real {
         return Err(format!(
             "digits after the decimal point, and the field is {name}"
         ));
@@ -99,10 +99,10 @@ pub(super) fn scalar(
 
 pub(super) fn wire_type(field: &FieldDescriptor) -> u32 {
     match field.kind() {
-        Kind::Message(_) if field.is_group() => wire::GROUP,
-        Kind::String | Kind::Bytes | Kind::Message(_) => wire::LEN,
-        Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => wire::I32,
-        Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => wire::I64,
-        _ => wire::VARINT,
+        Kind::Message(_) if field.is_group() => wire_types::GROUP,
+        Kind::String | Kind::Bytes | Kind::Message(_) => wire_types::LEN,
+        Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => wire_types::I32,
+        Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => wire_types::I64,
+        _ => wire_types::VARINT,
     }
 }

@@ -249,9 +249,9 @@ proptest! {
         }
         let order = shape.dice.one(&[RowOrder::RoundRobin, RowOrder::Random]);
         let variation = Variation::new(seed, 1 + shape.dice.below(9) as u32, rows.count(), order);
-        let varied = TemplateMessage::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows)).unwrap();
+        let varied = TemplateMessage::parse(&schema, &method, &quote_bare_fields(&json), &mut 0, Some(&rows)).unwrap();
         for (number, unix_ns) in [(0, 0), (1, 1), (number, 1_795_253_400_250_000_000), (number + 1, 5_000_000_000)] {
-            let moment = variation.moment(number, (number % 7) as u32, unix_ns);
+            let moment = variation.render_context(number, (number % 7) as u32, unix_ns);
             let filled = varied.fill(&moment).to_string();
             let afresh = schema.encode(&method, &filled).unwrap_or_else(|e| panic!("{e}: {filled}"));
             let mut patched = b"before".to_vec();
@@ -299,7 +299,7 @@ fn rendered(json: &str, number: u64) -> Value {
     let requests = schema.encode_all(&method, json, Some(&rows)).unwrap();
     let variation = Variation::new(1, 1, 1, RowOrder::RoundRobin);
     let mut bytes = Vec::new();
-    requests.varying[0].render(&variation.moment(number, 0, 0), &mut bytes);
+    requests.varying[0].render(&variation.render_context(number, 0, 0), &mut bytes);
     let text = schema.decode(&method, &bytes).unwrap();
     serde_json::from_str(&text).unwrap()
 }
@@ -454,7 +454,7 @@ fn varying_well_known_types_encode_correctly() {
             // These rows are objects, as a message needs them.
             true => {
                 let text: Vec<String> = open_rows()
-                    .whole()
+                    .whole_rows()
                     .values()
                     .map(|row| {
                         let mut row: Map<String, Value> = serde_json::from_str(&row).unwrap();
@@ -472,11 +472,11 @@ fn varying_well_known_types_encode_correctly() {
             .encode_all(&method, json, Some(rows))
             .unwrap_or_else(|e| panic!("{json}: {e}"));
         let varied =
-            TemplateMessage::parse(&schema, &method, &quote_bare(json), &mut 0, Some(rows))
+            TemplateMessage::parse(&schema, &method, &quote_bare_fields(json), &mut 0, Some(rows))
                 .unwrap();
         let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
-            let moment = variation.moment(number, 0, 1_795_253_400_250_000_000);
+            let moment = variation.render_context(number, 0, 1_795_253_400_250_000_000);
             let filled = varied.fill(&moment).to_string();
             let afresh = schema.encode(&method, &filled);
             let afresh = afresh.unwrap_or_else(|e| panic!("{json}: {e}: {filled}"));
@@ -519,7 +519,7 @@ fn calls_cycle_through_message_list() {
         let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
         let bytes = |number| {
             let mut bytes = Vec::new();
-            requests.varying[0].render(&variation.moment(number, 0, 0), &mut bytes);
+            requests.varying[0].render(&variation.render_context(number, 0, 0), &mut bytes);
             bytes
         };
         assert_eq!(bytes(0), [16, 1]);

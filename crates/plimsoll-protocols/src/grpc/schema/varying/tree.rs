@@ -18,7 +18,7 @@ impl TemplateTree {
     /// Returns the column, if the value is a single column.
     pub(super) fn column(&self) -> Option<&RowColumn> {
         match self {
-            TemplateTree::Template(template) => match &template.alone()?.source {
+            TemplateTree::Template(template) => match &template.sole_field()?.source {
                 FieldSource::Row(column) => Some(column),
                 _ => None,
             },
@@ -27,9 +27,9 @@ impl TemplateTree {
     }
 
     /// Returns the index of the captured value, if the template is a single value of an earlier response.
-    pub(super) fn taken(&self) -> Option<u16> {
+    pub(super) fn captured_index(&self) -> Option<u16> {
         match self {
-            TemplateTree::Template(template) => template.alone_taken(),
+            TemplateTree::Template(template) => template.sole_taken_index(),
             _ => None,
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn parse_tree(
     }
     match value {
         Value::String(text) => match Template::parse(&text, slots, scope) {
-            Ok(template) => Ok(match template.constant() {
+            Ok(template) => Ok(match template.constant_text() {
                 Some(text) => TemplateTree::Constant(Value::String(text.to_owned())),
                 None => TemplateTree::Template(template),
             }),
@@ -65,7 +65,7 @@ pub(super) fn parse_tree(
                 let entries = entries.into_iter();
                 return entries
                     .map(|(key, value)| {
-                        let path = join(path, &key);
+                        let path = join_path(path, &key);
                         let key = Template::parse(&key, slots, scope);
                         let key = key.map_err(|e| (path.clone(), e))?;
                         Ok((key, parse_tree(value, slots, scope, &path)?))
@@ -75,7 +75,7 @@ pub(super) fn parse_tree(
             }
             let mut planted = Vec::new();
             for (key, value) in entries {
-                let path = join(path, &key);
+                let path = join_path(path, &key);
                 planted.push((key, parse_tree(value, slots, scope, &path)?));
             }
             Ok(TemplateTree::Object(planted))
@@ -84,7 +84,7 @@ pub(super) fn parse_tree(
     }
 }
 
-pub(super) fn join(path: &str, key: &str) -> String {
+pub(super) fn join_path(path: &str, key: &str) -> String {
     match path {
         "" => key.to_owned(),
         path => format!("{path}.{key}"),

@@ -5,8 +5,8 @@ use plimsoll_model::template::{FieldSource, RandomRange, Template, TemplatePart}
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::scalar::{wire, wire_type};
-use super::{TemplateMessage, TemplateTree, encoded};
+use super::scalar::{wire_types, wire_type};
+use super::{TemplateMessage, TemplateTree, encode_message};
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
 
@@ -14,10 +14,10 @@ use crate::grpc::schema::error::SchemaError;
 const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
 /// Returns true if a tree is a template of the current time in a `google.protobuf.Timestamp`.
-pub(super) fn is_now(message: &MessageDescriptor, tree: &TemplateTree) -> bool {
+pub(super) fn is_current_time(message: &MessageDescriptor, tree: &TemplateTree) -> bool {
     message.full_name() == "google.protobuf.Timestamp"
         && matches!(tree, TemplateTree::Template(template)
-            if template.alone().is_some_and(|only| matches!(only.source, FieldSource::Now(_))))
+            if template.sole_field().is_some_and(|only| matches!(only.source, FieldSource::Now(_))))
 }
 
 /// Parses a column's value as JSON; a value that is not JSON becomes a string.
@@ -40,7 +40,7 @@ pub(super) fn any_content<'t>(
 
 impl TemplateMessage<'_> {
     /// Returns the nodes of a message's content.
-    pub(super) fn content(
+    pub(super) fn content_nodes(
         &self,
         message: &MessageDescriptor,
         tree: &TemplateTree,
@@ -70,7 +70,7 @@ impl TemplateMessage<'_> {
                 self.list_value_nodes(message, items, path)
             }
             ("google.protobuf.Any", TemplateTree::Object(entries)) => {
-                self.any(message, entries, path)
+                self.any_nodes(message, entries, path)
             }
             ("google.protobuf.Duration", TemplateTree::Template(template)) => {
                 self.duration_nodes(template, path)
@@ -131,7 +131,7 @@ impl TemplateMessage<'_> {
         path: &str,
     ) -> Result<Vec<PatchNode>, SchemaError> {
         let values = self.require_field(list, "values", path)?;
-        let tag = FieldTag::new(values.number(), wire::LEN);
+        let tag = FieldTag::new(values.number(), wire_types::LEN);
         let item = |(i, tree): (usize, &TemplateTree)| {
             let path = format!("{path}[{i}]");
             self.value_nodes(&values, tree, (tag, FieldPresence::Explicit), &path)
@@ -152,18 +152,18 @@ impl TemplateMessage<'_> {
             TemplateTree::Constant(constant) => {
                 return Ok(vec![PatchNode::Bytes(encode(constant)?.into())]);
             }
-            TemplateTree::Template(template) => match (tree.column(), template.alone()) {
+            TemplateTree::Template(template) => match (tree.column(), template.sole_field()) {
                 (Some(column), _) => {
                     let rows =
                         self.encode_rows(column, path, json_or_string, |json| encode(&json))?;
                     return Ok(vec![rows]);
                 }
-                _ if let Some(index) = template.alone_taken() => {
+                _ if let Some(index) = template.sole_taken_index() => {
                     let value = value.clone();
                     let encode = move |text: &str| {
-                        encoded(&value, &json_or_string(text)).map_err(|e| e.to_string())
+                        encode_message(&value, &json_or_string(text)).map_err(|e| e.to_string())
                     };
-                    return Ok(vec![self.taken_node(index, path, encode)]);
+                    return Ok(vec![self.captured_node(index, path, encode)]);
                 }
                 (None, Some(only)) if only.is_number() => "number_value",
                 _ => "string_value",
@@ -187,7 +187,7 @@ impl TemplateMessage<'_> {
     }
 
     /// Returns the nodes of an `Any`: the type URL and the message.
-    fn any(
+    fn any_nodes(
         &self,
         any: &MessageDescriptor,
         entries: &[(String, TemplateTree)],
@@ -204,19 +204,19 @@ impl TemplateMessage<'_> {
             let Some((_, tree)) = value else {
                 return Err(self.error_at(path, "\"value\" is missing"));
             };
-            self.content(&message, &tree, path)?
+            self.content_nodes(&message, &tree, path)?
         } else {
             self.message_nodes(&message, &fields, path)?
         };
         Ok(vec![
-            bytes(FieldTag::new(1, wire::LEN), url),
-            PatchNode::nested(FieldTag::new(2, wire::LEN), content),
+            string_node(FieldTag::new(1, wire_types::LEN), url),
+            PatchNode::nested(FieldTag::new(2, wire_types::LEN), content),
         ])
     }
 }
 
 /// Returns the node of a constant string field.
-fn bytes(tag: FieldTag, text: &str) -> PatchNode {
+fn string_node(tag: FieldTag, text: &str) -> PatchNode {
     let mut field = tag.bytes().to_vec();
     crate::grpc::patch::write_varint(text.len() as u64, &mut field);
     field.extend_from_slice(text.as_bytes());

@@ -4,22 +4,22 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use plimsoll_model::Time;
-use plimsoll_wire::http1::{BodyReader, FieldSpace, RequestHead, put_response};
+use plimsoll_wire::http1::{BodyReader, FieldSpace, RequestHead, append_response_head};
 use plimsoll_wire::http2::{ErrorCode, PREFACE};
 
 use crate::grpc::canned::{CannedConnection, CannedServer};
 use crate::serving::event_loop::{ArrivalTimes, ConnectionDisposition, DelayedResponse};
 
 /// The limit of a request's header over HTTP/1.1. Bytes.
-const MAX_HEAD: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// The limit of a request's body over HTTP/1.1; bodies are discarded. Bytes.
-const MAX_BODY: u64 = 1 << 30;
+const MAX_BODY_BYTES: u64 = 1 << 30;
 /// The limit of unanswered requests on a connection of HTTP/1.1.
 const MAX_PIPELINED: usize = 1000;
 /// The response's body over HTTP/1.1.
-const BODY: &[u8] = b"known\n";
+const ANSWER_BODY: &[u8] = b"known\n";
 /// The response's body over HTTP/1.1 to a request that accepts server-sent events: one event.
-const EVENT: &[u8] = b"data: known\n\n";
+const EVENT_BODY: &[u8] = b"data: known\n\n";
 
 /// A request that is not answered yet.
 #[derive(Clone, Copy, Debug)]
@@ -142,8 +142,8 @@ impl KnownConnection {
             }
             let begun = std::mem::take(begun);
             self.protocol = if begun.starts_with(PREFACE) {
-                let mut connection = canned.connection();
-                connection.open(out);
+                let mut connection = canned.new_connection();
+                connection.send_preface(out);
                 ConnectionProtocol::Http2(Box::new(connection))
             } else {
                 ConnectionProtocol::Http1(Http1Requests::new())
@@ -163,7 +163,7 @@ impl KnownConnection {
     }
 
     /// Writes the response to a request that is due. Returns the request if it can't be answered.
-    pub(super) fn release(
+    pub(super) fn write_due_answer(
         &mut self,
         number: u64,
         out: &mut Vec<u8>,
@@ -174,17 +174,17 @@ impl KnownConnection {
         let mut afterwards = ConnectionDisposition::Open;
         let is_whole = match (reply, &mut self.protocol) {
             (reply @ PendingReply::Http1 { closes, .. }, _) => {
-                put_answer(reply, out);
+                write_answer(reply, out);
                 if closes {
                     afterwards = ConnectionDisposition::Closing;
                 }
                 true
             }
             (PendingReply::Http2(stream), ConnectionProtocol::Http2(connection)) => {
-                let before = connection.answered();
-                connection.complete(stream, out);
+                let before = connection.answer_count();
+                connection.answer_held_request(stream, out);
                 // No response is written if the client has reset the stream, or if its window is too small.
-                connection.answered() > before
+                connection.answer_count() > before
             }
             (PendingReply::Http2(_), _) => false,
         };
@@ -215,7 +215,7 @@ impl Http1Requests {
     fn new() -> Http1Requests {
         Http1Requests {
             input: Vec::new(),
-            body: BodyReader::over(),
+            body: BodyReader::new_complete(),
             reply: None,
             is_over: false,
         }
@@ -233,18 +233,18 @@ impl Http1Requests {
             let rest = &self.input[taken..];
             let Some(reply) = self.reply else {
                 let mut space = FieldSpace::new();
-                let head = RequestHead::parse(rest, MAX_HEAD, &mut space);
+                let head = RequestHead::parse(rest, MAX_HEAD_BYTES, &mut space);
                 let Some(head) = head.map_err(|e| e.to_string())? else {
                     break;
                 };
-                if head.fields.lists("expect", "100-continue") {
-                    put_response(out, 100, &[]);
+                if head.fields.lists_token("expect", "100-continue") {
+                    append_response_head(out, 100, &[]);
                 }
-                let restarted = self.body.restart(head.body, MAX_BODY);
+                let restarted = self.body.restart(head.body, MAX_BODY_BYTES);
                 restarted.map_err(|e| e.to_string())?;
                 self.reply = Some(PendingReply::Http1 {
                     has_body: head.method != "HEAD",
-                    is_event: head.fields.lists("accept", "text/event-stream"),
+                    is_event: head.fields.lists_token("accept", "text/event-stream"),
                     closes: head.closes,
                 });
                 taken += head.size;
@@ -252,9 +252,9 @@ impl Http1Requests {
             };
             taken += self
                 .body
-                .take(rest, &mut |_| {})
+                .consume(rest, &mut |_| {})
                 .map_err(|e| e.to_string())?;
-            if !self.body.is_over() {
+            if !self.body.is_complete() {
                 break;
             }
             self.reply = None;
@@ -269,7 +269,7 @@ impl Http1Requests {
     }
 }
 
-fn put_answer(reply: PendingReply, out: &mut Vec<u8>) {
+fn write_answer(reply: PendingReply, out: &mut Vec<u8>) {
     let PendingReply::Http1 {
         has_body,
         is_event,
@@ -279,9 +279,9 @@ fn put_answer(reply: PendingReply, out: &mut Vec<u8>) {
         return;
     };
     let (kind, body) = if is_event {
-        ("text/event-stream", EVENT)
+        ("text/event-stream", EVENT_BODY)
     } else {
-        ("text/plain", BODY)
+        ("text/plain", ANSWER_BODY)
     };
     let length = body.len().to_string();
     let connection = if closes { "close" } else { "keep-alive" };
@@ -290,7 +290,7 @@ fn put_answer(reply: PendingReply, out: &mut Vec<u8>) {
         ("Content-Length", &*length),
         ("Connection", connection),
     ];
-    put_response(out, 200, &fields);
+    append_response_head(out, 200, &fields);
     if has_body {
         out.extend_from_slice(body);
     }

@@ -107,11 +107,11 @@ fn generated_text_is_kept_per_choice() {
         r#"{"choices":[{"index":0,"delta":{"content":null,"refusal":"no"}}]}"#,
         r#"{"choices":null}"#,
     ] {
-        read(json).write(&mut texts);
+        read(json).append_texts(&mut texts);
     }
     assert_eq!(texts, ["so: ano", "b\"c"]);
     let far = r#"{"choices":[{"index":4294967295,"text":"x"}]}"#;
-    read(far).write(&mut texts);
+    read(far).append_texts(&mut texts);
     assert_eq!(texts.len() as u64, MAX_CHOICES);
 }
 

@@ -9,7 +9,7 @@ const OPERATION_METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
 ];
 /// The most operations that an error lists.
-const MAX_LISTED: usize = 10;
+const MAX_LISTED_OPERATIONS: usize = 10;
 
 /// A description of a service (OpenAPI).
 pub(super) struct ServiceDescription<'a> {
@@ -85,7 +85,7 @@ impl<'a> ServiceDescription<'a> {
     ///
     /// # Errors
     /// When the description has no server, or the server has no host.
-    pub(super) fn server(&self) -> Result<String, String> {
+    pub(super) fn server_url(&self) -> Result<String, String> {
         let server = self.root.pointer("/servers/0");
         let url = server
             .and_then(|server| server.get("url"))
@@ -218,7 +218,7 @@ impl<'a> ServiceDescription<'a> {
     }
 
     /// Returns the example of a parameter, a media object or a schema.
-    pub(super) fn example_of(&self, value: &Value) -> Option<Value> {
+    pub(super) fn find_example(&self, value: &Value) -> Option<Value> {
         if let Some(example) = value.get("example") {
             return Some(example.clone());
         }
@@ -241,7 +241,7 @@ impl<'a> ServiceDescription<'a> {
     pub(super) fn schema_value(&self, schema: &Value) -> Option<Value> {
         let first = || schema.get("enum")?.as_array()?.first();
         let default = schema.get("default").filter(|value| !value.is_null());
-        let named = self.example_of(schema);
+        let named = self.find_example(schema);
         named.or_else(|| default.or(schema.get("const")).or_else(first).cloned())
     }
 
@@ -257,10 +257,10 @@ impl<'a> ServiceDescription<'a> {
         };
         let in_content = || {
             let content = parameter.get("content")?.as_object()?;
-            let value = self.example_of(content.values().next()?)?;
+            let value = self.find_example(content.values().next()?)?;
             Some(Value::String(value.to_string()))
         };
-        self.example_of(parameter)
+        self.find_example(parameter)
             .or_else(in_schema)
             .or_else(in_content)
     }
@@ -269,10 +269,10 @@ impl<'a> ServiceDescription<'a> {
 fn list_operations(operations: &[ServiceOperation<'_>]) -> String {
     let names: Vec<String> = operations
         .iter()
-        .take(MAX_LISTED)
+        .take(MAX_LISTED_OPERATIONS)
         .map(ServiceOperation::name)
         .collect();
-    match operations.len().saturating_sub(MAX_LISTED) {
+    match operations.len().saturating_sub(MAX_LISTED_OPERATIONS) {
         0 if names.is_empty() => "none".to_owned(),
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),

@@ -15,12 +15,12 @@ use super::draft::{HeaderText, PartDraft, PlanDraft, StepDraft};
 use super::exchange::split_url;
 use super::field_text::FieldText;
 use super::omissions::MAX_STEPS;
-use super::secrets::{SecretNames, is_secret};
+use super::secrets::{SecretPlaceholders, is_secret};
 use super::{file_error, finish_import};
 use crate::protocol_module::{ForeignFormatError, PlanImportRequest, PlanImportResult};
 use document::{ServiceDescription, ServiceOperation};
-use parameters::{ParameterSyntax, ParameterText, parameters_of};
-use samples::sample;
+use parameters::{ParameterSyntax, ParameterText, find_parameters};
+use samples::build_sample;
 
 /// Builds a plan from a description in JSON.
 ///
@@ -54,14 +54,14 @@ fn import(
     let document = ServiceDescription::new(root)?;
     let server = match request.origin {
         Some(origin) => origin.to_owned(),
-        None => document.server()?,
+        None => document.server_url()?,
     };
     let (target, base) = split_url(&server).map_err(|e| format!("the server's URL: {e}"))?;
     let base = base.trim_end_matches('/');
     let chosen = document.operations(request.operations)?;
-    let mut steps = StepMaker {
+    let mut steps = OperationStepBuilder {
         document: &document,
-        secrets: SecretNames::new(request.name),
+        secrets: SecretPlaceholders::new(request.name),
         missing: BTreeSet::new(),
         notes: Vec::new(),
         left_out: 0,
@@ -70,7 +70,7 @@ fn import(
     let mut drafts: Vec<StepDraft> = chosen
         .iter()
         .take(MAX_STEPS)
-        .map(|operation| steps.step(operation, base))
+        .map(|operation| steps.build_step(operation, base))
         .collect();
     if drafts.len() > 1 {
         drafts.iter_mut().for_each(|step| step.weight = Some(1));
@@ -119,9 +119,9 @@ fn import(
 }
 
 /// The builder of steps from operations.
-struct StepMaker<'a> {
+struct OperationStepBuilder<'a> {
     document: &'a ServiceDescription<'a>,
-    secrets: SecretNames,
+    secrets: SecretPlaceholders,
     /// The names of required values without an example.
     missing: BTreeSet<String>,
     notes: Vec<String>,
@@ -130,8 +130,8 @@ struct StepMaker<'a> {
     names: BTreeSet<String>,
 }
 
-impl StepMaker<'_> {
-    fn step(&mut self, operation: &ServiceOperation<'_>, base: &str) -> StepDraft {
+impl OperationStepBuilder<'_> {
+    fn build_step(&mut self, operation: &ServiceOperation<'_>, base: &str) -> StepDraft {
         let name = self.unused_name(operation.name());
         let mut step = StepDraft {
             method: operation.method.to_ascii_uppercase(),
@@ -139,12 +139,12 @@ impl StepMaker<'_> {
             name,
             ..StepDraft::default()
         };
-        let parameters = parameters_of(self.document, operation);
+        let parameters = find_parameters(self.document, operation);
         let mut query = Vec::new();
         let mut cookies = Vec::new();
         let mut in_path = Vec::new();
         for parameter in parameters {
-            let Some(text) = self.value(&parameter, &step.name) else {
+            let Some(text) = self.parameter_text(&parameter, &step.name) else {
                 continue;
             };
             match parameter.place {
@@ -162,7 +162,7 @@ impl StepMaker<'_> {
                 }
             }
         }
-        step.path = self.path(operation, base, &in_path);
+        step.path = self.fill_path(operation, base, &in_path);
         self.add_security(operation, &mut step, &mut query, &mut cookies);
         for (separator, text) in std::iter::once("?")
             .chain(std::iter::repeat("&"))
@@ -200,13 +200,13 @@ impl StepMaker<'_> {
     }
 
     /// Returns the text of a parameter in the request; `None` if it is optional and has no example.
-    fn value(
+    fn parameter_text(
         &mut self,
         parameter: &parameters::OperationParameter,
         step: &str,
     ) -> Option<FieldText> {
         match &parameter.text {
-            ParameterText::Known(text) => Some(FieldText::literal(text)),
+            ParameterText::Known(text) => Some(FieldText::from_literal(text)),
             ParameterText::Missing => {
                 self.missing.insert(format!("{} of {step}", parameter.name));
                 let mut text = FieldText::default();
@@ -224,19 +224,19 @@ impl StepMaker<'_> {
     }
 
     /// Returns the path with values in place of its parameters, which the description writes as `{name}`.
-    fn path(
+    fn fill_path(
         &mut self,
         operation: &ServiceOperation<'_>,
         base: &str,
         known: &[(String, FieldText)],
     ) -> FieldText {
-        let mut path = FieldText::literal(base);
+        let mut path = FieldText::from_literal(base);
         let mut rest = operation.path;
         while let Some((before, after)) = rest.split_once('{') {
             let Some((name, behind)) = after.split_once('}') else {
                 break;
             };
-            path.push(&parameters::path_text(before));
+            path.push(&parameters::encode_path_text(before));
             match known.iter().find(|(known, _)| known == name) {
                 Some((_, text)) => path.append(text.clone()),
                 None => {
@@ -247,7 +247,7 @@ impl StepMaker<'_> {
             }
             rest = behind;
         }
-        path.push(&parameters::path_text(rest));
+        path.push(&parameters::encode_path_text(rest));
         path
     }
 
@@ -265,7 +265,7 @@ impl StepMaker<'_> {
             match (text("type"), text("in")) {
                 ("apiKey", "query") => {
                     let mut value =
-                        FieldText::literal(&format!("{}=", parameters::percent_encode(name)));
+                        FieldText::from_literal(&format!("{}=", parameters::percent_encode(name)));
                     if redaction::is_secret_parameter(name) {
                         value.push_variable(&self.secrets.variable(name, ""));
                     } else {
@@ -303,10 +303,10 @@ impl StepMaker<'_> {
         let Some((kind, media)) = self.document.body(operation) else {
             return;
         };
-        let found = self.document.example_of(media);
+        let found = self.document.find_example(media);
         let schema = media.get("schema");
         let is_from_schema = found.is_none();
-        let value = found.or_else(|| schema.map(|schema| sample(self.document, schema)));
+        let value = found.or_else(|| schema.map(|schema| build_sample(self.document, schema)));
         let Some(value) = value else {
             self.missing.insert(format!("the body of {}", step.name));
             let mut body = FieldText::default();
@@ -363,11 +363,11 @@ impl StepMaker<'_> {
             body
         } else {
             match &value {
-                Value::String(text) if !kind.contains("json") => FieldText::literal(text),
-                json => FieldText::literal(&json.to_string()),
+                Value::String(text) if !kind.contains("json") => FieldText::from_literal(text),
+                json => FieldText::from_literal(&json.to_string()),
             }
         });
-        let kind = FieldText::literal(kind);
+        let kind = FieldText::from_literal(kind);
         step.headers
             .insert("content-type".to_owned(), vec![HeaderText::Text(kind)]);
     }

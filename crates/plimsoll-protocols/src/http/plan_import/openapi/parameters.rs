@@ -34,7 +34,7 @@ pub(super) enum ParameterText {
 const IGNORED_HEADERS: [&str; 3] = ["accept", "authorization", "content-type"];
 
 /// Returns the parameters of an operation: its own, and those of its path that it does not override.
-pub(super) fn parameters_of(
+pub(super) fn find_parameters(
     document: &ServiceDescription<'_>,
     operation: &ServiceOperation<'_>,
 ) -> Vec<OperationParameter> {
@@ -44,7 +44,7 @@ pub(super) fn parameters_of(
     let mut found: Vec<OperationParameter> = Vec::new();
     for value in own.iter().chain(&common) {
         let resolved = resolve_parameter(document, value);
-        let Some(parameter) = parameter(document, &resolved) else {
+        let Some(parameter) = read_parameter(document, &resolved) else {
             continue;
         };
         let is_known = |known: &OperationParameter| {
@@ -69,7 +69,7 @@ fn resolve_parameter(document: &ServiceDescription<'_>, value: &Value) -> Value 
     value
 }
 
-fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<OperationParameter> {
+fn read_parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<OperationParameter> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     let name = text("name")?.to_owned();
     let place = match text("in")? {
@@ -86,8 +86,8 @@ fn parameter(document: &ServiceDescription<'_>, value: &Value) -> Option<Operati
     let style = text("style").unwrap_or_default();
     let found = document.parameter_value(value);
     let rendered = found.map(|found| match place {
-        ParameterSyntax::Query => in_query(&name, &found, flag("explode") != Some(false), style),
-        ParameterSyntax::Path => path_text(&percent_encode(&join_values(&found))),
+        ParameterSyntax::Query => query_text(&name, &found, flag("explode") != Some(false), style),
+        ParameterSyntax::Path => encode_path_text(&percent_encode(&join_values(&found))),
         ParameterSyntax::Header | ParameterSyntax::Cookie => join_values(&found),
     });
     let text = match rendered {
@@ -115,7 +115,7 @@ fn join_values(value: &Value) -> String {
 }
 
 /// Returns the text of a query parameter (`style: form` or `deepObject`).
-fn in_query(name: &str, value: &Value, explode: bool, style: &str) -> String {
+fn query_text(name: &str, value: &Value, explode: bool, style: &str) -> String {
     let pair = |name: &str, value: &Value| {
         format!(
             "{}={}",
@@ -154,7 +154,7 @@ pub(super) fn percent_encode(text: &str) -> String {
 }
 
 /// Percent-encodes characters that a path can't contain.
-pub(super) fn path_text(text: &str) -> String {
+pub(super) fn encode_path_text(text: &str) -> String {
     let encoded = text.bytes().map(|byte| match byte {
         b'!'..=b'~' if !b"#?\"<>\\^`{|}".contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),

@@ -12,15 +12,15 @@ const MAX_SCHEMAS: usize = 2_000;
 const MAX_LENGTH: u64 = 1_000;
 
 /// Returns a value that a schema allows: the one that it specifies, or else the smallest with all required parts.
-pub(super) fn sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
+pub(super) fn build_sample(document: &ServiceDescription<'_>, schema: &Value) -> Value {
     let mut left = MAX_SCHEMAS;
-    sample_within((document, &mut left), schema, MAX_DEPTH)
+    build_nested_sample((document, &mut left), schema, MAX_DEPTH)
 }
 
 /// The document, and the number of schemas that may still be evaluated.
-type Scope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
+type SampleScope<'a, 'b> = (&'a ServiceDescription<'b>, &'a mut usize);
 
-fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
+fn build_nested_sample((document, left): SampleScope<'_, '_>, schema: &Value, depth: usize) -> Value {
     let schema = document.resolve_reference(schema);
     if let Some(value) = document.schema_value(&schema) {
         return value;
@@ -33,7 +33,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
         let choices = schema.get(key).and_then(Value::as_array);
         let is_null = |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
         if let Some(choice) = choices.and_then(|all| all.iter().find(|choice| !is_null(choice))) {
-            return sample_within((document, left), choice, depth - 1);
+            return build_nested_sample((document, left), choice, depth - 1);
         }
     }
     if let Some(all) = schema.get("allOf").and_then(Value::as_array) {
@@ -41,7 +41,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
         let own = object_sample((document, left), &schema, depth);
         let parts = all
             .iter()
-            .map(|part| sample_within((document, left), part, depth - 1));
+            .map(|part| build_nested_sample((document, left), part, depth - 1));
         let parts: Vec<Value> = parts.chain([own]).collect();
         for part in parts {
             match part {
@@ -52,13 +52,13 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
         }
         return Value::Object(merged);
     }
-    match kind(&schema) {
+    match schema_type(&schema) {
         "object" => object_sample((document, left), &schema, depth),
         "array" => {
-            let count = number(&schema, "minItems").clamp(1, MAX_LENGTH);
+            let count = numeric_keyword(&schema, "minItems").clamp(1, MAX_LENGTH);
             let item = schema.get("items");
             let item = item.map_or(Value::Null, |item| {
-                sample_within((document, left), item, depth - 1)
+                build_nested_sample((document, left), item, depth - 1)
             });
             // The size of nested lists is the product of their lengths, so inner lists have one item.
             let count = if depth < MAX_DEPTH { 1 } else { count };
@@ -79,7 +79,7 @@ fn sample_within((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
 }
 
 /// Returns the schema's type; if it has several, the first that is not null.
-fn kind(schema: &Value) -> &str {
+fn schema_type(schema: &Value) -> &str {
     let named = match schema.get("type") {
         Some(Value::Array(kinds)) => {
             let mut kinds = kinds.iter().filter_map(Value::as_str);
@@ -92,7 +92,7 @@ fn kind(schema: &Value) -> &str {
     named.unwrap_or(if has_members { "object" } else { "" })
 }
 
-fn object_sample((document, left): Scope<'_, '_>, schema: &Value, depth: usize) -> Value {
+fn object_sample((document, left): SampleScope<'_, '_>, schema: &Value, depth: usize) -> Value {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| {
@@ -103,13 +103,13 @@ fn object_sample((document, left): Scope<'_, '_>, schema: &Value, depth: usize) 
     let members = members.map(|(name, schema)| {
         (
             name.clone(),
-            sample_within((document, left), schema, depth - 1),
+            build_nested_sample((document, left), schema, depth - 1),
         )
     });
     Value::Object(members.collect())
 }
 
-fn number(schema: &Value, key: &str) -> u64 {
+fn numeric_keyword(schema: &Value, key: &str) -> u64 {
     schema.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
@@ -125,7 +125,7 @@ fn text_sample(schema: &Value) -> String {
         Some("ipv6") => "2001:db8::1",
         _ => "text",
     };
-    let min = number(schema, "minLength").min(MAX_LENGTH) as usize;
+    let min = numeric_keyword(schema, "minLength").min(MAX_LENGTH) as usize;
     let max = schema.get("maxLength").and_then(Value::as_u64);
     let mut text = by_format.to_owned();
     while text.chars().count() < min {

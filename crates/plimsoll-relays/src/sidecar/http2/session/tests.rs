@@ -23,14 +23,14 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
     let mut input = bytes;
     let mut events = Vec::new();
     loop {
-        match session.next(&mut input, out) {
+        match session.next_event(&mut input, out) {
             Ok(Some(event)) => events.push(match event {
                 SessionEvent::Opened {
                     stream,
                     fields,
                     end_stream,
                 } => {
-                    session.adopt(stream, u64::from(stream) + 100, EndStream(end_stream));
+                    session.add_stream(stream, u64::from(stream) + 100, EndStream(end_stream));
                     let path = fields.find(b":path").unwrap_or_default();
                     format!("opened {stream} {} {end_stream}", path.escape_ascii())
                 }
@@ -57,15 +57,15 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
     events
 }
 
-/// Returns a client and a server that have exchanged SETTINGS.
+/// Returns a client and a server that have exchanged SEND_SETTINGS.
 fn greeted() -> (Http2Session, Http2Session) {
     let (mut client, mut server) = (
         Http2Session::new(EitherRole::Client),
         Http2Session::new(EitherRole::Server),
     );
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.open(0, &mut up);
-    server.open(100, &mut down);
+    client.send_preface(0, &mut up);
+    server.send_preface(100, &mut down);
     assert!(!client.can_open_stream());
     assert_eq!(events_of(&mut client, &down, &mut up), ["room", "room"]);
     let mut answer = Vec::new();
@@ -78,9 +78,9 @@ fn greeted() -> (Http2Session, Http2Session) {
 fn call_passes_both_ways() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    assert_eq!(client.begin(7, &request(), EndStream(false), &mut up), 1);
-    assert_eq!(client.begin(8, &request(), EndStream(true), &mut up), 3);
-    client.data(1, b"hello", EndStream(true), &mut up);
+    assert_eq!(client.open_stream(7, &request(), EndStream(false), &mut up), 1);
+    assert_eq!(client.open_stream(8, &request(), EndStream(true), &mut up), 3);
+    client.send_data(1, b"hello", EndStream(true), &mut up);
     assert_eq!(
         events_of(&mut server, &up, &mut down),
         [
@@ -94,15 +94,15 @@ fn call_passes_both_ways() {
         http_status: "503",
         why: "no".into(),
     };
-    server.headers(3, &request().answer(&verdict), EndStream(true), &mut down);
-    server.headers(
+    server.send_headers(3, &request().local_response_fields(&verdict), EndStream(true), &mut down);
+    server.send_headers(
         1,
         &fields(&[(":status", "200")]),
         EndStream(false),
         &mut down,
     );
-    server.data(1, b"answer", EndStream(false), &mut down);
-    server.headers(1, &HeaderFields::end(&verdict), EndStream(true), &mut down);
+    server.send_data(1, b"answer", EndStream(false), &mut down);
+    server.send_headers(1, &HeaderFields::local_trailers(&verdict), EndStream(true), &mut down);
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),
@@ -115,7 +115,7 @@ fn call_passes_both_ways() {
     );
     for stream in [1, 3] {
         assert!(client.is_ended_by_peer(stream));
-        client.forget(stream);
+        client.remove_stream(stream);
     }
     assert_eq!(client.open_streams(), 0);
 }
@@ -124,8 +124,8 @@ fn call_passes_both_ways() {
 fn any_split_yields_same_events() {
     let mut bytes = Vec::new();
     let mut client = Http2Session::new(EitherRole::Client);
-    client.open(0, &mut bytes);
-    client.begin(1, &request(), EndStream(false), &mut bytes);
+    client.send_preface(0, &mut bytes);
+    client.open_stream(1, &request(), EndStream(false), &mut bytes);
     write::data(&mut bytes, 1, b"hello", EndStream(true));
     for split in 0..bytes.len() {
         let (mut server, mut out) = (Http2Session::new(EitherRole::Server), Vec::new());
@@ -133,9 +133,9 @@ fn any_split_yields_same_events() {
         let mut kept = bytes[..split].to_vec();
         let mut input = &kept[..];
         let mut n = 0;
-        while let Some(event) = server.next(&mut input, &mut out).unwrap() {
+        while let Some(event) = server.next_event(&mut input, &mut out).unwrap() {
             if let SessionEvent::Opened { stream, .. } = event {
-                server.adopt(stream, 101, EndStream(false));
+                server.add_stream(stream, 101, EndStream(false));
             }
             n += 1;
         }
@@ -151,11 +151,11 @@ fn any_split_yields_same_events() {
 fn windows_limit_and_replenish() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), EndStream(false), &mut up);
+    client.open_stream(7, &request(), EndStream(false), &mut up);
     let chunk = [0; 16 << 10];
     let mut sent = 0;
-    while client.room(1) >= chunk.len() {
-        client.data(1, &chunk, EndStream(false), &mut up);
+    while client.sendable_bytes(1) >= chunk.len() {
+        client.send_data(1, &chunk, EndStream(false), &mut up);
         sent += chunk.len();
     }
     assert_eq!(sent, STREAM_WINDOW as usize);
@@ -163,7 +163,7 @@ fn windows_limit_and_replenish() {
     assert!(down.is_empty(), "nothing was passed on");
     server.replenish_window(1, sent / 2, &mut down);
     assert_eq!(events_of(&mut client, &down, &mut up), ["room"]);
-    assert_eq!(client.room(1), sent / 2);
+    assert_eq!(client.sendable_bytes(1), sent / 2);
     // Exceeding the window resets the stream but not the connection.
     up.clear();
     for _ in 0..=sent / 2 / chunk.len() {
@@ -180,17 +180,17 @@ fn windows_limit_and_replenish() {
 fn streaming_call_gets_wider_window() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), EndStream(false), &mut up);
+    client.open_stream(7, &request(), EndStream(false), &mut up);
     let half = vec![0; STREAM_WINDOW as usize / 2];
     for piece in half.chunks(16 << 10) {
-        client.data(1, piece, EndStream(false), &mut up);
+        client.send_data(1, piece, EndStream(false), &mut up);
     }
     events_of(&mut server, &up, &mut down);
     server.widen_window(1);
     server.replenish_window(1, half.len(), &mut down);
     events_of(&mut client, &down, &mut up);
     // The connection's window is not exhausted yet.
-    assert_eq!(client.streams.0[&1].send_window, FLOWING_WINDOW as i32);
+    assert_eq!(client.streams.0[&1].send_window, FAST_STREAM_WINDOW_BYTES as i32);
 }
 
 #[test]
@@ -206,19 +206,19 @@ fn peer_protocol_violations_end_connection() {
             write::header_block(out, 1, b"\x80", EndStream(true))
         }),
         ("inside a header block", |out| {
-            write::head(out, 1, kind::HEADERS, 0, 1);
+            write::frame_header(out, 1, kind::HEADERS, 0, 1);
             out.push(0x82);
             write::settings(out, &[]);
         }),
         ("push is disabled", |out| {
-            write::head(out, 4, kind::PUSH_PROMISE, flags::END_HEADERS, 1);
+            write::frame_header(out, 4, kind::PUSH_PROMISE, flags::END_HEADERS, 1);
             out.extend_from_slice(&[0, 0, 0, 2]);
         }),
         ("over the limit", |out| {
-            write::head(out, 1 << 20, kind::DATA, 0, 1)
+            write::frame_header(out, 1 << 20, kind::DATA, 0, 1)
         }),
         ("after no HEADERS", |out| {
-            write::head(out, 0, kind::CONTINUATION, flags::END_HEADERS, 1)
+            write::frame_header(out, 0, kind::CONTINUATION, flags::END_HEADERS, 1)
         }),
     ];
     for (needle, frame) in frames {
@@ -264,9 +264,9 @@ fn ended_stream_rejects_further_frames() {
         write::header_block(&mut up, 3, &block, EndStream(false));
         events_of(&mut server, &up, &mut down);
         let answer = fields(&[(":status", "200")]);
-        server.headers(1, &answer, EndStream(true), &mut down);
+        server.send_headers(1, &answer, EndStream(true), &mut down);
         assert!(server.is_ended_by_peer(1));
-        server.forget(1);
+        server.remove_stream(1);
         server
     };
     type Say = fn(&mut Vec<u8>);

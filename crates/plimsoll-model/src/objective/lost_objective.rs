@@ -1,0 +1,71 @@
+//! Detects, during a run, that an objective can no longer be met.
+
+use super::ObjectiveInputs;
+use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, limited_times};
+use crate::instrument::count_beyond;
+use crate::plan::{Metric, Objective, Statistic, TimeMetric};
+use crate::record::{StageRecord, TimeHistogram};
+
+/// The end of the reason that is recorded for a run that was stopped because an objective can no longer be met.
+pub const OBJECTIVE_LOST_SUFFIX: &str = "can no longer be met";
+
+/// Returns the number of calls that a run (`None`), or its stage of this name, will have in all, where the number is
+/// known in advance.
+pub type ExpectedCalls<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
+
+/// Returns the first of `objectives` that can no longer be met, given what was `measured` so far: so many of the
+/// `expected` calls have failed or taken too long, for reasons other than the generator, that the remaining calls can't
+/// change the verdict.
+pub fn find_lost_objective<'a>(
+    objectives: &'a [Objective],
+    measured: &ObjectiveInputs,
+    expected: ExpectedCalls<'_>,
+) -> Option<&'a Objective> {
+    // The number of calls of a step is not known in advance.
+    let mut known = objectives.iter().filter(|o| o.is_upper && o.step.is_none());
+    known.find(|o| {
+        let stage = o.stage.as_deref();
+        let (Some(part), Some(expected)) = (measured.for_stage(stage), expected(stage)) else {
+            return false;
+        };
+        is_lost(o, &part.record, expected, &measured.circumstances)
+    })
+}
+
+fn is_lost(
+    objective: &Objective,
+    record: &StageRecord,
+    expected: u64,
+    circumstances: &RunCircumstances,
+) -> bool {
+    let most = expected.max(record.ended());
+    let all = most as f64;
+    let failed = FailureCounts::from_record(record).count_certain(record, circumstances);
+    let evidence = |timed| TimeEvidence::new(timed, record, circumstances);
+    let (timed, statistic) = match objective.metric {
+        Metric::Errors => return failed as f64 > objective.limit * all,
+        // The rest of the run may still change these values by any amount.
+        Metric::FailedUsers
+        | Metric::Rate
+        | Metric::Resumed
+        | Metric::Memory(_)
+        | Metric::Finish(_) => return false,
+        // Fidelity describes the generator, so it is no reason to stop loading the target.
+        Metric::Fidelity => return false,
+        // The number of these times is not known in advance.
+        Metric::Time(TimeMetric::Measure(_), _) => return false,
+        Metric::Time(timed, statistic) => (timed, statistic),
+    };
+    match statistic {
+        Statistic::Percentile(p) => {
+            let slow = evidence(timed).count_certainly_over(objective.limit as u64);
+            slow > count_beyond(p / 100.0, most)
+        }
+        Statistic::Mean => {
+            let histogram = limited_times(timed, record).and_then(TimeHistogram::histogram);
+            let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
+            let own = sum - blame::max_mean_error_ns(record) * record.ok() as f64;
+            timed.counts_failures() && failed > 0 || own > objective.limit * all
+        }
+    }
+}

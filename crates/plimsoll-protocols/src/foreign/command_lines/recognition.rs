@@ -1,0 +1,44 @@
+//! Decides which tool a line without a tool's name belongs to.
+
+use super::LineTool;
+
+/// Our long flags that other tools have, too: a line with one of them and without a tool's name is one of ours.
+const OUR_FLAGS: [&str; 6] = [
+    "clients",
+    "calls",
+    "rate",
+    "connections",
+    "duration",
+    "header",
+];
+
+/// Long flags of other tools that none of our commands has.
+const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
+
+impl LineTool {
+    /// Returns whether the tool has all flags of a line, and accepts their values.
+    pub fn accepts_line(&self, words: &[String]) -> bool {
+        self.parse(words).is_ok()
+    }
+
+    /// Returns whether the tool has a flag of this name, without dashes.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.flags.iter().any(|flag| flag.names.contains(&name))
+    }
+
+    /// Returns whether a line without a tool's name belongs to this tool.
+    pub fn recognises_line(&self, words: &[String]) -> bool {
+        let Ok(line) = self.parse(words) else {
+            return false;
+        };
+        let long = |name: &&str| {
+            let mut longs = words.iter().filter_map(|word| word.strip_prefix("--"));
+            longs.any(|long| long.split('=').next() == Some(name))
+        };
+        if OUR_FLAGS.iter().any(long) && !FOREIGN_FLAGS.iter().any(long) {
+            return false;
+        }
+        let has = |name: &&str| line.typed_flags.iter().any(|(known, _)| known == name);
+        self.marker_flags.iter().any(|set| set.iter().all(has))
+    }
+}

@@ -1,0 +1,41 @@
+//! Translates command lines of other gRPC tools to those of `plimsoll grpc`; each tool has a file of its own.
+
+mod ghz;
+mod grpcurl;
+
+use crate::foreign::command_lines::{LineBuilder, LineTool};
+
+/// The tools whose command lines are translated.
+pub(super) static LINE_TOOLS: [&LineTool; 2] = [&ghz::TOOL, &grpcurl::TOOL];
+
+/// Sets the target to `address`, over TLS unless it is plaintext.
+fn set_target(line: &mut LineBuilder, address: &str, plaintext: &str) {
+    let scheme = if line.is_set(plaintext) { "grpc" } else { "grpcs" };
+    let target = match address.strip_prefix("unix:") {
+        Some(socket) => format!("{scheme}+unix:{socket}"),
+        None if address.contains("://") => address.to_owned(),
+        None => format!("{scheme}://{address}"),
+    };
+    line.target = Some(target);
+}
+
+/// Returns a method as `package.Service/Method`; converts `package.Service.Method`.
+fn method_with_slash(method: &str) -> String {
+    match method.rsplit_once('.') {
+        Some((service, name)) if !method.contains('/') => format!("{service}/{name}"),
+        _ => method.to_owned(),
+    }
+}
+
+/// Adds the flags for service descriptions, once for each path of a comma-separated list.
+fn add_descriptions(line: &mut LineBuilder) {
+    for (name, flag) in [
+        ("import-path", "--import-path"),
+        ("proto", "--proto"),
+        ("protoset", "--descriptor-set"),
+    ] {
+        for path in line.values(name).iter().flat_map(|list| list.split(',')) {
+            line.add(flag, path);
+        }
+    }
+}
