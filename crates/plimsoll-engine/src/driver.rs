@@ -56,6 +56,13 @@ pub enum Event {
     EndedWithLoad(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
+    /// A message that belongs to a call had arrived before the call was started.
+    EarlierMessage {
+        /// The call in flight.
+        call: CallId,
+        /// When the message arrived.
+        at: Time,
+    },
     /// One token of a streamed answer has arrived, or several in the same chunk.
     Token {
         /// The call in flight.
@@ -193,6 +200,12 @@ pub trait Driver {
     /// in flight have ended, and replaced.
     fn is_draining(&self) -> bool;
 
+    /// Returns whether the driver still takes calls after its connection has ended, and answers them from what arrived
+    /// before, or with the reason of the end.
+    fn outlives_connection(&self) -> bool {
+        false
+    }
+
     /// Starts a call. Only called when [`Driver::capacity`] is above 0.
     ///
     /// `number` is the call's position in the run's schedule; everything that varies from call to call is
@@ -315,6 +328,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn is_draining(&self) -> bool {
         (**self).is_draining()
+    }
+
+    fn outlives_connection(&self) -> bool {
+        (**self).outlives_connection()
     }
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {

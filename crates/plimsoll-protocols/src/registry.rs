@@ -17,7 +17,7 @@ use crate::foreign::command_lines::{LineTool, TranslatedLine};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
-use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
+use crate::http::{HttpFlags, HttpSpec, LlmFlags, SocketStepSpec, WsFlags};
 use crate::journey::{self, StepModule};
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::protocol_module::ProtocolVtable;
@@ -108,7 +108,11 @@ pub static RELAYED_PROTOCOLS: [RelayProtocol<RelayCodec>; 4] = [
 ];
 
 /// The protocols whose calls can be the steps of a journey.
-static STEP_MODULES: [StepModule; 2] = [StepModule::for_section::<HttpSpec>(), StepModule::for_section::<GrpcSpec>()];
+static STEP_MODULES: [StepModule; 3] = [
+    StepModule::for_section::<HttpSpec>(),
+    StepModule::for_section::<SocketStepSpec>(),
+    StepModule::for_section::<GrpcSpec>(),
+];
 
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register() {

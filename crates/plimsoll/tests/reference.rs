@@ -125,6 +125,34 @@ const SECTIONS: [(&str, &str, &str); 29] = [
     ),
 ];
 
+/// The keys of steps over WebSocket, which stand in the table of the step: heading, defining file, structure.
+const SOCKET_STEPS: [(&str, &str, &str); 2] = [
+    (
+        "`[[steps]]` over WebSocket",
+        "plimsoll-protocols/src/http/socket_steps/section.rs",
+        "SocketStepSpec",
+    ),
+    (
+        "`[steps.until]`, `[steps.error]`, `[steps.expect]` over WebSocket",
+        "plimsoll-protocols/src/http/socket_steps/section.rs",
+        "MessagePartSpec",
+    ),
+];
+
+/// Appends the keys of a structure to the page.
+fn add_keys(page: &mut String, heading: &str, file: &str, structure: &str) {
+    let (about, keys) = documented_struct(file, structure);
+    let _ = write!(
+        page,
+        "\n## {heading}\n\n{about}\n\n| key | means |\n|---|---|\n"
+    );
+    assert!(!about.is_empty() && !keys.is_empty(), "{structure}");
+    for (key, text) in keys {
+        assert!(!text.is_empty(), "{structure}.{key}");
+        let _ = writeln!(page, "| `{key}` | {text} |");
+    }
+}
+
 #[test]
 fn every_plan_key_is_listed() {
     let mut page = "# Plan keys\n\nEvery key of a plan, by section. This page is made from the definitions that read plans. \
@@ -132,19 +160,15 @@ fn every_plan_key_is_listed() {
         with every default filled in.\n"
         .to_owned();
     for (section, file, structure) in SECTIONS {
-        let (about, keys) = documented_struct(file, structure);
         let heading = match section {
             "" => "At the top".to_owned(),
             section => format!("`[{section}]`"),
         };
-        let _ = write!(
-            page,
-            "\n## {heading}\n\n{about}\n\n| key | means |\n|---|---|\n"
-        );
-        assert!(!about.is_empty() && !keys.is_empty(), "{structure}");
-        for (key, text) in keys {
-            assert!(!text.is_empty(), "{structure}.{key}");
-            let _ = writeln!(page, "| `{key}` | {text} |");
+        add_keys(&mut page, &heading, file, structure);
+        if section == "steps.take.NAME" {
+            for (heading, file, structure) in SOCKET_STEPS {
+                add_keys(&mut page, heading, file, structure);
+            }
         }
     }
     assert_data_eq!(page, file!["../../../docs/plan-keys.md"].raw());
@@ -161,6 +185,11 @@ fn parser_accepts_exactly_listed_keys() {
             SECTIONS.iter().any(is_listed),
             "[call.{protocol}]: list it in SECTIONS"
         );
+    }
+    let of_steps = known("steps").expect("a list");
+    let (_, file, structure) = SOCKET_STEPS[0];
+    for (key, _) in documented_struct(file, structure).1 {
+        assert!(of_steps.contains(&key), "{key}");
     }
     for (section, file, structure) in SECTIONS {
         let (_, keys) = documented_struct(file, structure);

@@ -33,6 +33,19 @@ pub trait Scenario: Send + Sync + 'static {
         LinkId(0)
     }
 
+    /// Returns what the user's current call needs of that connection.
+    fn connection_need(&self, _memory: &Self::Memory) -> ConnectionNeed {
+        ConnectionNeed::Any
+    }
+
+    /// Returns the outcome and the text of a call with [`ConnectionNeed::Open`] where no connection was opened.
+    fn missing_connection(&self, _memory: &Self::Memory) -> (Outcome, String) {
+        (
+            Outcome::ConnectionClosed,
+            "no connection is open".to_owned(),
+        )
+    }
+
     /// Returns the number of calls of a user, at least 1; the maximum if users differ.
     fn max_calls(&self) -> u32;
 
@@ -95,6 +108,17 @@ pub trait Scenario: Send + Sync + 'static {
 
     /// Called with the text of the answer to the user's last call, if the driver reports it.
     fn on_response_text(&self, text: String, memory: &mut Self::Memory);
+}
+
+/// What a call needs of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionNeed {
+    /// The user's connection, which is made if there is none.
+    Any,
+    /// A new connection; one that the user has is closed first.
+    New,
+    /// The connection that an earlier call has opened: without one the call fails.
+    Open,
 }
 
 /// One of a user's calls.

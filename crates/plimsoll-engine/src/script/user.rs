@@ -11,6 +11,7 @@
 //! Long because everything that may happen to a call or its connection is handled here, in one state
 //! machine.
 
+mod connection_need;
 mod factory;
 
 use std::sync::Arc;
@@ -121,6 +122,7 @@ impl<C: Scenario> User<C> {
             }
             self.link = link;
         }
+        self.replace_connection_if_needed(context);
         self.next_at = Time::NEVER;
         self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
@@ -179,12 +181,7 @@ impl<C: Scenario> User<C> {
                     if let Err((outcome, text)) =
                         scenario.prepare(step, now, &mut self.memory, driver)
                     {
-                        context.record_failure_message(outcome, &text);
-                        self.fail_call(outcome, now, context);
-                        self.apply_next_call(outcome, now, context);
-                        return if context.ended.is_none() {
-                            self.set_timer(context);
-                        };
+                        return self.fail_unsent(outcome, &text, now, context);
                     }
                     driver.start(ONLY_CALL, number, now, context.out(link));
                     (call.sent, call.is_waiting) = (call.sent.min(now), false);
@@ -193,6 +190,9 @@ impl<C: Scenario> User<C> {
             }
         }
         let needs_connection = self.call.is_some();
+        if needs_connection && let Some((outcome, text)) = self.missing_connection() {
+            return self.fail_unsent(outcome, &text, now, context);
+        }
         let connection = self.link_mut(link);
         if needs_connection && connection.driver.is_none() && !connection.is_connecting {
             connection.is_connecting = true;
@@ -231,6 +231,9 @@ impl<C: Scenario> User<C> {
                         }
                         before => context.recorder.record_message_gap(stage, now.since(before)),
                     }
+                }
+                (Event::EarlierMessage { at, .. }, Some(call)) => {
+                    call.on_earlier_message(at, stage, context.recorder);
                 }
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.set_usage(usage),
                 (Event::EndedWithoutText(_), Some(call)) => call.answer.set_ended_without_text(now),
@@ -408,7 +411,7 @@ impl<C: Scenario> User<C> {
         now: Time,
         context: &mut ScriptContext<'_>,
     ) {
-        *self.link_mut(link) = UserLink::default();
+        self.link_mut(link).on_ready_connection_lost();
         if context.ended.is_some() {
             return;
         }

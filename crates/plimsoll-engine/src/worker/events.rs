@@ -48,8 +48,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 Event::TextToCount { call, text } => {
                     self.recorder.push_text(self.client.calls.get(call).stage, text);
                 }
-                // Only scripts request the text of answers.
-                Event::AnswerText { .. } => {}
+                // Only scripts request the text of answers, and make calls that messages precede.
+                Event::AnswerText { .. } | Event::EarlierMessage { .. } => {}
                 Event::Unsolicited => self.recorder.add_count(self.stage, Count::MessagesUnasked, 1),
                 Event::Late => self.recorder.stage_mut(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.add_detail(outcome, &text),

@@ -102,12 +102,16 @@ fn find_span(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
     match value.get_ref() {
         DeValue::Table(inner) => find_span(inner, rest).or_else(|| Some(key.span())),
-        DeValue::Array(items) => rest
-            .parse::<usize>()
-            .ok()
-            .and_then(|i| items.get(i))
-            .map(|item| item.span())
-            .or_else(|| Some(value.span())),
+        DeValue::Array(items) => {
+            let (index, within) = rest.split_once('.').unwrap_or((rest, ""));
+            let index = index.parse::<usize>().ok();
+            let item = index.and_then(|index| items.get(index));
+            let span = item.map(|item| match item.get_ref() {
+                DeValue::Table(inner) => find_span(inner, within).unwrap_or_else(|| item.span()),
+                _ => item.span(),
+            });
+            span.or_else(|| Some(value.span()))
+        }
         _ => Some(value.span()),
     }
 }
@@ -224,6 +228,20 @@ mod tests {
         assert_eq!(find_section_with_key("ca"), Some(("tls".to_owned(), "ca")));
         assert_eq!(find_section_with_key("raet"), Some(("load".to_owned(), "rate")));
         assert_eq!(find_section_with_key("nothing_like_it"), None);
+    }
+
+    #[test]
+    fn keys_of_tables_in_lists_have_their_places() {
+        let text = "[[steps]]\npath = \"/\"\n[[steps]]\nsend = 3\ntake = { a = 1 }\n";
+        let shown = |key: &str| {
+            let mut problems = [Problem::new(key, "wrong")];
+            set_spans(text, &mut problems);
+            problems[0].span.clone().map(|span| &text[span])
+        };
+        assert_eq!(shown("steps.1.send"), Some("3"));
+        assert_eq!(shown("steps.1.take.a"), Some("1"));
+        assert_eq!(shown("steps.0.path"), Some("\"/\""));
+        assert_eq!(shown("steps.0.gone"), Some("[[steps]]"));
     }
 
     fn problems(text: &str) -> Vec<String> {

@@ -80,7 +80,7 @@ pub(super) fn replace_query_secrets(section: &mut Table) {
 }
 
 /// Returns the name of a step: the given name, or the method of a service without the service, or else method and path
-/// of the request without the secrets in its query.
+/// of the request without the secrets in its query, or what it does over an open WebSocket.
 pub fn step_name(step: &Table) -> String {
     let text = |key: &str| step.get(key).and_then(Value::as_str);
     if let Some(name) = text("name") {
@@ -88,6 +88,11 @@ pub fn step_name(step: &Table) -> String {
     }
     if let Some((_, method)) = text("method").and_then(|method| method.rsplit_once('/')) {
         return method.to_owned();
+    }
+    let of_socket = [("send", "send"), ("until", "await"), ("close", "close")];
+    let mut done = of_socket.iter().filter(|(key, _)| step.contains_key(*key));
+    if let (None, Some((_, name))) = (text("path"), done.next()) {
+        return (*name).to_owned();
     }
     let has_body = step.contains_key("body") || step.contains_key("body_file");
     let path = text("path").or_else(|| call_path(text("target")?));

@@ -39,10 +39,9 @@ pub trait RequestProtocol: Protocol {
     fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
 }
 
-/// A step of a journey: a request, and the rules for its cookies.
+/// The path of a step's request, and the rules for its cookies.
 #[derive(Clone, Debug)]
-pub struct HttpStepProtocol<P> {
-    protocol: P,
+pub(super) struct StepAddress {
     /// The path as the user typed it.
     path: String,
     /// The name that the path begins with the value of, and its position.
@@ -52,21 +51,15 @@ pub struct HttpStepProtocol<P> {
     security: LinkSecurity,
 }
 
-impl<P: RequestProtocol> HttpStepProtocol<P> {
-    /// Creates the step of `call`, which `protocol` sends. `taken`: the names of the journey's values.
-    pub fn new(
-        protocol: P,
-        call: &HttpCall,
-        taken: &[String],
-        security: LinkSecurity,
-    ) -> HttpStepProtocol<P> {
+impl StepAddress {
+    /// Creates the address of `call`. `taken`: the names of the journey's values.
+    pub(super) fn new(call: &HttpCall, taken: &[String], security: LinkSecurity) -> StepAddress {
         let varying = call.varying.as_ref();
         let leading = varying.and_then(|all| all.path.as_ref()?.leading_taken_index());
         let constant = call.headers.iter().map(|(name, _)| name);
         let varying = varying.iter().flat_map(|all| &all.headers);
         let mut names = constant.chain(varying.map(|field| &field.name));
-        HttpStepProtocol {
-            protocol,
+        StepAddress {
             path: call.path.clone(),
             path_name: leading.and_then(|index| {
                 let index = usize::from(index);
@@ -84,6 +77,68 @@ impl<P: RequestProtocol> HttpStepProtocol<P> {
         let value = value.and_then(|value| std::str::from_utf8(value).ok());
         let path = value.unwrap_or(&self.path).split(['?', '#']).next();
         path.unwrap_or_default()
+    }
+
+    /// Returns the value of the request's `cookie` field; empty: none is sent.
+    ///
+    /// # Errors
+    /// Why the value that the path begins with is not a path.
+    pub(super) fn cookie_field(
+        &self,
+        values: &TakenValues,
+        cookies: &CookieJar,
+    ) -> Result<String, String> {
+        if let Some((index, name)) = &self.path_name {
+            let value = values[*index].as_deref().unwrap_or_default();
+            let text = std::str::from_utf8(value).unwrap_or_default();
+            if !text.starts_with('/') || !is_valid_in_path(text) {
+                return Err(format!("`{name}` is not a path: {}", printable(value)));
+            }
+        }
+        Ok(if self.has_own_cookies {
+            String::new()
+        } else {
+            cookies.cookie_header(self.cookie_path(values), self.security)
+        })
+    }
+
+    /// Keeps the cookies that an answer with these fields sets, at nanoseconds since 1970.
+    pub(super) fn keep_cookies<'a>(
+        &self,
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        unix_ns: u64,
+        values: &TakenValues,
+        cookies: &mut CookieJar,
+    ) {
+        let unix_s = (unix_ns / 1_000_000_000) as i64;
+        let path = self.cookie_path(values);
+        for (name, value) in fields {
+            if name.eq_ignore_ascii_case(b"set-cookie") {
+                cookies.set(value, path, unix_s);
+            }
+        }
+    }
+}
+
+/// A journey's step: a request, and the user's cookies that belong to its path.
+#[derive(Clone, Debug)]
+pub struct HttpStepProtocol<P> {
+    protocol: P,
+    address: StepAddress,
+}
+
+impl<P: RequestProtocol> HttpStepProtocol<P> {
+    /// Makes the step of `call`, which `protocol` sends. `taken`: the journey's names.
+    pub fn new(
+        protocol: P,
+        call: &HttpCall,
+        taken: &[String],
+        security: LinkSecurity,
+    ) -> HttpStepProtocol<P> {
+        HttpStepProtocol {
+            protocol,
+            address: StepAddress::new(call, taken, security),
+        }
     }
 }
 
@@ -122,32 +177,17 @@ impl<P: RequestProtocol> StepProtocol for HttpStepProtocol<P> {
         values: &Arc<TakenValues>,
         cookies: &CookieJar,
     ) -> Result<(), String> {
-        if let Some((index, name)) = &self.path_name {
-            let value = values[*index].as_deref().unwrap_or_default();
-            let text = std::str::from_utf8(value).unwrap_or_default();
-            if !text.starts_with('/') || !is_valid_in_path(text) {
-                return Err(format!("`{name}` is not a path: {}", printable(value)));
-            }
-        }
-        let cookies = if self.has_own_cookies {
-            String::new()
-        } else {
-            cookies.cookie_header(self.cookie_path(values), self.security)
-        };
+        let cookies = self.address.cookie_field(values, cookies)?;
         let taken = Arc::clone(values);
         self.protocol.select_request(driver, StepValues { taken, cookies });
         Ok(())
     }
 
     fn store_cookies(&self, driver: &P::Driver, now: Time, values: &TakenValues, cookies: &mut CookieJar) {
-        let unix_s = (P::unix_ns(driver, now) / 1_000_000_000) as i64;
-        let path = self.cookie_path(values);
+        let unix_ns = P::unix_ns(driver, now);
         P::with_answer(driver, |answer| {
-            for (name, value) in &answer.fields {
-                if name.eq_ignore_ascii_case(b"set-cookie") {
-                    cookies.set(value, path, unix_s);
-                }
-            }
+            let fields = answer.fields.iter().copied();
+            self.address.keep_cookies(fields, unix_ns, values, cookies);
         });
     }
 

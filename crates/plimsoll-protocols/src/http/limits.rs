@@ -42,7 +42,8 @@ pub(super) fn resolve_max_body(problems: &mut Problems, call: &HttpSpec) -> u32 
 /// Reports a target with a WebSocket scheme in a plan without `[call.http.websocket]`.
 pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     let alias = spec.target.as_deref().and_then(scheme_alias);
-    if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
+    let has_socket = call.websocket.is_some() || call.journey_steps().is_some();
+    if let Some(scheme) = alias.filter(|_| !has_socket) {
         problems.add(
             "target",
             format!("{scheme}:// is for WebSockets: add [call.http.websocket], or write http:// or https://"),

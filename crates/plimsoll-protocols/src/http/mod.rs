@@ -47,6 +47,7 @@ mod resolve;
 mod script;
 mod section;
 mod socket;
+mod socket_steps;
 mod status;
 mod stream_events;
 #[cfg(feature = "targets")]
@@ -82,4 +83,5 @@ pub use section::{
     WebSocketSpec,
 };
 pub use socket::{SocketDriver, SocketProtocol};
+pub use socket_steps::SocketStepSpec;
 pub use ws::WsFlags;

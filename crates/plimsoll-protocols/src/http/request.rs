@@ -315,11 +315,22 @@ impl EncodedUpgrade {
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
+        self.write_with((number, unix_ns), &[], handshake, out);
+    }
+
+    /// Appends the request of socket `number` at `unix_ns`, with the values that a journey has taken.
+    pub(super) fn write_with(
+        &self,
+        (number, unix_ns): (u64, u64),
+        taken: &[Option<Box<[u8]>>],
+        handshake: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) {
         match &self.varying {
             None => out.extend_from_slice(&self.head.bytes),
             Some(varying) => {
                 let moment = varying.variation.render_context(number, 0, unix_ns);
-                self.head.write(varying, &moment, out);
+                self.head.write(varying, &moment.with_taken(taken), out);
             }
         }
         for (name, value) in handshake {

@@ -1,6 +1,6 @@
 //! Resolves `[call.http]` to a call with all defaults, and writes a resolved call back to the section.
 
-mod journey;
+pub(super) mod journey;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

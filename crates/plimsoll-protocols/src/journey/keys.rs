@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use plimsoll_model::spec::{MetadataSpec, struct_keys};
 use toml::Table;
 
-use super::module::{StepModule, StepSection};
+use super::module::{self, StepModule, StepSection};
 use super::step_spec::{FlowSpec, TakeTable};
 
 /// The key of a section's array of steps.
@@ -27,7 +27,8 @@ pub(crate) fn keys_within<S: StepSection>(path: &str) -> Option<&'static [&'stat
     }
 }
 
-/// Returns the keys of a step: those of [`FlowSpec`], then those of the section.
+/// Returns the keys of a step: those of [`FlowSpec`], then those of the section, and those of other protocols, since
+/// a step may have a target of another kind.
 fn step_keys<S: StepSection>() -> &'static [&'static str] {
     static KEYS: Mutex<BTreeMap<&'static str, &'static [&'static str]>> =
         Mutex::new(BTreeMap::new());
@@ -35,8 +36,14 @@ fn step_keys<S: StepSection>() -> &'static [&'static str] {
     known.entry(S::SCHEMES.section).or_insert_with(|| {
         let call = struct_keys::<S>().iter();
         let flow = struct_keys::<FlowSpec>().iter();
-        let keys = flow.chain(call.filter(|key| **key != STEPS_KEY));
-        keys.copied().collect::<Vec<_>>().leak()
+        let others = module::registered_modules().iter().flat_map(|module| (module.keys)());
+        let mut keys: Vec<&'static str> = Vec::new();
+        for key in flow.chain(call).chain(others) {
+            if *key != STEPS_KEY && !keys.contains(key) {
+                keys.push(key);
+            }
+        }
+        keys.leak()
     })
 }
 

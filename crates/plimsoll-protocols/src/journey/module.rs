@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::spec::{
     CallSection, CallSpec, MetadataScope, Problem, Problems, ResolveContext, Spec, UrlSchemes,
-    struct_keys,
+    scheme_alias, struct_keys, section_for_url,
 };
 use plimsoll_model::template::{Rows, TraceIds, Variation};
 use toml::Table;
@@ -18,6 +18,8 @@ use crate::prepare_error::PrepareError;
 
 /// A section whose calls can be the steps of a journey.
 pub(crate) trait StepSection: CallSection {
+    /// The name of the protocol in messages.
+    const TITLE: &'static str;
     /// The key of the table of header fields or metadata.
     const FIELDS_KEY: &'static str;
     /// Keys that all describe the content: a step that has one of them takes over none of them from the section.
@@ -49,6 +51,11 @@ pub(crate) trait StepSection: CallSection {
     /// Returns an error if no response to the call can contain the value.
     fn adapt_take(_call: &Self::Call, _take: &mut TakeRule) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Returns the call as one of the protocol that has the journey's section.
+    fn call_of_plan(call: &CallPlan) -> CallPlan {
+        call.clone()
     }
 
     /// Prepares the request of a step.
@@ -83,6 +90,8 @@ type PrepareStepFn = fn(&CallPlan, &StepContext<'_>) -> Result<Box<dyn StepCall>
 /// A [`StepSection`] with its type erased.
 pub(crate) struct StepModule {
     pub(crate) schemes: &'static UrlSchemes,
+    /// [`StepSection::TITLE`].
+    pub(crate) title: &'static str,
     pub(crate) keys: fn() -> &'static [&'static str],
     pub(crate) fields_key: &'static str,
     pub(crate) content_keys: &'static [&'static str],
@@ -98,7 +107,9 @@ pub(crate) struct StepModule {
     pub(crate) needs: fn(&CallPlan) -> Vec<usize>,
     /// Calls [`StepSection::fit_take`].
     pub(crate) fit_take: fn(&CallPlan, &mut TakeRule) -> Result<(), String>,
-    /// Calls [`StepSection::prepare`].
+    /// Calls [`StepSection::call_of_plan`].
+    pub(crate) call_of_plan: fn(&CallPlan) -> CallPlan,
+    /// [`StepSection::prepare`].
     pub(crate) prepare: PrepareStepFn,
     /// Returns the call with these trace ids in its request, or `None` if its requests can't carry any.
     pub(crate) traced: fn(&CallPlan, TraceIds) -> Option<CallPlan>,
@@ -109,6 +120,7 @@ impl StepModule {
     pub(crate) const fn for_section<S: StepSection>() -> StepModule {
         StepModule {
             schemes: const { &S::SCHEMES },
+            title: S::TITLE,
             keys: struct_keys::<S>,
             fields_key: S::FIELDS_KEY,
             content_keys: S::CONTENT_KEYS,
@@ -120,11 +132,12 @@ impl StepModule {
                 }
             },
             step_call: |section, problems, spec, scope, surroundings| {
-                let section = match S::deserialize(section.clone()) {
+                let section: S = match serde_path_to_error::deserialize(section.clone()) {
                     Ok(section) => section,
                     Err(e) => {
-                        let key = format!("call.{}", S::SCHEMES.section);
-                        problems.0.push(Problem::new(key, e.message().to_owned()));
+                        let key = format!("call.{}.{}", S::SCHEMES.section, e.path());
+                        let problem = Problem::new(key, e.inner().message().to_owned());
+                        problems.0.push(problem);
                         return None;
                     }
                 };
@@ -145,6 +158,7 @@ impl StepModule {
                 call.downcast_ref()
                     .map_or(Ok(()), |call| S::adapt_take(call, take))
             },
+            call_of_plan: S::call_of_plan,
             prepare: |call, context| match call.downcast_ref() {
                 Some(call) => S::prepare(call, context),
                 None => Err(PrepareError::Call("a step of another protocol".to_owned())),
@@ -182,6 +196,18 @@ pub(crate) fn register(modules: &'static [StepModule]) {
 /// Returns all registered modules.
 pub(super) fn registered_modules() -> &'static [StepModule] {
     REGISTERED_MODULES.get().copied().unwrap_or_default()
+}
+
+/// Returns the module of the calls to a URL, whose scheme tells it.
+pub(super) fn of_url(url: &str) -> Option<&'static StepModule> {
+    let Some(alias) = scheme_alias(url) else {
+        return find_module(section_for_url(url)?);
+    };
+    // Another name of a scheme describes calls of another kind, which may have a module of their own.
+    let is_it = |name: &str| name.eq_ignore_ascii_case(alias);
+    registered_modules()
+        .iter()
+        .find(|module| is_it(module.schemes.plain) || module.schemes.secured.is_some_and(is_it))
 }
 
 /// Returns the module of a section's calls.

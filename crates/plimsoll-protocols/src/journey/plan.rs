@@ -24,6 +24,8 @@ pub struct JourneyPlan {
     pub(crate) is_secured: bool,
     /// The target of the steps with a `target` key.
     pub(crate) second: Option<SecondTarget>,
+    /// Whether both targets have the same cookies.
+    pub(crate) shares_cookies: bool,
     /// The names of the steps, all different.
     pub(crate) names: Vec<String>,
     /// The names to which values of responses are bound.
@@ -143,6 +145,15 @@ impl JourneyPlan {
             (step.module.prepare)(&step.call, &context)
         });
         prepared.collect()
+    }
+
+    /// Returns the number of the jar that holds the cookies of a link's target.
+    pub(super) fn cookie_jar(&self, link: u8) -> usize {
+        if self.shares_cookies {
+            0
+        } else {
+            usize::from(link)
+        }
     }
 
     /// Returns the calls of the steps.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, section_for_url, step_name,
+    MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec, scheme_alias, step_name,
     resolve_target_url,
 };
 use plimsoll_model::suggest::suggest;
@@ -24,7 +24,7 @@ use super::module::{self, StepModule, StepScope, StepSection};
 use super::plan::{StepCondition, JourneyPlan, JourneyStep, RepeatRule};
 use super::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, query_secrets};
 use super::take::{TakeRule, TakeSource};
-use super::targets::second_target;
+use super::targets::{second_target, shares_cookies};
 
 const MAX_STEPS: usize = 200;
 const MAX_REPEATS: u32 = 10_000;
@@ -51,6 +51,12 @@ where
     let mut defaults = Table::try_from(section).unwrap_or_default();
     defaults.remove(STEPS_KEY);
     refuse_unsupported(problems, spec, module, &defaults, steps);
+    let of_target = spec.target.as_deref().filter(|url| scheme_alias(url).is_some());
+    let of_target = of_target.and_then(module::of_url);
+    let own_module = of_target.unwrap_or(module);
+    if own_module != module {
+        refuse_defaults(problems, module, &std::mem::take(&mut defaults));
+    }
     let names = step_names(problems, steps);
     let second = second_target(problems, spec, steps);
     let rows = problems.resolve_rows(spec, surroundings);
@@ -64,7 +70,7 @@ where
     let mut resolver = StepResolver {
         problems,
         spec,
-        module,
+        module: own_module,
         defaults,
         surroundings,
         rows: rows.as_ref(),
@@ -100,7 +106,8 @@ where
     let shared: Vec<String> = shared.unwrap_or_default();
     let (constant_fields, varying_fields) = collect_fields(&shared, steps, &resolved);
     let first = resolved.iter().find(|step| step.link == 0);
-    let first: Option<&S::Call> = first.and_then(|step| step.call.downcast_ref());
+    let first = first.map(|step| (step.module.call_of_plan)(&step.call));
+    let first: Option<&S::Call> = first.as_ref().and_then(|call| call.downcast_ref());
     let Some(first) = first.cloned() else {
         problems.add("target", "no step calls it: all have a target of their own");
         return None;
@@ -110,6 +117,7 @@ where
         names,
         taken,
         is_secured: own.is_some_and(|own| own.is_ok_and(|(_, is_secured)| is_secured)),
+        shares_cookies: shares_cookies(spec, second.as_ref(), steps),
         second,
         query_secrets: query_secrets(steps),
         max_calls: max_calls(steps),
@@ -155,6 +163,18 @@ fn refuse_unsupported(
         problems.add(
             format!("{STEPS_KEY}.0.pause"),
             "the first step is due when its user arrives: the pause between journeys is load.think",
+        );
+    }
+}
+
+/// Reports keys of the section that steps of another kind do not take over. Saved plans have the version.
+fn refuse_defaults(problems: &mut Problems, module: &StepModule, defaults: &Table) {
+    let section = module.schemes.section;
+    let is_kept = |key: &&String| ["version", "deadline"].contains(&key.as_str());
+    for key in defaults.keys().filter(|key| !is_kept(key)) {
+        problems.add(
+            format!("call.{section}.{key}"),
+            "not used by steps over WebSocket: write in each step what it needs",
         );
     }
 }
@@ -243,8 +263,7 @@ impl StepResolver<'_> {
         let Some(url) = step.flow.target.as_deref() else {
             return Some((self.module, self.defaults.clone()));
         };
-        let section = section_for_url(url);
-        let found = section.and_then(module::find_module);
+        let found = module::of_url(url);
         if found.is_none() {
             let schemes = module::registered_modules().iter().map(|module| module.schemes.plain);
             let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}://")).collect();
@@ -292,7 +311,7 @@ impl StepResolver<'_> {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("the keys are {}", known.join(", ")),
             };
-            let problem = format!("not a key of a step with [call.{section}]; {hint}");
+            let problem = format!("not a key of a step over {}; {hint}", module.title);
             own.add(format!("call.{section}.{key}"), problem);
         }
         let scope = StepScope {

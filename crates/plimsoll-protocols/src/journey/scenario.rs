@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
-use plimsoll_engine::script::scenario::{EndedCall, NextCall, Scenario, UserCall};
+use plimsoll_engine::script::scenario::{ConnectionNeed, EndedCall, NextCall, Scenario, UserCall};
 use plimsoll_engine::script::{LinkId, MAX_LINKS};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
@@ -144,6 +144,16 @@ impl Scenario for JourneyScenario {
         LinkId(self.plan.steps[self.current_step(user)].link)
     }
 
+    fn connection_need(&self, user: &JourneyMemory) -> ConnectionNeed {
+        self.protocol.0[self.current_step(user)].connection_need()
+    }
+
+    fn missing_connection(&self, user: &JourneyMemory) -> (Outcome, String) {
+        let name = &self.plan.names[self.current_step(user)];
+        let text = format!("step {name}: no step before it has opened a WebSocket");
+        (Outcome::SocketClosed, text)
+    }
+
     fn max_calls(&self) -> u32 {
         self.plan.max_calls
     }
@@ -187,7 +197,7 @@ impl Scenario for JourneyScenario {
             let text = format!("step {name}: `{taken}` is not bound: no answer has had it");
             return Err((TAKE_MISSING, text));
         }
-        let cookies = &user.cookies[usize::from(step.link)];
+        let cookies = &user.cookies[self.plan.cookie_jar(step.link)];
         let selected = self.protocol.0[at].select_request(&mut **driver, &user.values, cookies);
         selected.map_err(|problem| (TAKE_MISSING, format!("step {name}: {problem}")))
     }
@@ -209,7 +219,7 @@ impl Scenario for JourneyScenario {
         let step = &self.plan.steps[position.step];
         let (call, cookies) = (
             &self.protocol.0[position.step],
-            &mut cookies[usize::from(step.link)],
+            &mut cookies[self.plan.cookie_jar(step.link)],
         );
         call.store_cookies(&**driver, now, values, cookies);
         let mut taken = Ok(());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol, Tracer};
+use plimsoll_engine::script::scenario::ConnectionNeed;
 use plimsoll_model::Time;
 use plimsoll_model::template::TraceIds;
 
@@ -53,6 +54,11 @@ pub struct StepContext<'a> {
 
 /// A protocol that sends one step's request, and whose drivers can be switched to another step's request.
 pub trait StepProtocol: Protocol {
+    /// Returns what the step needs of its user's connection.
+    fn connection_need(&self) -> ConnectionNeed {
+        ConnectionNeed::Any
+    }
+
     /// Makes `driver` send this protocol's request with its next call.
     ///
     /// # Errors
@@ -100,7 +106,10 @@ pub trait StepCall: Send + Sync {
     /// Calls [`Protocol::driver`].
     fn driver(&self) -> Box<dyn StepDriver>;
 
-    /// Calls [`StepProtocol::select`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
+    /// Calls [`StepProtocol::connection_need`].
+    fn connection_need(&self) -> ConnectionNeed;
+
+    /// [`StepProtocol::select`]. `driver` must come from [`StepCall::driver`] of a step with the same protocol.
     ///
     /// # Errors
     /// Returns an error if a request with these values can't be sent.
@@ -146,6 +155,10 @@ where
 
     fn driver(&self) -> Box<dyn StepDriver> {
         Box::new(Protocol::new_driver(self))
+    }
+
+    fn connection_need(&self) -> ConnectionNeed {
+        StepProtocol::connection_need(self)
     }
 
     fn select_request(

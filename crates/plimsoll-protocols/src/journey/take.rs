@@ -120,7 +120,11 @@ impl TakeSource {
     }
 }
 
-fn parse_json_source(path: &str) -> Result<TakeSource, String> {
+/// Parses a JSON Pointer or a JSONPath.
+///
+/// # Errors
+/// Why it is neither.
+pub(crate) fn parse_json_source(path: &str) -> Result<TakeSource, String> {
     if path.starts_with('$') {
         let parsed = JsonPath::parse(path);
         return parsed
@@ -243,7 +247,10 @@ fn not_json_error(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
 
 /// Returns the value that a JSON Pointer refers to, with its spelling kept. `None`: there is no such value, or it is
 /// null.
-fn resolve_pointer<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>, String> {
+pub(crate) fn resolve_pointer<'a>(
+    text: &'a str,
+    tokens: &[String],
+) -> Result<Option<Cow<'a, [u8]>>, String> {
     let mut value: &RawValue = serde_json::from_str(text).map_err(not_json_error(text))?;
     for token in tokens {
         let inside = value.get();

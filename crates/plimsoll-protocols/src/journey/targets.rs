@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_model::redaction;
-use plimsoll_model::spec::{Problems, Spec, section_for_url, resolve_target_url};
+use plimsoll_model::spec::{Problems, Spec, scheme_alias, resolve_target_url};
 
 use super::keys::STEPS_KEY;
 use super::module;
@@ -14,8 +14,10 @@ use super::step_spec::StepSpec;
 /// target.
 pub(crate) fn step_files(section: &str, steps: &[StepSpec]) -> Vec<(&'static str, PathBuf)> {
     let of_step = |step: &StepSpec| {
-        let own = step.flow.target.as_deref().and_then(section_for_url);
-        let module = module::find_module(own.unwrap_or(section))?;
+        let module = match step.flow.target.as_deref() {
+            Some(url) => module::of_url(url)?,
+            None => module::find_module(section)?,
+        };
         Some((module.files)(&step.call))
     };
     steps.iter().filter_map(of_step).flatten().collect()
@@ -39,7 +41,8 @@ pub(super) fn second_target(
     let origin =
         |url: &str| resolve_target_url(url, spec).map(|(target, secured)| (target.authority(), secured));
     for (other, another) in typed {
-        if section_for_url(another) != section_for_url(url) || origin(another).ok() != origin(url).ok() {
+        let is_of_same_kind = module::of_url(another) == module::of_url(url);
+        if !is_of_same_kind || origin(another).ok() != origin(url).ok() {
             let key = format!("{STEPS_KEY}.{other}.target");
             let url = redaction::replace_secrets_with_variables(url);
             let problem =
@@ -50,4 +53,21 @@ pub(super) fn second_target(
     let key = format!("{STEPS_KEY}.{index}.target");
     let (target, is_secured) = problems.ok_or_report(&key, resolve_target_url(url, spec))?;
     Some(SecondTarget { target, is_secured })
+}
+
+/// Returns whether both targets have the same cookies: those of WebSockets to the host of the requests, since cookies
+/// do not depend on ports (RFC 6265, 8.5).
+pub(super) fn shares_cookies(
+    spec: &Spec,
+    second: Option<&SecondTarget>,
+    steps: &[StepSpec],
+) -> bool {
+    let own = spec.target.as_deref();
+    let mut urls = steps.iter().filter_map(|step| step.flow.target.as_deref());
+    let (Some(own), Some(url), Some(second)) = (own, urls.next(), second) else {
+        return false;
+    };
+    let is_socket = |url: &str| scheme_alias(url).is_some();
+    let host = resolve_target_url(own, spec).map(|(target, _)| target.host_without_zone().to_owned());
+    is_socket(own) != is_socket(url) && host.is_ok_and(|host| host == second.target.host_without_zone())
 }

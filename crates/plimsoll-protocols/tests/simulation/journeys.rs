@@ -40,7 +40,7 @@ impl ResolveContext for NoSurroundings {
     }
 }
 
-fn plan(text: &str) -> Plan {
+pub(super) fn plan(text: &str) -> Plan {
     plimsoll_protocols::registry::register();
     let spec = spec::read(text).unwrap();
     spec::resolve(&spec, &NoSurroundings).unwrap()
@@ -221,7 +221,10 @@ path = "/leave"
 pause = "1ms"
 "#;
 
-fn step<'a>(record: &'a StageRecord, name: &str) -> &'a plimsoll_model::record::StepRecord {
+pub(super) fn step<'a>(
+    record: &'a StageRecord,
+    name: &str,
+) -> &'a plimsoll_model::record::StepRecord {
     let found = record.steps.iter().find(|step| step.name == name);
     found.unwrap()
 }

@@ -14,6 +14,7 @@ mod honesty;
 mod http;
 mod journeys;
 mod shards;
+mod sockets;
 mod streams;
 mod users;
 

@@ -305,7 +305,7 @@ if = "item"
         ),
         (
             "sofa://127.0.0.1:1",
-            "calls of this kind can't be steps: use http://, grpc://",
+            "calls of this kind can't be steps: use http://, ws://, grpc://",
         ),
     ] {
         let plan = fs::read_to_string(place.path("shop.toml")).unwrap();

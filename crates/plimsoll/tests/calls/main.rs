@@ -2,6 +2,7 @@
 
 mod answers;
 mod journeys;
+mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
 

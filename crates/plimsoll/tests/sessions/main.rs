@@ -6,6 +6,7 @@
 mod abroad;
 mod compatibility;
 mod ending;
+mod journey;
 mod problems;
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,6 +14,7 @@ use crate::journey::{
 use crate::protocol_module::PrepareError;
 
 impl StepSection for GrpcSpec {
+    const TITLE: &'static str = "gRPC";
     const FIELDS_KEY: &'static str = "metadata";
     const CONTENT_KEYS: &'static [&'static str] = &["message", "message_file", "message_binary"];
     const SHARED_KEYS: &'static [&'static str] = &["compression", "max_head", "deadline"];

@@ -29,6 +29,7 @@ pub(super) fn resolve(
 }
 
 impl StepSection for HttpSpec {
+    const TITLE: &'static str = "HTTP";
     const FIELDS_KEY: &'static str = "headers";
     const CONTENT_KEYS: &'static [&'static str] = &["body", "body_file", "form"];
     const SHARED_KEYS: &'static [&'static str] =
@@ -106,7 +107,7 @@ fn sends_form(headers: &[(String, String)]) -> bool {
 
 /// Returns the request with all parts as templates, which are rendered for every call. Taken values are encoded as the
 /// path or a form requires.
-fn with_all_parts_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
+pub(in crate::http) fn with_all_parts_varying(mut call: HttpCall, variation: &Variation) -> HttpCall {
     let mut varying = call.varying.take().unwrap_or_else(|| VaryingHttp {
         variation: variation.clone(),
         path: None,

@@ -1,0 +1,65 @@
+//! What a user's call needs of its connection: any, a new one, or the one that an earlier call has opened.
+
+use plimsoll_model::{Outcome, Recorder, Time};
+
+use super::{CurrentCall, User, UserLink};
+use crate::driver::Driver;
+use crate::script::ScriptContext;
+use crate::script::scenario::{ConnectionNeed, Scenario};
+
+impl<D: Driver> UserLink<D> {
+    /// Forgets the connection, and its driver unless that can still answer calls.
+    pub(super) fn on_ready_connection_lost(&mut self) {
+        self.driver = self.driver.take().filter(Driver::outlives_connection);
+        self.is_connecting = false;
+    }
+}
+
+impl<C: Scenario> User<C> {
+    /// Closes the connection of the current call if the call needs a new one.
+    pub(super) fn replace_connection_if_needed(&mut self, context: &mut ScriptContext<'_>) {
+        let need = self.shared.scenario.connection_need(&self.memory);
+        if need != ConnectionNeed::New {
+            return;
+        }
+        let link = self.link;
+        if let Some(mut driver) = self.link_mut(link).driver.take() {
+            driver.finish(context.out(link));
+            context.close(link);
+        }
+    }
+
+    /// Returns the outcome and the text of the current call if it needs a connection that no earlier call has opened.
+    pub(super) fn missing_connection(&self) -> Option<(Outcome, String)> {
+        let scenario = &self.shared.scenario;
+        let needs_open = scenario.connection_need(&self.memory) == ConnectionNeed::Open;
+        (needs_open && self.driver().is_none()).then(|| scenario.missing_connection(&self.memory))
+    }
+
+    /// Fails the current call, which can't be sent.
+    #[cold]
+    pub(super) fn fail_unsent(
+        &mut self,
+        outcome: Outcome,
+        text: &str,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    ) {
+        context.record_failure_message(outcome, text);
+        self.fail_call(outcome, now, context);
+        self.apply_next_call(outcome, now, context);
+        if context.ended.is_none() {
+            self.set_timer(context);
+        }
+    }
+}
+
+impl CurrentCall {
+    /// Records a message that had arrived at `at`, before the call was made.
+    pub(super) fn on_earlier_message(&mut self, at: Time, stage: u8, recorder: &mut Recorder) {
+        match std::mem::replace(&mut self.last_message, at) {
+            Time::NEVER => recorder.record_first_message(stage, 0),
+            before => recorder.record_message_gap(stage, at.since(before)),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A step over a WebSocket, with all defaults resolved.
+
+use std::borrow::Cow;
+
+use plimsoll_model::plan::Call;
+use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation};
+
+use super::message_match::MessageMatch;
+use crate::http::call::{HttpCall, VaryingBody};
+
+/// What a step does with the user's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketStepCall {
+    /// The request that opens the socket; one without a meaning if the step opens none.
+    pub(super) upgrade: HttpCall,
+    /// The step opens the socket.
+    pub(super) opens: bool,
+    /// The subprotocols to offer, in order of preference.
+    pub(super) subprotocols: Vec<Template>,
+    /// Offers compression.
+    pub(super) compressed: bool,
+    /// The largest message. Bytes.
+    pub(super) max_message: usize,
+    /// The frames to send.
+    pub(super) frames: Vec<FrameContent>,
+    /// Frames are binary.
+    pub(super) binary: bool,
+    /// The messages to await.
+    pub(super) until: AwaitedMessages,
+    /// A message that reports an error.
+    pub(super) error: Option<MessageMatch>,
+    /// What some awaited message must be.
+    pub(super) expect: Option<MessageMatch>,
+    /// The step closes the socket at its end.
+    pub(super) closes: bool,
+}
+
+/// A frame of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FrameContent {
+    /// The payload, if it does not vary.
+    pub(super) constant: Vec<u8>,
+    /// The template; `None`: the payload does not vary.
+    pub(super) varying: Option<VaryingBody>,
+}
+
+/// The messages that a step awaits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AwaitedMessages {
+    /// So many, whatever they are.
+    Count(u32),
+    /// All up to this one.
+    Until(MessageMatch),
+}
+
+impl SocketStepCall {
+    /// Returns whether the step awaits a message.
+    pub(super) fn awaits_message(&self) -> bool {
+        self.until != AwaitedMessages::Count(0)
+    }
+
+    /// Returns the templates of frames, messages and subprotocols.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let frames = self
+            .frames
+            .iter()
+            .filter_map(|frame| frame.varying.as_ref());
+        let until = match &self.until {
+            AwaitedMessages::Count(_) => None,
+            AwaitedMessages::Until(message) => Some(message),
+        };
+        let messages = until.into_iter().chain(&self.error).chain(&self.expect);
+        let messages = messages.filter_map(MessageMatch::template);
+        let frames = frames.map(|frame| &frame.template);
+        frames.chain(messages).chain(&self.subprotocols)
+    }
+}
+
+impl Call for SocketStepCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        self.upgrade.names()
+    }
+
+    fn variation(&self) -> Option<&Variation> {
+        self.upgrade.variation()
+    }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        self.upgrade.fields()
+    }
+
+    fn query_secrets(&self) -> Vec<(String, String)> {
+        self.upgrade.query_secrets()
+    }
+
+    fn with_trace_ids(&self, ids: TraceIds) -> Option<SocketStepCall> {
+        let upgrade = self.upgrade.with_trace_ids(ids)?;
+        Some(SocketStepCall {
+            upgrade,
+            ..self.clone()
+        })
+    }
+}
+
+/// Returns whether the byte can be part of a subprotocol's name, which is a token (RFC 6455, 4.1).
+pub(super) fn is_in_subprotocol(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

@@ -1,0 +1,141 @@
+//! Recognises messages: by the whole text, a part of it, a value in JSON, or a regular expression.
+
+use plimsoll_model::template::{RenderContext, Template};
+use regex::bytes::Regex;
+use toml::Value;
+
+use super::section::{MessageMatchSpec, MessagePartSpec};
+use crate::http::payload::TemplateContext;
+use crate::journey::{TakeSource, parse_json_source, resolve_pointer};
+
+/// How a message is recognised.
+#[derive(Clone, Debug)]
+pub(super) enum MessageMatch {
+    /// The whole message, apart from white space at both ends.
+    Whole(Template),
+    /// The message contains a text.
+    Contains(Template),
+    /// The value that a JSON Pointer leads to; without a template any value but null.
+    Json(Vec<String>, Option<Template>),
+    /// The message matches a regular expression.
+    Regex(Regex),
+}
+
+impl PartialEq for MessageMatch {
+    fn eq(&self, other: &MessageMatch) -> bool {
+        match (self, other) {
+            (MessageMatch::Whole(one), MessageMatch::Whole(two))
+            | (MessageMatch::Contains(one), MessageMatch::Contains(two)) => one == two,
+            (MessageMatch::Json(one, equal_one), MessageMatch::Json(two, equal_two)) => {
+                (one, equal_one) == (two, equal_two)
+            }
+            (MessageMatch::Regex(one), MessageMatch::Regex(two)) => one.as_str() == two.as_str(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for MessageMatch {}
+
+impl MessageMatch {
+    /// Resolves what was typed.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub(super) fn resolve(
+        typed: &MessageMatchSpec,
+        texts: &mut TemplateContext<'_>,
+    ) -> Result<MessageMatch, String> {
+        match typed {
+            MessageMatchSpec::Messages(count) => Err(format!(
+                "{count}: only until can be a number of messages; write a text, or a table such as {{ json = \
+                 \"/type\", equals = \"error\" }}"
+            )),
+            MessageMatchSpec::Text(text) => {
+                let part = text.strip_prefix("contains:").map(str::trim);
+                let wanted = part.unwrap_or(text.trim());
+                if wanted.is_empty() {
+                    return Err(
+                        "empty: write the text of a message, or contains:TEXT, such as contains:\"done\":true"
+                            .to_owned(),
+                    );
+                }
+                let template = parse(wanted, texts)?;
+                Ok(match part {
+                    Some(_) => MessageMatch::Contains(template),
+                    None => MessageMatch::Whole(template),
+                })
+            }
+            MessageMatchSpec::Part(part) => MessageMatch::of_part(part, texts),
+        }
+    }
+
+    fn of_part(
+        part: &MessagePartSpec,
+        texts: &mut TemplateContext<'_>,
+    ) -> Result<MessageMatch, String> {
+        match (&part.json, &part.regex) {
+            (Some(path), None) => {
+                let Ok(TakeSource::Pointer(tokens)) = parse_json_source(path) else {
+                    return Err(format!("`{path}` is not a JSON Pointer such as /type"));
+                };
+                let wanted = part.equals.as_ref().map(|wanted| match wanted {
+                    Value::String(text) => parse(text, texts),
+                    Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => {
+                        Ok(Template::from_text(&wanted.to_string()))
+                    }
+                    _ => Err("equals: write a text, a number, true or false".to_owned()),
+                });
+                Ok(MessageMatch::Json(tokens, wanted.transpose()?))
+            }
+            (None, Some(pattern)) if part.equals.is_none() => match Regex::new(pattern) {
+                Ok(regex) => Ok(MessageMatch::Regex(regex)),
+                Err(e) => Err(format!("not a regular expression: {e}")),
+            },
+            _ => Err(
+                "write either json, which may have equals, or regex, such as { json = \"/type\", equals = \"done\" }"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Returns the template of the text or the value.
+    pub(super) fn template(&self) -> Option<&Template> {
+        match self {
+            MessageMatch::Whole(template) | MessageMatch::Contains(template) => Some(template),
+            MessageMatch::Json(_, wanted) => wanted.as_ref(),
+            MessageMatch::Regex(_) => None,
+        }
+    }
+
+    /// Returns the text or the value to compare with, for one step of a user.
+    pub(super) fn wanted(&self, moment: &RenderContext<'_>) -> Vec<u8> {
+        let mut wanted = Vec::new();
+        if let Some(template) = self.template() {
+            template.write(moment, &mut wanted);
+        }
+        wanted
+    }
+
+    /// Returns whether `message` is meant. `wanted`: what [`MessageMatch::wanted`] returned.
+    pub(super) fn matches(&self, message: &[u8], wanted: &[u8]) -> bool {
+        match self {
+            MessageMatch::Whole(_) => message.trim_ascii() == wanted,
+            MessageMatch::Contains(_) => {
+                let mut parts = message.windows(wanted.len().max(1));
+                wanted.is_empty() || parts.any(|part| part == wanted)
+            }
+            MessageMatch::Json(tokens, equals) => {
+                let text = std::str::from_utf8(message).ok();
+                let value = text.and_then(|text| resolve_pointer(text, tokens).ok().flatten());
+                value.is_some_and(|value| equals.is_none() || *value == *wanted)
+            }
+            MessageMatch::Regex(regex) => regex.is_match(message),
+        }
+    }
+}
+
+fn parse(text: &str, texts: &mut TemplateContext<'_>) -> Result<Template, String> {
+    texts.uses_rows |= plimsoll_model::template::uses_rows(text);
+    Template::parse(text, texts.slots, texts.scope)
+}

@@ -1,0 +1,113 @@
+//! A step over a WebSocket as all users make it: everything that is the same for all of them is encoded once.
+
+use plimsoll_model::Time;
+use plimsoll_model::template::{RenderContext, Template, TraceIds, Variation};
+use plimsoll_wire::websocket::Opcode;
+
+use super::call::SocketStepCall;
+use crate::clock_origin::ClockOrigin;
+use crate::http::call::HttpCall;
+use crate::http::journey::StepAddress;
+use crate::http::request::{EncodedUpgrade, HttpRequest, write_body};
+use crate::journey::{StepContext, TakenValues};
+
+/// A step's request and frames, as all users send them.
+pub(super) struct PreparedSocketCall {
+    pub(super) call: SocketStepCall,
+    upgrade: EncodedUpgrade,
+    variation: Variation,
+    pub(super) address: StepAddress,
+    /// The journey's names, and the positions of those that must be names of subprotocols, and of those in text frames.
+    pub(super) taken: Vec<String>,
+    pub(super) in_subprotocols: Vec<usize>,
+    pub(super) in_text: Vec<usize>,
+    pub(super) unix_zero: ClockOrigin,
+}
+
+impl PreparedSocketCall {
+    /// Prepares `step`; `request` is its upgrade.
+    pub(super) fn new(
+        request: &HttpRequest<'_>,
+        step: &SocketStepCall,
+        variation: &Variation,
+        context: &StepContext<'_>,
+    ) -> PreparedSocketCall {
+        let call: &HttpCall = request.call;
+        let needs = |templates: &mut dyn Iterator<Item = &Template>| -> Vec<usize> {
+            templates
+                .flat_map(Template::taken_indices)
+                .map(usize::from)
+                .collect()
+        };
+        let frames = step.frames.iter();
+        let frames = frames.filter_map(|frame| frame.varying.as_ref());
+        let mut frames = frames.map(|frame| &frame.template);
+        PreparedSocketCall {
+            upgrade: EncodedUpgrade::new(request),
+            variation: variation.clone(),
+            address: StepAddress::new(call, context.taken, context.security),
+            taken: context.taken.to_vec(),
+            in_subprotocols: needs(&mut step.subprotocols.iter()),
+            in_text: if step.binary {
+                Vec::new()
+            } else {
+                needs(&mut frames)
+            },
+            call: step.clone(),
+            unix_zero: ClockOrigin::default(),
+        }
+    }
+
+    /// Returns the trace ids that the upgrade carries, if it carries any.
+    pub(super) fn trace_ids(&self) -> Option<TraceIds> {
+        self.upgrade.trace_ids()
+    }
+
+    /// Returns how frames are sent.
+    pub(super) fn opcode(&self) -> Opcode {
+        if self.call.binary {
+            Opcode::Binary
+        } else {
+            Opcode::Text
+        }
+    }
+
+    /// Returns what templates are rendered with in the user's call `number`.
+    pub(super) fn moment<'a>(
+        &'a self,
+        number: u64,
+        now: Time,
+        taken: &'a TakenValues,
+    ) -> RenderContext<'a> {
+        let render_context = self.variation.render_context(number, 0, self.unix_zero.unix_ns_at(now));
+        render_context.with_taken(taken)
+    }
+
+    /// Appends the upgrade of the user's call `number`, with the `handshake` fields.
+    pub(super) fn write_upgrade(
+        &self,
+        (number, now): (u64, Time),
+        taken: &TakenValues,
+        handshake: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) {
+        let at = (number, self.unix_zero.unix_ns_at(now));
+        self.upgrade.write_with(at, taken, handshake, out);
+    }
+
+    /// Renders the frame at `index`.
+    pub(super) fn frame<'a>(
+        &'a self,
+        index: usize,
+        moment: &RenderContext<'_>,
+        scratch: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
+        let frame = &self.call.frames[index];
+        let Some(varying) = &frame.varying else {
+            return &frame.constant;
+        };
+        scratch.clear();
+        write_body(varying, moment, scratch);
+        scratch
+    }
+}

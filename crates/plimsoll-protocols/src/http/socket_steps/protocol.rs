@@ -1,0 +1,111 @@
+//! Steps over a WebSocket as the calls of a journey.
+
+use std::sync::Arc;
+
+use plimsoll_engine::driver::Protocol;
+use plimsoll_engine::script::scenario::ConnectionNeed;
+use plimsoll_model::Time;
+use plimsoll_model::template::{TraceIds, Variation};
+
+use super::call::{SocketStepCall, is_in_subprotocol};
+use super::prepared::PreparedSocketCall;
+use super::user_socket::{SelectedCall, SocketStepDriver};
+use crate::http::checks::printable;
+use crate::http::request::HttpRequest;
+use crate::journey::{CapturedResponse, CookieJar, StepContext, StepProtocol, TakenValues};
+
+/// A step over a WebSocket.
+#[derive(Clone)]
+pub(super) struct SocketStepProtocol(Arc<PreparedSocketCall>);
+
+impl SocketStepProtocol {
+    /// Prepares `step`; `request` is its upgrade.
+    pub(super) fn new(
+        request: &HttpRequest<'_>,
+        step: &SocketStepCall,
+        variation: &Variation,
+        context: &StepContext<'_>,
+    ) -> SocketStepProtocol {
+        let prepared = PreparedSocketCall::new(request, step, variation, context);
+        SocketStepProtocol(Arc::new(prepared))
+    }
+}
+
+impl Protocol for SocketStepProtocol {
+    type Driver = SocketStepDriver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        // ALPN is not used, as with HTTP/1.1.
+        None
+    }
+
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.0.unix_zero.set(unix_ns);
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.0.trace_ids()
+    }
+
+    fn new_driver(&self) -> SocketStepDriver {
+        SocketStepDriver::new()
+    }
+}
+
+impl StepProtocol for SocketStepProtocol {
+    fn connection_need(&self) -> ConnectionNeed {
+        if self.0.call.opens {
+            ConnectionNeed::New
+        } else {
+            ConnectionNeed::Open
+        }
+    }
+
+    fn select_request(
+        &self,
+        driver: &mut SocketStepDriver,
+        values: &Arc<TakenValues>,
+        cookies: &CookieJar,
+    ) -> Result<(), String> {
+        let step = &self.0;
+        let value = |name: usize| values[name].as_deref().unwrap_or_default();
+        let is_token = |name: &usize| value(*name).iter().copied().all(is_in_subprotocol);
+        if let Some(wrong) = step.in_subprotocols.iter().find(|name| !is_token(name)) {
+            let (name, value) = (&step.taken[*wrong], printable(value(*wrong)));
+            return Err(format!("`{name}` can't be in a subprotocol: {value}"));
+        }
+        let is_text = |name: &usize| std::str::from_utf8(value(*name)).is_ok();
+        if let Some(wrong) = step.in_text.iter().find(|name| !is_text(name)) {
+            let name = &step.taken[*wrong];
+            return Err(format!(
+                "`{name}` is not UTF-8, as text frames are: write binary = true"
+            ));
+        }
+        driver.select(SelectedCall {
+            prepared: Arc::clone(step),
+            taken: Arc::clone(values),
+            cookies: step.address.cookie_field(values, cookies)?,
+        });
+        Ok(())
+    }
+
+    fn store_cookies(
+        &self,
+        driver: &SocketStepDriver,
+        now: Time,
+        values: &TakenValues,
+        cookies: &mut CookieJar,
+    ) {
+        let unix_ns = self.0.unix_zero.unix_ns_at(now);
+        let fields = driver.fields();
+        (self.0.address).keep_cookies(fields, unix_ns, values, cookies);
+    }
+
+    fn with_answer(&self, driver: &SocketStepDriver, f: &mut dyn FnMut(CapturedResponse<'_>)) {
+        let body = driver.answer().map(Into::into);
+        f(CapturedResponse {
+            fields: driver.fields().collect(),
+            body: body.ok_or_else(|| "the step awaited no message".to_owned()),
+        });
+    }
+}

@@ -1,0 +1,340 @@
+//! Resolves a step over a WebSocket.
+
+use plimsoll_model::plan::CallPlan;
+use plimsoll_model::spec::{
+    CallSection, MetadataSpec, Problem, Problems, ResolveContext, SharedValue, Spec, UrlSchemes,
+    call_path,
+};
+use plimsoll_model::template::{self, FieldScope, FieldSource, Template, TemplatePart};
+use plimsoll_model::units::ByteSize;
+
+use super::call::{AwaitedMessages, FrameContent, SocketStepCall, is_in_subprotocol};
+use super::message_match::MessageMatch;
+use super::protocol::SocketStepProtocol;
+use super::section::{MessageMatchSpec, SocketStepSpec};
+use crate::http::call::HttpCall;
+use crate::http::journey::templates;
+use crate::http::payload::{TemplateContext, parse_payload};
+use crate::http::request::HttpRequest;
+use crate::http::resolve::journey::with_all_parts_varying;
+use crate::http::resolve::resolve_request;
+use crate::http::section::HttpSpec;
+use crate::journey::{StepCall, StepContext, StepScope, StepSection, TakeRule, TakeSource};
+use crate::protocol_module::PrepareError;
+
+const SECTION: &str = "websocket";
+const DEFAULT_MAX_MESSAGE: ByteSize = ByteSize(16 << 20);
+const LARGEST_MAX_MESSAGE: ByteSize = ByteSize(u32::MAX as u64);
+/// The first slot of the fields of frames and messages, distinct from those of the path.
+const FIRST_METADATA_SLOT: u32 = 1 << 16;
+
+impl CallSection for SocketStepSpec {
+    const SCHEMES: UrlSchemes = UrlSchemes {
+        section: SECTION,
+        purpose: "for WebSockets",
+        plain: "ws",
+        secured: Some("wss"),
+        aliases: None,
+        foreign_schemes: &[],
+        ports: Some((80, 443)),
+        with_path: true,
+    };
+    type Call = SocketStepCall;
+
+    fn resolve(
+        &self,
+        _spec: &Spec,
+        problems: &mut Problems,
+        _surroundings: &dyn ResolveContext,
+    ) -> Option<SocketStepCall> {
+        let key = format!("call.{SECTION}");
+        problems.add(key, "only steps of a journey are written like this");
+        None
+    }
+
+    fn with_defaults(self, _call: &SocketStepCall) -> SocketStepSpec {
+        self
+    }
+}
+
+impl StepSection for SocketStepSpec {
+    const TITLE: &'static str = "WebSocket";
+    const FIELDS_KEY: &'static str = "headers";
+    const CONTENT_KEYS: &'static [&'static str] = &[];
+    const SHARED_KEYS: &'static [&'static str] = &[];
+    const UNSUPPORTED_KEYS: &'static [&'static str] = &[];
+
+    fn resolve_step_call(
+        &self,
+        problems: &mut Problems,
+        spec: &Spec,
+        scope: &StepScope<'_>,
+        surroundings: &dyn ResolveContext,
+    ) -> Option<(SocketStepCall, bool)> {
+        let before = problems.0.len();
+        self.check_keys(problems, spec);
+        let (upgrade, upgrade_uses_rows) = self.upgrade(problems, spec, scope, surroundings)?;
+        let mut slots = FIRST_METADATA_SLOT;
+        let mut texts = TemplateContext {
+            slots: &mut slots,
+            scope: FieldScope {
+                rows: scope.rows,
+                taken: scope.metadata.taken,
+            },
+            uses_rows: false,
+            surroundings,
+        };
+        let subprotocols = self.subprotocols(problems, &mut texts);
+        let frames = self.resolve_frames(problems, &mut texts);
+        let until = self.resolve_until(problems, &mut texts);
+        let mut resolve_match = |name: &str, typed: Option<&MessageMatchSpec>| {
+            let resolved = typed.map(|typed| MessageMatch::resolve(typed, &mut texts));
+            problems.ok_or_report(&key(name), resolved.transpose())
+        };
+        let error = resolve_match("error", self.error.as_ref());
+        let expect = resolve_match("expect", self.expect.as_ref());
+        let uses_rows = upgrade_uses_rows || texts.uses_rows;
+        let max_message = self.max_message.unwrap_or(DEFAULT_MAX_MESSAGE);
+        if !(1..=LARGEST_MAX_MESSAGE.0).contains(&max_message.0) {
+            let problem = format!("out of range: use 1B to {LARGEST_MAX_MESSAGE}");
+            problems.add(key("max_message"), problem);
+        }
+        let step = SocketStepCall {
+            upgrade,
+            opens: self.opens(),
+            subprotocols,
+            compressed: self.compressed.unwrap_or(false),
+            max_message: max_message.0 as usize,
+            frames,
+            binary: self.binary.unwrap_or(false),
+            until: until?,
+            error: error?,
+            expect: expect?,
+            closes: self.closes(),
+        };
+        for (name, is_given) in [
+            ("expect", step.expect.is_some()),
+            ("error", step.error.is_some()),
+        ] {
+            if is_given && !step.awaits_message() {
+                let problem = "the step awaits no message: write until, or leave it out";
+                problems.add(key(name), problem);
+            }
+        }
+        (problems.0.len() == before).then_some((step, uses_rows))
+    }
+
+    fn used_names(call: &SocketStepCall) -> Vec<usize> {
+        let needed = templates(&call.upgrade)
+            .chain(call.templates())
+            .flat_map(Template::taken_indices);
+        needed.map(usize::from).collect()
+    }
+
+    fn adapt_take(call: &SocketStepCall, take: &mut TakeRule) -> Result<(), String> {
+        match take.source {
+            TakeSource::Header(..) | TakeSource::Cookie(_) if !call.opens => Err(
+                "only the answer to the upgrade has header fields and cookies: take it in the step with the path"
+                    .to_owned(),
+            ),
+            TakeSource::Pointer(_) | TakeSource::Path(_) | TakeSource::Regex(_)
+                if !call.awaits_message() =>
+            {
+                Err(
+                    "the step awaits no message: write until, or take it in the step that does"
+                        .to_owned(),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn call_of_plan(call: &CallPlan) -> CallPlan {
+        // Targets of WebSockets belong to the section of requests over HTTP.
+        let own: Option<&SocketStepCall> = call.downcast_ref();
+        own.map_or_else(|| call.clone(), |own| CallPlan::new(own.upgrade.clone()))
+    }
+
+    fn prepare(
+        call: &SocketStepCall,
+        context: &StepContext<'_>,
+    ) -> Result<Box<dyn StepCall>, PrepareError> {
+        let Some(varying) = &call.upgrade.varying else {
+            return Err(PrepareError::Call("a step without templates".to_owned()));
+        };
+        let request = HttpRequest {
+            call: &call.upgrade,
+            authority: context.authority,
+            closes: false,
+        };
+        let protocol = SocketStepProtocol::new(&request, call, &varying.variation, context);
+        Ok(Box::new(protocol))
+    }
+}
+
+/// Returns the key of a problem.
+fn key(name: &str) -> String {
+    format!("call.{SECTION}.{name}")
+}
+
+impl SocketStepSpec {
+    /// Reports keys that belong to other steps, and what is missing.
+    fn check_keys(&self, problems: &mut Problems, spec: &Spec) {
+        let of_upgrade = [
+            ("headers", !self.headers.is_empty()),
+            ("host", self.host.is_some()),
+            ("subprotocol", self.subprotocol.is_some()),
+            ("compressed", self.compressed.is_some()),
+            ("max_message", self.max_message.is_some()),
+        ];
+        let given = of_upgrade.iter().filter(|(_, is_given)| *is_given);
+        for (name, _) in given.filter(|_| !self.opens()) {
+            let problem =
+                "belongs to the opening of the socket: write it in the step with the path";
+            problems.add(key(name), problem);
+        }
+        let in_url = spec.target.as_deref().and_then(call_path);
+        if in_url.is_some_and(|path| path != "/") {
+            problems.add(
+                key("target"),
+                "has a path: write it as path, in the step that opens the socket",
+            );
+        }
+        let own = |name: &&String| name.to_ascii_lowercase().starts_with("sec-websocket-");
+        if let Some(name) = self.headers.keys().find(own) {
+            problems.add(
+                key(&format!("headers.{name}")),
+                "set by the WebSocket handshake itself: leave it out; write subprotocol and compressed",
+            );
+        }
+        if self.binary.is_some() && self.send.is_none() {
+            problems.add(
+                key("binary"),
+                "nothing is sent: write send, or leave it out",
+            );
+        }
+        let awaits_none = matches!(self.until, Some(MessageMatchSpec::Messages(0)));
+        if awaits_none && !self.opens() && !self.closes() && self.send.is_none() {
+            problems.add(
+                key("until"),
+                "0: the step does nothing; write path, send or close = true, or await a message",
+            );
+        }
+    }
+
+    /// Resolves the request that opens the socket. A step that opens none has an empty one.
+    fn upgrade(
+        &self,
+        problems: &mut Problems,
+        spec: &Spec,
+        scope: &StepScope<'_>,
+        surroundings: &dyn ResolveContext,
+    ) -> Option<(HttpCall, bool)> {
+        let request = HttpSpec {
+            path: Some(self.path.clone().unwrap_or_else(|| "/".to_owned())),
+            headers: self.headers.clone(),
+            host: self.host.clone(),
+            ..HttpSpec::default()
+        };
+        let mut own = Problems::default();
+        let without_path = Spec {
+            target: None,
+            traceparent: spec.traceparent.filter(|_| self.opens()),
+            ..spec.clone()
+        };
+        let resolved = resolve_request(&mut own, &without_path, &request, scope, surroundings);
+        let within = |problem: Problem| Problem {
+            key: problem.key.replacen("call.http.", &key(""), 1),
+            ..problem
+        };
+        problems.0.extend(own.0.into_iter().map(within));
+        let (call, uses_rows) = resolved?;
+        Some((with_all_parts_varying(call, scope.variation), uses_rows))
+    }
+
+    /// Resolves the subprotocols to offer.
+    fn subprotocols(
+        &self,
+        problems: &mut Problems,
+        texts: &mut TemplateContext<'_>,
+    ) -> Vec<Template> {
+        let key = key("subprotocol");
+        let mut names = Vec::new();
+        for typed in self.subprotocol.iter().flat_map(MetadataSpec::values) {
+            let text = match problems.resolve_shared_value(&key, typed, texts.surroundings) {
+                None => continue,
+                Some(SharedValue::Constant(text)) => text,
+                Some(SharedValue::Live(_)) => {
+                    problems.add(
+                        &*key,
+                        "a command can't set it: write a name, or { env = \"NAME\" }",
+                    );
+                    continue;
+                }
+            };
+            // Commas separate names, as in the header field.
+            for name in text.split(',').map(str::trim) {
+                texts.uses_rows |= template::uses_rows(name);
+                let parsed = Template::parse(name, texts.slots, texts.scope);
+                let checked = parsed.and_then(checked_subprotocol);
+                names.extend(problems.ok_or_report(&key, checked));
+            }
+        }
+        names
+    }
+
+    fn resolve_frames(
+        &self,
+        problems: &mut Problems,
+        texts: &mut TemplateContext<'_>,
+    ) -> Vec<FrameContent> {
+        let frames = self.frames().iter().filter_map(|text| {
+            let payload = parse_payload(problems, &key("send"), text.clone().into_bytes(), texts)?;
+            Some(FrameContent {
+                constant: payload.bytes,
+                varying: payload.varying,
+            })
+        });
+        frames.collect()
+    }
+
+    fn resolve_until(
+        &self,
+        problems: &mut Problems,
+        texts: &mut TemplateContext<'_>,
+    ) -> Option<AwaitedMessages> {
+        match &self.until {
+            None => {
+                let awaits_one = self.send.is_some() || !self.opens() && !self.closes();
+                Some(AwaitedMessages::Count(u32::from(awaits_one)))
+            }
+            Some(MessageMatchSpec::Messages(count)) => Some(AwaitedMessages::Count(*count)),
+            Some(typed) => {
+                let resolved = MessageMatch::resolve(typed, texts);
+                problems
+                    .ok_or_report(&key("until"), resolved)
+                    .map(AwaitedMessages::Until)
+            }
+        }
+    }
+}
+
+/// Checks what is known of a subprotocol's name before the load. The name may be secret, so the message does not show it.
+fn checked_subprotocol(name: Template) -> Result<Template, String> {
+    let is_token = |text: &str| text.bytes().all(is_in_subprotocol);
+    let is_good = name.parts().iter().all(|part| match part {
+        TemplatePart::Text(text) => is_token(text),
+        TemplatePart::Field(field) => match &field.source {
+            FieldSource::Row(column) => column.values().all(|value| is_token(&value)),
+            _ => true,
+        },
+    });
+    if is_good && !name.parts().is_empty() {
+        Ok(name)
+    } else {
+        Err(
+            "not the name of a subprotocol (RFC 6455, 4.1): use letters, digits and !#$%&'*+-.^_`|~"
+                .to_owned(),
+        )
+    }
+}

@@ -1,0 +1,115 @@
+//! The keys of a step over a WebSocket, as typed.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::spec::MetadataSpec;
+use plimsoll_model::units::ByteSize;
+use serde::{Deserialize, Serialize};
+use toml::Value;
+
+/// A step over a WebSocket. Its parts come in this order: it opens the socket, sends frames, awaits messages, and closes
+/// the socket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SocketStepSpec {
+    /// Path and query of the socket that the step opens, with fields. A step without a path uses the socket that an
+    /// earlier one has opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Header fields of the upgrade, whose values may have fields.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, MetadataSpec>,
+    /// The `Host` of the upgrade. Default: host:port of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The subprotocol to offer, or a list, of which the server must take one; with fields. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subprotocol: Option<MetadataSpec>,
+    /// Offer to have messages compressed (permessage-deflate).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compressed: Option<bool>,
+    /// The largest message on the socket; a larger one ends it with MESSAGE_TOO_LARGE. Default 16MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_message: Option<ByteSize>,
+    /// The frame to send, or a list of frames, with fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send: Option<FramesSpec>,
+    /// Send binary frames. Default: text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub binary: Option<bool>,
+    /// The message to await, or how many messages. Default: 1 for a step that sends, and for one that neither opens nor
+    /// closes the socket; otherwise 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<MessageMatchSpec>,
+    /// A message that reports an error, and fails the step with EVENT_ERROR.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<MessageMatchSpec>,
+    /// What some message that the step awaits must be or contain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<MessageMatchSpec>,
+    /// Close the socket at the end of the step, and await that the server does so, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub close: Option<bool>,
+}
+
+impl SocketStepSpec {
+    /// Returns whether the step opens a socket.
+    pub(super) fn opens(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Returns whether the step closes the socket.
+    pub(super) fn closes(&self) -> bool {
+        self.close == Some(true)
+    }
+
+    /// Returns the frames to send.
+    pub(super) fn frames(&self) -> &[String] {
+        match &self.send {
+            None => &[],
+            Some(FramesSpec::One(frame)) => std::slice::from_ref(frame),
+            Some(FramesSpec::Several(frames)) => frames,
+        }
+    }
+}
+
+/// The frames to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
+pub enum FramesSpec {
+    /// A single frame.
+    One(String),
+    /// Several frames.
+    Several(Vec<String>),
+}
+
+/// How a message is recognised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a message such as \"done\" or \"contains:done\", a number of messages, or a table such as { \
+                 json = \"/type\", equals = \"done\" }"
+)]
+pub enum MessageMatchSpec {
+    /// So many messages.
+    Messages(u32),
+    /// The whole message, or `contains:TEXT`.
+    Text(String),
+    /// A part of the message.
+    Part(MessagePartSpec),
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MessagePartSpec {
+    /// A JSON Pointer (RFC 6901) to a value that the message must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json: Option<String>,
+    /// The value there: a text, which may have fields, a number, true or false. Default: any but null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equals: Option<Value>,
+    /// A regular expression that the message must match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regex: Option<String>,
+}

@@ -1,0 +1,461 @@
+//! The client's side of a user's WebSocket, which the steps of a journey share.
+//!
+//! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call is a step: its
+//! upgrade, its frames, the messages that it awaits, and its Close. Messages that arrive while no step awaits any are
+//! kept, with the time of their arrival, for the next step that does; this is why the driver outlives its connection.
+//! What a step finds at its start is handled by [`Driver::expire`], which can report events.
+
+mod opening;
+mod reading;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use plimsoll_engine::driver::{CallId, CallProgress, CompletedCall, Driver, Event, ProtocolError};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, WebSocketReader, close_payload, code, append_masked_frame,
+};
+
+use super::call::AwaitedMessages;
+use super::prepared::PreparedSocketCall;
+use crate::http::checks::{BODY_MISMATCH, printable};
+use crate::journey::TakenValues;
+use crate::xorshift::Xorshift;
+
+/// A step with the values of one user.
+#[derive(Clone)]
+pub(super) struct SelectedCall {
+    pub(super) prepared: Arc<PreparedSocketCall>,
+    pub(super) taken: Arc<TakenValues>,
+    /// The value of the upgrade's `cookie` field; empty: none is sent.
+    pub(super) cookies: String,
+}
+
+enum SocketState {
+    /// No step has opened the socket.
+    Unopened,
+    /// Waiting for the response to the upgrade; holds what has arrived of it.
+    Upgrading(Vec<u8>),
+    Open,
+    /// A step has sent a Close, and waits for the server's.
+    Closing,
+    /// Closed, for this reason.
+    Closed(String),
+}
+
+/// A message that arrived while no step awaited any.
+struct WaitingMessage {
+    at: Time,
+    data: Box<[u8]>,
+}
+
+/// The call of the current step.
+struct StepInFlight {
+    call: CallId,
+    number: u64,
+    first_byte: Time,
+    sent: u32,
+    received: u32,
+    /// When the call goes on without bytes from the server; [`Time::NEVER`]: it waits for them.
+    resume_at: Time,
+    /// The number of awaited messages that have arrived.
+    messages: u32,
+    /// All awaited messages have arrived.
+    has_all_messages: bool,
+    /// A message was what the step expects.
+    has_expected: bool,
+    /// The texts and values of the messages that the step recognises: until, error and expect.
+    wanted: [Vec<u8>; 3],
+}
+
+/// The name and the value of a header field of the answer to the upgrade.
+type UpgradeHeader = (Box<[u8]>, Box<[u8]>);
+
+/// The driver of one socket, see the module's documentation.
+pub(super) struct SocketStepDriver {
+    state: SocketState,
+    selected: Option<SelectedCall>,
+    call: Option<StepInFlight>,
+    waiting: VecDeque<WaitingMessage>,
+    waiting_bytes: usize,
+    /// The message that ended the last step.
+    answer: Option<Vec<u8>>,
+    /// The header fields of the answer to the upgrade, for the step that opened the socket.
+    fields: Vec<UpgradeHeader>,
+    key: String,
+    /// The subprotocols that were offered.
+    subprotocols: Vec<String>,
+    random: Xorshift,
+    reader: WebSocketReader,
+    /// The number of the call that opened the socket.
+    opened_by: Option<u64>,
+    scratch: Vec<u8>,
+}
+
+impl SocketStepDriver {
+    /// Makes the driver of a connection over which nothing has been sent.
+    pub(super) fn new() -> SocketStepDriver {
+        SocketStepDriver {
+            state: SocketState::Unopened,
+            selected: None,
+            call: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            answer: None,
+            fields: Vec::new(),
+            key: String::new(),
+            subprotocols: Vec::new(),
+            random: Xorshift::new(1),
+            reader: WebSocketReader::new(ReaderRole::Client, 0),
+            opened_by: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Sets the step that the next call makes.
+    pub(super) fn select(&mut self, step: SelectedCall) {
+        self.selected = Some(step);
+    }
+
+    /// Returns the header fields that the last step received.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let fields = self.fields.iter();
+        fields.map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Returns the message that ended the last step.
+    pub(super) fn answer(&self) -> Option<&[u8]> {
+        self.answer.as_deref()
+    }
+
+    /// Sends the frames of the current step.
+    fn send_frames(&mut self, now: Time, out: &mut Vec<u8>) {
+        let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
+            return;
+        };
+        let prepared = &step.prepared;
+        let moment = prepared.moment(call.number, now, &step.taken);
+        for index in 0..prepared.call.frames.len() {
+            let payload = prepared.frame(index, &moment, &mut self.scratch);
+            call.sent = call.sent.saturating_add(payload.len() as u32);
+            append_masked_frame(out, prepared.opcode(), self.random.mask(), payload);
+        }
+    }
+
+    /// Goes on with the current step as far as what has arrived allows.
+    fn resume(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
+            return;
+        };
+        call.resume_at = Time::NEVER;
+        let step = Arc::clone(&step.prepared);
+        let needs_open = step.call.opens || step.call.closes || !step.call.frames.is_empty();
+        if needs_open && !matches!(self.state, SocketState::Open) {
+            return self.fail_as_closed(events);
+        }
+        call.has_all_messages |= step.call.until == AwaitedMessages::Count(0);
+        while self
+            .call
+            .as_ref()
+            .is_some_and(|call| !call.has_all_messages)
+        {
+            let Some(message) = self.waiting.pop_front() else {
+                break;
+            };
+            self.waiting_bytes -= message.data.len();
+            self.on_awaited_message(&message.data, now, Some(message.at), events);
+        }
+        let is_open = matches!(self.state, SocketState::Open);
+        match &self.call {
+            None => {}
+            Some(call) if !call.has_all_messages && is_open => {}
+            Some(call) if !call.has_all_messages => self.fail_as_closed(events),
+            Some(_) if step.call.closes => {
+                self.put_close(code::NORMAL_CLOSURE, "", out);
+                self.state = SocketState::Closing;
+            }
+            Some(_) => self.end(Outcome::Ok, None, events),
+        }
+    }
+
+    /// Handles a message of the current step. `earlier`: when it arrived, if that was before the step.
+    fn on_awaited_message(
+        &mut self,
+        data: &[u8],
+        now: Time,
+        earlier: Option<Time>,
+        events: &mut Vec<Event>,
+    ) {
+        let (Some(step), Some(call)) = (&self.selected, &mut self.call) else {
+            return;
+        };
+        let step = &step.prepared.call;
+        call.first_byte = call.first_byte.min(now);
+        call.received = call.received.saturating_add(data.len() as u32);
+        call.messages += 1;
+        events.push(match earlier {
+            None => Event::Message(call.call),
+            Some(at) => Event::EarlierMessage {
+                call: call.call,
+                at,
+            },
+        });
+        let [until, error, expected] = &call.wanted;
+        if (step.error.as_ref()).is_some_and(|message| message.matches(data, error)) {
+            let text = format!("a message reports: {}", printable(data));
+            return self.end(Outcome::EventError, Some(text), events);
+        }
+        let expect = step.expect.as_ref();
+        call.has_expected |= expect.is_none_or(|message| message.matches(data, expected));
+        let is_last = match &step.until {
+            AwaitedMessages::Count(count) => call.messages >= *count,
+            AwaitedMessages::Until(message) => message.matches(data, until),
+        };
+        if !is_last {
+            return;
+        }
+        if !call.has_expected {
+            let shown = printable(data);
+            let text = format!("no message is what the step expects; the last one: {shown}");
+            return self.end(BODY_MISMATCH, Some(text), events);
+        }
+        call.has_all_messages = true;
+        self.answer = Some(data.to_vec());
+    }
+
+    /// Handles a message from the server.
+    fn on_message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
+        let awaits = |call: &StepInFlight| !call.has_all_messages && call.resume_at == Time::NEVER;
+        if self.waiting.is_empty() && self.call.as_ref().is_some_and(awaits) {
+            return self.on_awaited_message(data, now, None, events);
+        }
+        self.waiting_bytes += data.len();
+        self.waiting.push_back(WaitingMessage {
+            at: now,
+            data: data.into(),
+        });
+    }
+
+    /// Ends the current call because the socket is not open.
+    fn fail_as_closed(&mut self, events: &mut Vec<Event>) {
+        let text = match &self.state {
+            SocketState::Closed(reason) => reason.clone(),
+            _ => "no step has opened the socket".to_owned(),
+        };
+        self.end(Outcome::SocketClosed, Some(text), events);
+    }
+
+    /// Ends the current call.
+    fn end(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
+        let Some(call) = self.call.take() else { return };
+        if let Some(text) = text {
+            let text = format!("websocket: {text}");
+            events.push(Event::Detail { outcome, text });
+        }
+        events.push(Event::Done(CompletedCall {
+            call: call.call,
+            outcome,
+            first_byte: call.first_byte,
+            bytes_sent: call.sent,
+            bytes_received: call.received,
+        }));
+    }
+
+    fn put_close(&mut self, close_code: u16, reason: &str, out: &mut Vec<u8>) {
+        let payload = close_payload(close_code, reason);
+        append_masked_frame(out, Opcode::Close, self.random.mask(), &payload);
+    }
+
+    /// Handles the server's Close.
+    fn on_close(&mut self, text: String, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if matches!(self.state, SocketState::Closing) {
+            self.state = SocketState::Closed("a step has closed the socket".to_owned());
+            return self.end(Outcome::Ok, None, events);
+        }
+        self.put_close(code::NORMAL_CLOSURE, "", out);
+        self.on_socket_end(text, events);
+    }
+
+    /// Handles the end of a socket that no step has closed. A step that has just begun reads what has arrived first.
+    fn on_socket_end(&mut self, reason: String, events: &mut Vec<Event>) {
+        self.state = SocketState::Closed(reason);
+        let is_waiting = |call: &StepInFlight| call.resume_at == Time::NEVER;
+        if self.call.as_ref().is_some_and(is_waiting) {
+            self.fail_as_closed(events);
+        }
+    }
+}
+
+impl Driver for SocketStepDriver {
+    fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
+        // The step that opens the socket sends its upgrade.
+    }
+
+    fn shared_trace_number(&self) -> Option<u64> {
+        self.opened_by
+    }
+
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn capacity(&self) -> usize {
+        usize::from(self.call.is_none())
+    }
+
+    fn is_draining(&self) -> bool {
+        false
+    }
+
+    fn outlives_connection(&self) -> bool {
+        true
+    }
+
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        let Some(step) = self.selected.clone() else {
+            return;
+        };
+        (self.answer, self.fields) = (None, Vec::new());
+        let prepared = &step.prepared;
+        let moment = prepared.moment(number, now, &step.taken);
+        let until = match &prepared.call.until {
+            AwaitedMessages::Count(_) => None,
+            AwaitedMessages::Until(message) => Some(message),
+        };
+        let messages = [
+            until,
+            prepared.call.error.as_ref(),
+            prepared.call.expect.as_ref(),
+        ];
+        let wanted = messages.map(|message| message.map_or(Vec::new(), |m| m.wanted(&moment)));
+        self.call = Some(StepInFlight {
+            call,
+            number,
+            first_byte: Time::NEVER,
+            sent: 0,
+            received: 0,
+            resume_at: now,
+            messages: 0,
+            has_all_messages: false,
+            has_expected: false,
+            wanted,
+        });
+        match self.state {
+            SocketState::Unopened if prepared.call.opens => {
+                self.write_upgrade(&step, number, now, out);
+                if let Some(call) = &mut self.call {
+                    call.resume_at = Time::NEVER;
+                }
+            }
+            SocketState::Open => self.send_frames(now, out),
+            _ => {}
+        }
+    }
+
+    fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
+        self.call = None;
+        if let SocketState::Upgrading(_) = self.state {
+            let reason = "the socket was not open by the deadline of its step";
+            self.state = SocketState::Closed(reason.to_owned());
+        }
+    }
+
+    fn call_progress(&self, _call: CallId) -> CallProgress {
+        let call = self.call.as_ref();
+        CallProgress {
+            messages_sent: 0,
+            bytes_sent: call.map_or(0, |call| call.sent),
+            bytes_received: call.map_or(0, |call| call.received),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        let was_upgrading = matches!(self.state, SocketState::Upgrading(_));
+        let bytes = match self.read_upgrade_response(bytes) {
+            Ok(Some(rest)) => rest,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                self.state = SocketState::Closed(format!("not opened: {}", e.detail));
+                return Err(e);
+            }
+        };
+        if was_upgrading {
+            self.send_frames(now, out);
+        }
+        if matches!(self.state, SocketState::Open | SocketState::Closing) && !bytes.is_empty() {
+            self.read_frames(bytes, now, out, events)?;
+        }
+        // A step that has just begun goes on by its timer, after the messages that had arrived before.
+        if self
+            .call
+            .as_ref()
+            .is_some_and(|call| call.resume_at == Time::NEVER)
+            && matches!(self.state, SocketState::Open)
+        {
+            self.resume(now, out, events);
+        }
+        Ok(())
+    }
+
+    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        match self.state {
+            SocketState::Upgrading(_) => {
+                let detail = "websocket: closed before the upgrade was answered".to_owned();
+                self.state = SocketState::Closed(detail.clone());
+                Err(ProtocolError {
+                    outcome: Outcome::SocketRefused,
+                    detail,
+                })
+            }
+            SocketState::Closed(_) => Ok(()),
+            _ => {
+                let reason = "the connection ended without a Close".to_owned();
+                self.on_socket_end(reason, events);
+                Ok(())
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let call = self.call.as_ref()?;
+        (call.resume_at != Time::NEVER).then_some(call.resume_at)
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.resume(now, out, events);
+        }
+    }
+
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        if !matches!(self.state, SocketState::Closed(_)) {
+            let reason = format!("the connection was lost: {}", outcome.code());
+            self.state = SocketState::Closed(reason);
+        }
+        // A step that has just begun reads what has arrived first.
+        if self
+            .call
+            .as_ref()
+            .is_some_and(|call| call.resume_at == Time::NEVER)
+        {
+            self.end(outcome, None, events);
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if matches!(self.state, SocketState::Open) {
+            self.put_close(code::NORMAL_CLOSURE, "", out);
+            self.state = SocketState::Closed("the end of the journey has closed it".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Reads the frames that the server sends.
+
+use std::ops::ControlFlow;
+
+use plimsoll_engine::driver::{Event, ProtocolError};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, code, append_masked_frame,
+};
+
+use super::{SocketState, SocketStepDriver};
+
+/// The most that waits for a step which reads it. Bytes.
+const MAX_QUEUED_REQUESTS: usize = 4 << 20;
+
+impl SocketStepDriver {
+    /// Reads frames.
+    pub(super) fn read_frames(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        let nothing = WebSocketReader::new(ReaderRole::Client, 0);
+        let mut reader = std::mem::replace(&mut self.reader, nothing);
+        let mut closed = None;
+        let read = reader.read(bytes, |message| {
+            match message {
+                WebSocketMessage::Text(text) => self.on_message(text.as_bytes(), now, events),
+                WebSocketMessage::Binary(data) => self.on_message(data, now, events),
+                WebSocketMessage::Ping(payload) => {
+                    append_masked_frame(out, Opcode::Pong, self.random.mask(), payload);
+                }
+                WebSocketMessage::Pong(_) => {}
+                WebSocketMessage::Close { code, reason } => {
+                    closed = Some(format!("the server closed the socket with {code} {reason}"));
+                    return ControlFlow::Break(());
+                }
+            }
+            if self.waiting_bytes > MAX_QUEUED_REQUESTS {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        self.reader = reader;
+        if self.waiting_bytes > MAX_QUEUED_REQUESTS {
+            let violation = Violation {
+                code: code::POLICY_VIOLATION,
+                reason: "more than 4 MiB of messages waited for a step that reads them",
+            };
+            return Err(self.give_up(&violation, Outcome::MessageTooLarge, out));
+        }
+        if let Err(violation) = read {
+            let outcome = match violation.code {
+                code::MESSAGE_TOO_BIG => Outcome::MessageTooLarge,
+                _ => Outcome::ProtocolError,
+            };
+            return Err(self.give_up(&violation, outcome, out));
+        }
+        if let Some(text) = closed {
+            self.on_close(text.trim_end().to_owned(), out, events);
+        }
+        Ok(())
+    }
+
+    /// Closes the socket because of what the server sent.
+    fn give_up(
+        &mut self,
+        violation: &Violation,
+        outcome: Outcome,
+        out: &mut Vec<u8>,
+    ) -> ProtocolError {
+        self.put_close(violation.code, violation.reason, out);
+        self.state = SocketState::Closed(violation.reason.to_owned());
+        ProtocolError {
+            outcome,
+            detail: format!("websocket: {}", violation.reason),
+        }
+    }
+}

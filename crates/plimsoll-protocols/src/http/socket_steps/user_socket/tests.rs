@@ -1,0 +1,235 @@
+//! Tests of a user's socket, which is given bytes and times as from a server.
+
+use plimsoll_engine::driver::Protocol;
+use plimsoll_model::template::{RowOrder, Template, Variation};
+use plimsoll_wire::websocket::{accept_key, append_frame};
+
+use super::super::call::SocketStepCall;
+use super::super::message_match::MessageMatch;
+use super::super::protocol::SocketStepProtocol;
+use super::*;
+use crate::http::HttpCall;
+use crate::http::request::HttpRequest;
+use crate::journey::{AnswerCapture, CookieJar, LinkSecurity, StepContext, StepProtocol};
+
+fn call(until: AwaitedMessages) -> SocketStepCall {
+    SocketStepCall {
+        upgrade: HttpCall::default(),
+        opens: false,
+        subprotocols: Vec::new(),
+        compressed: false,
+        max_message: 1 << 20,
+        frames: Vec::new(),
+        binary: false,
+        until,
+        error: None,
+        expect: None,
+        closes: false,
+    }
+}
+
+fn step(step: &SocketStepCall) -> SocketStepProtocol {
+    let call = HttpCall {
+        path: "/".to_owned(),
+        ..HttpCall::default()
+    };
+    let request = HttpRequest {
+        call: &call,
+        authority: "h:1",
+        closes: false,
+    };
+    let context = StepContext {
+        authority: "h:1",
+        security: LinkSecurity::Plain,
+        deadline: None,
+        closes: false,
+        capture: AnswerCapture::Whole,
+        taken: &[],
+    };
+    let variation = Variation::new(1, 0, 0, RowOrder::default());
+    SocketStepProtocol::new(&request, step, &variation, &context)
+}
+
+/// Starts a step at a time, and returns what it reports before anything else arrives.
+fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec<Event> {
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let selected = step(made).select_request(driver, &Arc::default(), &CookieJar::default());
+    assert_eq!((selected, driver.capacity()), (Ok(()), 1));
+    driver.start(CallId(0), 7, now, &mut out);
+    driver.expire(now, &mut out, &mut events);
+    events
+}
+
+/// Returns an open socket.
+fn opened() -> SocketStepDriver {
+    let mut new_driver = step(&call(AwaitedMessages::Count(0))).new_driver();
+    let opening = SocketStepCall {
+        opens: true,
+        ..call(AwaitedMessages::Count(0))
+    };
+    let selected = step(&opening).select_request(&mut new_driver, &Arc::default(), &CookieJar::default());
+    assert_eq!(selected, Ok(()));
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    new_driver.start(CallId(0), 7, Time(1), &mut out);
+    let request = String::from_utf8(out).expect("a request");
+    assert!(
+        request.starts_with("GET / HTTP/1.1\r\nhost: h:1\r\n"),
+        "{request}"
+    );
+    let key = request.split("sec-websocket-key: ").nth(1).expect("a key");
+    let accept = accept_key(key.split("\r\n").next().expect("a line").as_bytes());
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: b\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    let (first, second) = head.as_bytes().split_at(40);
+    for bytes in [first, second] {
+        let read = new_driver.receive(bytes, Time(2), &mut Vec::new(), &mut events);
+        assert_eq!(read, Ok(()));
+    }
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert!(new_driver.fields().any(|field| field == (b"X-A", b"b")));
+    new_driver
+}
+
+fn outcomes(events: &[Event]) -> Vec<Outcome> {
+    let ended_call = events.iter().filter_map(Event::ended_call);
+    ended.map(|done| done.outcome).collect()
+}
+
+fn receive(
+    driver: &mut SocketStepDriver,
+    opcode: Opcode,
+    payload: &[u8],
+    now: Time,
+) -> (Vec<Event>, Vec<u8>) {
+    let (mut bytes, mut out, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    append_frame(&mut bytes, opcode, payload);
+    let read = driver.receive(&bytes, now, &mut out, &mut events);
+    assert_eq!(read, Ok(()));
+    (events, out)
+}
+
+fn until(text: &str) -> SocketStepCall {
+    let message = MessageMatch::Contains(Template::from_text(text));
+    call(AwaitedMessages::Until(message))
+}
+
+#[test]
+fn messages_between_steps_wait_with_their_times() {
+    let mut driver = opened();
+    for (text, at) in [("a", 5), ("b", 6), ("c", 9)] {
+        let (events, _) = receive(&mut driver, Opcode::Text, text.as_bytes(), Time(at));
+        assert_eq!(events, []);
+    }
+    let earlier = |at| Event::EarlierMessage {
+        call: CallId(0),
+        at: Time(at),
+    };
+    let events = start(&mut driver, &until("b"), Time(10));
+    assert_eq!(events[..2], [earlier(5), earlier(6)]);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.answer(), Some(&b"b"[..]));
+    // The rest is left to the next step, which goes on with what arrives.
+    let events = start(&mut driver, &until("d"), Time(11));
+    assert_eq!((events, driver.capacity()), (vec![earlier(9)], 0));
+    let (events, _) = receive(&mut driver, Opcode::Text, b"d", Time(12));
+    assert_eq!(events[0], Event::Message(CallId(0)));
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+}
+
+#[test]
+fn message_right_after_start_keeps_its_place() {
+    let mut driver = opened();
+    receive(&mut driver, Opcode::Text, b"1", Time(5));
+    let two = call(AwaitedMessages::Count(2));
+    let selected = step(&two).select_request(&mut driver, &Arc::default(), &CookieJar::default());
+    assert_eq!(selected, Ok(()));
+    driver.start(CallId(0), 7, Time(6), &mut Vec::new());
+    let (events, _) = receive(&mut driver, Opcode::Text, b"2", Time(6));
+    assert_eq!((events, driver.deadline()), (vec![], Some(Time(6))));
+    let mut events = Vec::new();
+    driver.expire(Time(7), &mut Vec::new(), &mut events);
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    assert_eq!(driver.answer(), Some(&b"2"[..]));
+}
+
+#[test]
+fn closed_socket_gives_its_messages_then_fails() {
+    let mut driver = opened();
+    receive(&mut driver, Opcode::Text, b"last", Time(5));
+    let payload = close_payload(1013, "later");
+    let (events, out) = receive(&mut driver, Opcode::Close, &payload, Time(6));
+    assert_eq!((events, out[0]), (vec![], 0x88), "the Close is answered");
+    assert_eq!(driver.receive_end(Time(7), &mut Vec::new()), Ok(()));
+    driver.abort(Outcome::ConnectionClosed, Time(7), &mut Vec::new());
+    assert!(driver.outlives_connection() && !driver.is_draining());
+    let events = start(&mut driver, &until("last"), Time(8));
+    assert_eq!(outcomes(&events), [Outcome::Ok]);
+    let sending = SocketStepCall {
+        frames: vec![super::super::call::FrameContent {
+            constant: b"hi".to_vec(),
+            varying: None,
+        }],
+        ..until("last")
+    };
+    for made in [until("last"), sending] {
+        let events = start(&mut driver, &made, Time(9));
+        assert_eq!(outcomes(&events), [Outcome::SocketClosed]);
+        let Event::Detail { text, .. } = &events[0] else {
+            panic!("{events:?}");
+        };
+        assert!(text.contains("closed the socket with 1013 later"), "{text}");
+    }
+}
+
+#[test]
+fn closing_step_awaits_close_of_server() {
+    let mut driver = opened();
+    let closing = SocketStepCall {
+        closes: true,
+        ..call(AwaitedMessages::Count(0))
+    };
+    assert_eq!(start(&mut driver, &closing, Time(5)), []);
+    receive(&mut driver, Opcode::Text, b"crossed it", Time(6));
+    let payload = close_payload(code::NORMAL_CLOSURE, "");
+    let (events, out) = receive(&mut driver, Opcode::Close, &payload, Time(7));
+    assert_eq!((outcomes(&events), out.len()), (vec![Outcome::Ok], 0));
+    let mut out = Vec::new();
+    driver.finish(&mut out);
+    assert_eq!(out, b"", "it is closed already");
+    let mut open = opened();
+    open.finish(&mut out);
+    assert_eq!((out[0], out.len()), (0x88, 2 + 4 + 2));
+}
+
+#[test]
+fn unread_messages_are_limited() {
+    let mut driver = opened();
+    let large = vec![b'x'; 1 << 20];
+    for _ in 0..4 {
+        receive(&mut driver, Opcode::Text, &large, Time(5));
+    }
+    let (mut bytes, mut events) = (Vec::new(), Vec::new());
+    append_frame(&mut bytes, Opcode::Text, b"one more");
+    let refused = driver.receive(&bytes, Time(6), &mut Vec::new(), &mut events);
+    let refused = refused.expect_err("too much waits");
+    assert_eq!(refused.outcome, Outcome::MessageTooLarge);
+    assert!(refused.detail.contains("4 MiB"), "{}", refused.detail);
+}
+
+#[test]
+fn socket_is_closed_if_upgrade_is_late() {
+    let mut new_driver = step(&call(AwaitedMessages::Count(0))).new_driver();
+    let opening = SocketStepCall {
+        opens: true,
+        ..until("x")
+    };
+    assert_eq!(start(&mut new_driver, &opening, Time(1)), []);
+    new_driver.cancel(CallId(0), Time(2), &mut Vec::new());
+    let events = start(&mut new_driver, &until("x"), Time(3));
+    assert_eq!(outcomes(&events), [Outcome::SocketClosed]);
+    let mut out = Vec::new();
+    new_driver.finish(&mut out);
+    assert_eq!(out, b"", "there is no socket to close");
+}
