@@ -9,6 +9,7 @@
 //!
 //! Long because parsing and rendering of fields are kept together with the list of their sources.
 
+mod data_sets;
 mod formatting;
 mod live;
 mod random;

@@ -13,7 +13,8 @@ use plimsoll_model::{Outcome, Plan};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweep_checks;
 use crate::fetch::{self, FetchFlags, FetchOptions};
-use crate::foreign::command_lines::{LineTool, TranslatedLine};
+use crate::foreign::command_lines::{LineTool, TARGET_PLACEHOLDER, TranslatedLine};
+pub use crate::foreign::command_lines::{OwnFlag, OwnFlagLookup};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
@@ -155,10 +156,8 @@ impl ForeignLine<'_> {
     pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
         let mut translated = translated.map_err(|wrong| wrong.to_usage_error(self.tool, self.command))?;
-        // Certificates are checked unless the line says otherwise: a guessed tool's default does not count.
-        let is_typed = |word: &String| word == "-k" || word.contains("insecure");
-        if self.is_guessed && !self.words.iter().any(is_typed) {
-            translated.words.retain(|word| word != "--insecure");
+        if self.is_guessed {
+            keep_certificate_checks(self.words, &mut translated);
         }
         Ok(translated)
     }
@@ -190,22 +189,86 @@ pub fn find_foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     })
 }
 
-/// Interprets `words`, which follow our `command`, as a command line of another tool: of the tool that recognises its
-/// flags, or else of the only tool that has all of them.
-pub fn line_for_command<'a>(command: &str, words: &'a [String]) -> Option<ForeignLine<'a>> {
+/// A line of one follow our commands, read as that of another tool.
+#[derive(Debug)]
+pub struct LineReading {
+    /// The tool.
+    pub tool: &'static LineTool,
+    /// The line in our words.
+    pub translated: TranslatedLine,
+    /// Whether else of the tool is known by the line's flags.
+    pub is_owned: bool,
+}
+
+/// Reads the words after one of our commands as lines of the tools that they may be typed for: the one that recognises
+/// its flags, or else all that have them, without those that lack more than others. `input` reads standard input,
+/// for tools whose targets come from there.
+pub fn readings_for_command(
+    command: &str,
+    words: &[String],
+    input: &dyn Fn() -> Option<String>,
+    lookup: OwnFlagLookup<'_>,
+) -> Vec<LineReading> {
     let tools = || line_tools().filter(|(entry, _)| entry.name == command);
     let owner = tools().find(|(_, tool)| tool.recognises_line(words));
-    let only = || {
-        let mut readers = tools().filter(|(_, tool)| tool.accepts_line(words));
-        readers.next().filter(|_| readers.next().is_none())
+    // Long flags with one dash are those of tools that are written in Go.
+    let is_go = tools().any(|(_, tool)| tool.has_long_flag_with_one_dash(words));
+    let possible: Vec<&'static LineTool> = match owner {
+        Some((_, tool)) => vec![tool],
+        None => tools()
+            .map(|(_, tool)| tool)
+            .filter(|tool| !is_go || tool.has_long_flag_with_one_dash(words))
+            .collect(),
     };
-    let (entry, tool) = owner.or_else(only)?;
-    Some(ForeignLine {
-        tool,
-        command: entry.name,
-        words,
-        is_guessed: true,
-    })
+    let has_url = words.iter().any(|word| word.contains("://"));
+    let mut readings: Vec<LineReading> = Vec::new();
+    for tool in possible {
+        let input = if tool.reads_stdin && !has_url && tool.accepts_line(words) {
+            input()
+        } else {
+            None
+        };
+        let Ok(mut translated) = tool.translate_among_own(command, words, input, lookup) else {
+            continue;
+        };
+        // A tool whose lines have no URL is not meant by one with a URL.
+        if has_url
+            && translated
+                .words
+                .iter()
+                .any(|word| word == TARGET_PLACEHOLDER)
+        {
+            continue;
+        }
+        keep_certificate_checks(words, &mut translated);
+        let is_new = |known: &LineReading| known.translated.words != translated.words;
+        if readings.iter().all(is_new) {
+            readings.push(LineReading {
+                tool,
+                translated,
+                is_owned: owner.is_some(),
+            });
+        }
+    }
+    let fewest = |count: &dyn Fn(&LineReading) -> usize, readings: &mut Vec<LineReading>| {
+        let least = readings.iter().map(count).min().unwrap_or(0);
+        readings.retain(|reading| count(reading) == least);
+    };
+    fewest(&|reading| reading.translated.reasons.len(), &mut readings);
+    fewest(&|reading| reading.translated.notes.len(), &mut readings);
+    fewest(
+        &|reading| reading.tool.count_own_flags(words),
+        &mut readings,
+    );
+    readings
+}
+
+/// Removes `--insecure`, unless it was typed: certificates are checked where the tool was guessed.
+fn keep_certificate_checks(words: &[String], translated: &mut TranslatedLine) {
+    let is_typed = |word: &String| word == "-k" || word.contains("insecure");
+    if !words.iter().any(is_typed) {
+        translated.words.retain(|word| word != "--insecure");
+    }
 }
 
 /// Returns whether a tool whose lines are translated to `command` has a flag of this name, without dashes.

@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::flag_names;
 use crate::foreign_words;
 use crate::help;
+use crate::misread_flags;
 use crate::origins::{FlagOrigins, Precedence};
 use crate::single_dash;
 use crate::synonyms;
@@ -41,7 +42,9 @@ pub(crate) fn parse(
         Some(failure) => Err(reported(failure)),
         None => Ok((cli, origins)),
     };
-    if let Some(failure) = single_dash::failure(&commands::command_for_words(&typed), &typed) {
+    let command = commands::command_for_words(&typed);
+    let mistake = single_dash::failure(&command, &typed);
+    if let Some(failure) = mistake.or_else(|| misread_flags::failure(&command, &typed)) {
         return Err(reported(failure));
     }
     if let Ok(parsed) = parse_with_fallbacks(commands::command_for_words(&typed), &typed, environment) {

@@ -1,6 +1,6 @@
 //! Translates command lines that name no Plimsoll command: those of other load tools, and a bare URL.
 //!
-//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows is translated, and runs if each of its words has
+//! A line of a tool that [`plimsoll_protocols::foreign::command_lines`] knows is translated, and runs if each of its words has
 //! a counterpart. Otherwise the translation of the words that have one is printed, ready to paste, and nothing runs.
 //! The caller prints the translation of a line that runs.
 
@@ -25,12 +25,15 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
         return Ok(None);
     };
+    let texts = with_script_tool(texts);
     let is_bare = texts.first().is_some_and(|first| is_flag_or_url(first));
     if is_bare && has_command(words) {
         return Ok(None);
     }
+    let is_named =
+        texts.first().map(String::as_str) != words.first().and_then(|word| word.to_str());
     if let Some(line) = registry::find_foreign_line(&texts)
-        && (is_bare || !has_command(&words[..1]))
+        && (is_bare || is_named || !has_command(&words[..1]))
     {
         let stdin = line.tool.reads_stdin.then(piped_input).flatten();
         let translated = line.translate(stdin)?;
@@ -66,30 +69,23 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
     }))
 }
 
-/// Returns the tip for a line that starts with a Plimsoll command but has flags of another tool: the whole line
-/// translated. `words` does not include the program's name.
-pub(crate) fn tip(words: &[&str]) -> Option<String> {
-    let (command, rest) = words.split_first()?;
-    let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
-    // A single flag is explained by `synonyms`: translating the line would also add that tool's defaults.
-    let flags = rest
+/// Tools whose scripts have these endings, which `plimsoll run` takes for plans.
+const SCRIPT_TOOLS: [(&str, &str); 3] = [(".js", "k6"), (".ts", "k6"), (".py", "locust")];
+
+/// Puts the name of the tool before a line such as `run --vus 5 script.js`.
+fn with_script_tool(mut texts: Vec<String>) -> Vec<String> {
+    if texts.first().is_none_or(|first| first != "run") {
+        return texts;
+    }
+    let tool = SCRIPT_TOOLS
         .iter()
-        .filter(|word| word.len() > 1 && word.starts_with('-'));
-    if flags.count() < 2 {
-        return None;
+        .find(|(end, _)| texts.iter().any(|text| text.ends_with(end)));
+    match tool {
+        Some((_, "locust")) => "locust".clone_into(&mut texts[0]),
+        Some((_, tool)) => texts.insert(0, (*tool).to_owned()),
+        None => {}
     }
-    let line = registry::line_for_command(command, &rest)?;
-    let translated = line.translate(None).ok()?;
-    let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
-    let mut tip = format!(
-        "as a line of {} it is: plimsoll {}",
-        line.tool.name(),
-        shell_quoted(&ours)
-    );
-    for missing in translated.reasons {
-        tip += &format!("; {missing}");
-    }
-    Some(tip)
+    texts
 }
 
 fn is_flag_or_url(word: &str) -> bool {
@@ -106,7 +102,7 @@ fn has_command(words: &[OsString]) -> bool {
 }
 
 /// Reads standard input to its end; `None` if it is a terminal, or can't be read.
-fn piped_input() -> Option<String> {
+pub(crate) fn piped_input() -> Option<String> {
     if io::stdin().is_terminal() {
         return None;
     }
@@ -123,13 +119,17 @@ pub(crate) fn shell_quoted(words: &[OsString]) -> String {
             let value = value.trim_start();
             value.starts_with('$') && !value.starts_with("$$")
         };
+        let is_name = |name: &str| {
+            name.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        };
         let word = match word.split_once(':') {
             Some((user, password)) if is_user && !is_variable(password) => {
                 Cow::Owned(format!("{user}:…"))
             }
             Some((name, value))
                 if redaction::is_secret_name(name)
-                    && !name.contains('.')
+                    && is_name(name)
                     && !value.starts_with("//")
                     && !is_variable(value) =>
             {
@@ -354,6 +354,26 @@ mod tests {
     fn flags_of_curl_and_h2load_match_their_help() {
         check_against_help("curl", &["--help", "all"]);
         check_against_help("h2load", &["--help"]);
+    }
+
+    #[test]
+    fn scripts_behind_run_are_those_of_their_tools() {
+        plimsoll_protocols::registry::register();
+        for (line, said) in [
+            (
+                "run --vus 5 tests/foreign/k6.js",
+                "line of k6: tests/foreign/k6.js is a program",
+            ),
+            (
+                "run -f tests/foreign/locustfile.py -u 5",
+                "line of locust: what its users do",
+            ),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let failure = translate(&words).expect_err(line).to_string();
+            assert!(failure.contains(said), "{line}: {failure}");
+        }
+        assert_eq!(translated("run plan.toml --clients 5"), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 use crate::console;
 use crate::failure::Failure;
 use crate::foreign_lines;
+use crate::piped_report;
 
 /// Translates the words into Plimsoll's own flags.
 ///
@@ -32,7 +33,10 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
         (None, Some(line)) => Some(line),
         (None, None) => match add_missing_command(&words[1..])? {
             Some(line) => Some(line),
-            None => foreign_lines::translate(theirs)?,
+            None => match piped_report::translate(theirs)? {
+                Some(line) => Some(line),
+                None => foreign_lines::translate(theirs)?,
+            },
         },
     };
     if let Some(line) = line {

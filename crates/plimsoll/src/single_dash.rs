@@ -7,23 +7,26 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use plimsoll_protocols::foreign::command_lines::FlagStyle;
 use plimsoll_protocols::registry;
 
 use crate::failure::Failure;
-use crate::foreign_lines;
+use crate::foreign_readings;
 use crate::synonyms::{candidates, counterpart, innermost};
 
 /// Returns the error for the first long flag that was typed with a single dash; `None` if there is none.
 pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> {
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
-    let command = innermost(command, &words);
+    let root = command;
+    let command = innermost(root, &words);
+    let load_command = words.get(1).copied().unwrap_or_default();
     let is_flag = |name: &str| {
         name.len() > 2
             && (candidates(name).next().is_some()
                 || command
                     .get_arguments()
                     .any(|arg| arg.get_long() == Some(name))
-                || registry::is_foreign_flag(command.get_name(), name))
+                || registry::is_foreign_flag(load_command, name))
     };
     let own = words.iter().take_while(|word| **word != "--");
     let mistyped = own.copied().find(|word| {
@@ -31,7 +34,9 @@ pub(crate) fn failure(command: &Command, typed: &[OsString]) -> Option<Failure> 
         name.is_some_and(|name| is_flag(name.split('=').next().unwrap_or(name)))
     })?;
     let flag = mistyped.split('=').next().unwrap_or(mistyped);
-    let help = foreign_lines::tip(words.get(1..).unwrap_or_default()).unwrap_or_else(|| {
+    let mut readings = foreign_readings::readings(root, words.get(1..).unwrap_or_default());
+    readings.retain(|reading| reading.tool.style == FlagStyle::Go);
+    let help = foreign_readings::tip(&readings).unwrap_or_else(|| {
         // Leave out the flag's value, which may be a secret.
         let ours = counterpart(command, flag, &[]);
         format!("write {}", ours.unwrap_or_else(|| format!("-{flag}")))

@@ -6,14 +6,9 @@
 //!
 //! Long because it is a table of other tools' flags.
 
-use std::ffi::OsString;
-
 use clap::Command;
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::flag_names;
-use crate::foreign_lines;
 
 /// Other tools' names of a flag, without dashes, and Plimsoll's counterparts. The first one that the command has is
 /// suggested. A placeholder such as `{N}` is replaced by the typed value, or shown without braces if there is none.
@@ -157,6 +152,8 @@ const SYNONYMS: &[Synonym] = &[
             "call-timeout",
             "response-timeout",
             "rpc-timeout",
+            "m",
+            "t",
         ],
         &["--deadline {TIME}"],
     ),
@@ -195,7 +192,7 @@ const SYNONYMS: &[Synonym] = &[
         &["--expect-body {TEXT}"],
     ),
     // The request.
-    (&["request", "m", "http-method", "verb"], &["-X {METHOD}"]),
+    (&["request", "m", "http-method", "verb"], &["-X {VERB}"]),
     (&["call", "rpc", "procedure", "service"], &["-m {METHOD}"]),
     (
         &["H", "header", "headers", "rpc-header"],
@@ -218,7 +215,7 @@ const SYNONYMS: &[Synonym] = &[
             "password",
         ],
         &[
-            "-u USER:PASSWORD",
+            "-u {USER:PASSWORD}",
             "-H 'authorization: $AUTH'",
             "--metadata 'authorization: $AUTH'",
         ],
@@ -240,7 +237,7 @@ const SYNONYMS: &[Synonym] = &[
     ),
     (&["A", "accept"], &["-H 'accept: {TYPE}'"]),
     (
-        &["user-agent", "U"],
+        &["user-agent", "U", "A"],
         &["--user-agent {TEXT}", "-H 'user-agent: {TEXT}'"],
     ),
     (&["b", "cookie", "cookies", "C"], &["-H 'cookie: {COOKIE_FIELD}'"]),
@@ -588,53 +585,13 @@ const WITHOUT_COUNTERPART: [(&[&str], &str); 2] = [
             "u_latency",
             "histogram",
             "L",
+            "l",
         ],
         "leave it out, since each report has the percentiles",
     ),
 ];
 
-/// Adds the counterpart of an unknown flag to clap's error. `command` is the root command, `typed` the whole line.
-pub(crate) fn explain(error: Error, command: &Command, typed: &[OsString]) -> Error {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
-    }
-    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
-        return error;
-    };
-    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
-    let command = innermost(command, &words);
-    if let Some(tip) = foreign_lines::tip(words.get(1..).unwrap_or_default()) {
-        return with_tip(error, command, tip);
-    }
-    let found = match counterpart(command, unknown, &words) {
-        Some(ours) => Some((unknown.clone(), ours)),
-        None => numbered_switch(command, &words),
-    };
-    let bare = unknown.trim_start_matches('-');
-    let reason = WITHOUT_COUNTERPART
-        .iter()
-        .find(|(names, _)| names.contains(&bare));
-    let tip = match (found, reason) {
-        (Some((theirs, ours)), _) => format!("`{theirs}` of other tools is `{ours}` here"),
-        (None, Some((_, reason))) => format!("`{unknown}` has no counterpart: {reason}"),
-        (None, None) => return error,
-    };
-    with_tip(error, command, tip)
-}
-
-/// Replaces clap's suggestion by `tip`, and shows the usage of `command`.
-fn with_tip(mut error: Error, command: &Command, tip: String) -> Error {
-    error.remove(ContextKind::SuggestedArg);
-    error.insert(
-        ContextKind::Suggested,
-        ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
-    );
-    let usage = command.clone().render_usage();
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
-    error
-}
-
-/// Returns the innermost subcommand that the words name, or `command` itself.
+/// Returns the innermost command that was typed.
 pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
@@ -646,8 +603,15 @@ pub(crate) fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command
 /// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
 pub(crate) fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
-    let ours = candidates(name).find(|ours| has_all(command, ours))?;
-    Some(fill_in(ours, value_of(unknown, words)))
+    let value = values::value_of(unknown, words);
+    let ours = fitting(command, name, value)?;
+    let value = value.filter(|_| !values::is_secret(ours));
+    Some(values::fill_in(ours, value))
+}
+
+/// Returns the counterpart of a flag that the command has and the value fits.
+fn fitting(command: &Command, name: &str, value: Option<&str>) -> Option<&'static str> {
+    candidates(name).find(|ours| has_all(command, ours) && values::fits(ours, value))
 }
 
 pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
@@ -657,7 +621,7 @@ pub(crate) fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
     known.flat_map(|(_, ours)| ours.iter().copied())
 }
 
-/// Returns whether `command` has every flag that appears in `text`.
+/// Returns whether `command` has the flags that a text names.
 fn has_all(command: &Command, text: &str) -> bool {
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts
@@ -679,45 +643,6 @@ fn has_all(command: &Command, text: &str) -> bool {
     short.is_none_or(has_short) && flag_names::mentioned_flags(text).all(has_long)
 }
 
-/// Returns the value of a flag in a command line: attached (`-n5`, `--n=5`), or the next word.
-fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
-    let at = words.iter().position(|word| word.starts_with(flag))?;
-    let attached = words[at][flag.len()..].trim_start_matches('=');
-    if !attached.is_empty() {
-        return Some(attached);
-    }
-    let next = words.get(at + 1).copied();
-    next.filter(|next| !next.starts_with('-') && !next.contains("://"))
-}
-
-/// Replaces the placeholder in `text`, if there is one, by the value. Numbers without a unit get the placeholder's.
-fn fill_in(text: &str, value: Option<&str>) -> String {
-    let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
-        return text.to_owned();
-    };
-    let placeholder = &text[begin + 1..end];
-    let value = value.unwrap_or(placeholder);
-    let is_number = value.parse::<f64>().is_ok();
-    let rest = &text[end + 1..];
-    let rest = if rest == "/s" && !is_number && value != placeholder {
-        ""
-    } else {
-        rest
-    };
-    let unit = if placeholder == "TIME" && is_number {
-        "s"
-    } else {
-        ""
-    };
-    let quoted = text[..begin].contains('\'');
-    let value = if quoted {
-        value.replace('\'', "'\\''")
-    } else {
-        shell_words::quote(value).into_owned()
-    };
-    format!("{}{value}{unit}{rest}", &text[..begin])
-}
-
 /// Finds a flag of [`NUMBERED_SWITCHES`] followed by a number; returns the two words and their counterpart.
 fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)> {
     words.windows(2).find_map(|pair| {
@@ -725,10 +650,21 @@ fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)
             .iter()
             .find(|(flag, _)| pair[0] == *flag)?;
         let is_number = pair[1].chars().all(|c| c.is_ascii_digit());
-        (is_number && has_all(command, ours))
-            .then(|| (format!("{flag} {}", pair[1]), fill_in(ours, Some(pair[1]))))
+        (is_number && has_all(command, ours)).then(|| {
+            (
+                format!("{flag} {}", pair[1]),
+                values::fill_in(ours, Some(pair[1])),
+            )
+        })
     })
 }
+
+mod tips;
+mod values;
+mod whole_line;
+
+pub(crate) use tips::explain;
+pub(crate) use values::is_time;
 
 #[cfg(test)]
 mod tests;

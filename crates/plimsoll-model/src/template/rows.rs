@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use super::data_sets;
 use crate::json_line::json_entries;
 use crate::named_enum::named;
 use crate::recording::RecordedRows;
@@ -156,12 +157,20 @@ impl Rows {
     /// When the text is neither; the message contains the line.
     pub fn parse(file: &str, text: &str) -> Result<Rows, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if let Some(lines) = data_sets::conversation_lines(file, text) {
+            return parse_json_lines(file, &lines?);
+        }
         let rows = match text.trim_start().chars().next() {
             Some('{') => parse_json_lines(file, text)?,
             Some('[') => {
                 return Err(format!(
                     "{file}, line 1: a JSON list: write one object per line, without brackets and commas"
                 ));
+            }
+            _ if data_sets::is_url_list(text) => {
+                let names = ["url", "relative"].map(str::to_owned);
+                let values = data_sets::url_columns(file, text)?;
+                Rows::new(file, names.into(), values.into())
             }
             _ => parse_csv(file, text)?,
         };

@@ -8,7 +8,10 @@
 //!
 //! The file is long because flags and values are read and translated in one pass.
 
+mod own_flags;
 mod recognition;
+
+pub use own_flags::{OwnFlag, OwnFlagLookup};
 
 use crate::protocol_module::UsageError;
 
@@ -170,10 +173,14 @@ pub struct LineBuilder {
     pub words: Vec<String>,
     /// Our flags so far.
     pub our_flags: Vec<String>,
+    /// Our command, if it is not the one of the tool's other lines; `finish` sets it.
+    pub command: Option<&'static str>,
     /// The target of the calls; `finish` sets it.
     pub target: Option<String>,
     /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
     pub subcommand: Option<Vec<String>>,
+    /// The line does not name the tool: it begins with one of our commands, or with flags.
+    pub is_guessed: bool,
     /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
     /// The typed flags, by their first names, with their values.
@@ -302,7 +309,7 @@ pub fn with_unit(value: &str, unit: &str) -> String {
 }
 
 /// The placeholder for a target that is missing in a line.
-const TARGET_PLACEHOLDER: &str = "URL";
+pub(crate) const TARGET_PLACEHOLDER: &str = "URL";
 
 /// A line of another tool, translated into ours.
 #[derive(Debug, PartialEq, Eq)]
@@ -359,12 +366,27 @@ impl LineTool {
         words: &[String],
         input: Option<String>,
     ) -> Result<TranslatedLine, LineError> {
-        let mut line = self.parse(words)?;
+        self.translate_read(command, self.parse(words)?, input)
+    }
+
+    /// Translates a line that has been read.
+    fn translate_read(
+        &self,
+        command: &str,
+        mut line: LineBuilder,
+        input: Option<String>,
+    ) -> Result<TranslatedLine, LineError> {
         line.input = input;
         let lacks = (self.finish)(&mut line).err();
+        let command = line.command.unwrap_or(command);
         resolve_conflicts(command, &mut line.our_flags);
         let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
         let target = escape_url_variables(&target);
+        if target.contains("{{") {
+            // No single URL is followed before the load.
+            let follows = |word: &String| word == "-L" || word.starts_with("--redirects=");
+            line.our_flags.retain(|word| !follows(word));
+        }
         let (question, symbol) = match line.subcommand {
             Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
             _ => (None, Vec::new()),
@@ -389,7 +411,11 @@ impl LineTool {
         })
     }
 
-    fn parse(&self, words: &[String]) -> Result<LineBuilder, LineError> {
+    /// Reads words by the tool's table.
+    ///
+    /// # Errors
+    /// Returns the flag that the tool does not have, or whose value is wrong.
+    pub(crate) fn parse(&self, words: &[String]) -> Result<LineBuilder, LineError> {
         let mut line = LineBuilder::default();
         let mut left = words.iter();
         while let Some(word) = left.next() {

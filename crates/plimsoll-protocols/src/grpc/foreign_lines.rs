@@ -2,6 +2,7 @@
 
 mod ghz;
 mod grpcurl;
+mod schedules;
 
 use crate::foreign::command_lines::{LineBuilder, LineTool};
 

@@ -1,15 +1,21 @@
 //! Translates command lines of other load tools for HTTP and language models; each tool has a file.
 
 mod ab;
+mod addresses;
 mod aiperf;
+mod autocannon;
 mod bombardier;
 mod curl;
 mod fortio;
 mod h2load;
 mod hey;
+mod httperf;
 mod k6;
 mod locust;
+mod nghttp;
 mod oha;
+mod scenarios;
+mod scripts;
 mod siege;
 mod vegeta;
 mod vllm;
@@ -22,7 +28,7 @@ pub(super) static CURL_TOOL: &LineTool = &curl::TOOL;
 
 /// The tools whose command lines are translated to `plimsoll http`. A line without a tool's name belongs to the first
 /// tool that recognises its flags.
-pub(super) static HTTP_TOOLS: [&LineTool; 12] = [
+pub(super) static HTTP_TOOLS: [&LineTool; 18] = [
     &h2load::TOOL,
     &hey::TOOL,
     &wrk::TOOL,
@@ -33,8 +39,14 @@ pub(super) static HTTP_TOOLS: [&LineTool; 12] = [
     &k6::TOOL,
     &curl::TOOL,
     &fortio::TOOL,
+    &fortio::CURL_TOOL,
     &siege::TOOL,
     &locust::TOOL,
+    &autocannon::TOOL,
+    &httperf::TOOL,
+    &nghttp::TOOL,
+    &scenarios::DRILL_TOOL,
+    &scenarios::ARTILLERY_TOOL,
 ];
 
 /// The tools whose command lines are translated to `plimsoll llm`.

@@ -19,6 +19,7 @@ use super::extra_keys::{merge_extra, unquote_field};
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::llm_api::{LlmApi, ModelAnswers, ModelPrompt};
+use super::llm_data_set::{DataSetColumns, DataSetInput};
 #[cfg(feature = "targets")]
 use super::probe;
 use super::section::{ConversationSpec, HttpSpec, StreamSpec};
@@ -73,6 +74,11 @@ pub struct LlmFlags {
     /// The prompt, or @FILE or @- (stdin) that holds it, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
+
+    /// Take prompts, or messages, and lengths of answers from a file: JSON of ShareGPT, or JSON lines or CSV with
+    /// messages, or a prompt and output_tokens.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["body", "prompt_tokens", "rows"])]
+    dataset: Option<PathBuf>,
 
     /// Generate prompts of about this many tokens, or of a random number such as 200..800, each with a different
     /// beginning, so that no prefix cache answers for the model.
@@ -185,7 +191,9 @@ impl ProtocolCommand for LlmFlags {
     fn into_section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or(ModelAnswers::default().api);
         spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
-        apply_flags_to_optional("rows", &self.rows, &mut spec.rows)?;
+        let mut rows = self.rows.clone();
+        rows.file = rows.file.or_else(|| self.dataset.clone());
+        apply_flags_to_optional("rows", &rows, &mut spec.rows)?;
         let mut headers = parse_fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.basic.add_to(&mut headers)?;
@@ -265,10 +273,14 @@ impl LlmFlags {
 
     /// Returns the body of the request, which is a template.
     fn build_body(&self, api: &LlmApi) -> Result<String, UsageError> {
-        let prompt = match (&self.body, self.prompt_tokens) {
-            (Some(prompt), _) => read_text("--prompt", prompt)?,
-            (None, Some(tokens)) => self.build_filler_prompt(tokens)?,
-            (None, None) => DEFAULT_PROMPT.to_owned(),
+        let data_set = self.dataset.as_deref().map(DataSetColumns::read);
+        let data_set = data_set.transpose()?;
+        let input = data_set.as_ref().map(|data_set| &data_set.input);
+        let prompt = match (&self.body, self.prompt_tokens, input) {
+            (Some(prompt), ..) => read_text("--prompt", prompt)?,
+            (None, Some(tokens), _) => self.build_filler_prompt(tokens)?,
+            (None, None, Some(DataSetInput::Prompt(field))) => field.clone(),
+            (None, None, _) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
         let system = system.map(|typed| read_text("--system", typed));
@@ -285,6 +297,10 @@ impl LlmFlags {
             documents: &documents,
         };
         (api.put_prompt)(&mut body, &prompt);
+        let messages = match input {
+            Some(DataSetInput::Messages(field)) => Some(self.put_messages(api, &mut body, field)?),
+            _ => None,
+        };
         if !api.computes_numbers {
             body.insert("stream".to_owned(), json!(!self.no_stream));
         }
@@ -295,20 +311,58 @@ impl LlmFlags {
         let limit = self
             .max_tokens
             .or(api.default_limit.map(TokenRange::exactly));
-        if let (Some(key), Some(tokens)) = (api.limit_key, limit) {
-            body.insert(key.to_owned(), tokens.to_json());
+        let own_limit = data_set.and_then(|data_set| data_set.limit);
+        let limit = match own_limit.filter(|_| self.max_tokens.is_none()) {
+            Some(field) => Some(Value::String(field)),
+            None => limit.map(|tokens| tokens.to_json()),
+        };
+        if let (Some(key), Some(tokens)) = (api.limit_key, &limit) {
+            body.insert(key.to_owned(), tokens.clone());
         }
         let text = match &self.extra {
             Some(typed) => merge_extra(body, &read_text("--extra", typed)?)?,
             None => Value::Object(body).to_string(),
         };
+        let text = match messages {
+            Some((key, field)) => unquote_field(&text, key, &field),
+            None => text,
+        };
         Ok(match (api.limit_key, limit) {
-            (Some(key), Some(tokens)) => unquote_field(&text, key, &tokens.to_json()),
+            (Some(key), Some(tokens)) => unquote_field(&text, key, &tokens),
             _ => text,
         })
     }
 
-    /// Returns a template for a prompt of about this many tokens. It begins with the shared prefix; the rest differs
+    /// Puts the field of a data set's messages into the body; returns its key, and the field.
+    fn put_messages(
+        &self,
+        api: &LlmApi,
+        body: &mut Map<String, Value>,
+        field: &str,
+    ) -> Result<(&'static str, Value), UsageError> {
+        let refuse =
+            |problem: &str, help: &str| UsageError::new(format_args!("--dataset: {problem}"), help);
+        if self.system.is_some() || self.turns.is_some() {
+            return Err(refuse(
+                "its messages are whole conversations",
+                "leave out --system and --turns",
+            ));
+        }
+        let key = api.messages_key.ok_or_else(|| {
+            refuse(
+                &format!("it has messages, and the {} API takes none", api.name),
+                &format!(
+                    "write {}",
+                    LlmApi::names_with(|api| api.messages_key.is_some())
+                ),
+            )
+        })?;
+        let field = Value::from(field);
+        body.insert(key.to_owned(), field.clone());
+        Ok((key, field))
+    }
+
+    /// Makes a prompt of about this many tokens. It begins with the shared prefix; the rest differs
     /// between calls and between runs.
     fn build_filler_prompt(&self, tokens: TokenRange) -> Result<String, UsageError> {
         let shared = self.shared_prefix_tokens.unwrap_or(0);

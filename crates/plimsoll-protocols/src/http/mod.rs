@@ -27,6 +27,7 @@ mod lenient_json;
 mod limits;
 mod llm;
 mod llm_api;
+mod llm_data_set;
 mod load;
 mod missing_page;
 mod multiplexed;

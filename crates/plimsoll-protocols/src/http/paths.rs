@@ -64,7 +64,14 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
                 if !column.values().all(|value| begins(&value)) {
                     return Err(invalid_path_message("{{…}}"));
                 }
-                let bad = |value: &Cow<'_, str>| !is_valid_in_path(value);
+                // An empty value leaves the path as it is without the field.
+                let bad = |value: &Cow<'_, str>| {
+                    if value.is_empty() {
+                        nth == 0
+                    } else {
+                        !is_valid_in_path(value)
+                    }
+                };
                 if let Some(value) = column.values().find(bad) {
                     let file = rows.map_or("rows", Rows::file);
                     return Err(format!(

@@ -1,3 +1,7 @@
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+
 use super::*;
 use crate::commands;
 
@@ -144,4 +148,56 @@ fn flags_of_one_tool_are_answered_by_whole_lines() {
     let text: Vec<&str> = text.split_whitespace().collect();
     let ours = "as a line of wrk it is: plimsoll http http://a.test/ --clients 20 --duration 1s";
     assert!(text.join(" ").contains(ours), "{text:?}");
+}
+
+/// Returns what is printed for a line that ends with a usage error, without line breaks.
+fn answer(line: &str) -> String {
+    let words = shell_words::split(&format!("plimsoll {line}")).expect("words of a shell");
+    let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    let words = crate::foreign_words::translate(words).unwrap_or_else(|_| panic!("{line}"));
+    let command = commands::command();
+    let failure = crate::single_dash::failure(&command, &words)
+        .or_else(|| crate::misread_flags::failure(&command, &words));
+    let said = match failure {
+        Some(failure) => format!("{failure:?}").replace('│', " "),
+        None => {
+            let error = command.clone().try_get_matches_from(&words);
+            let error = explain(error.expect_err(line), &command, &words);
+            error.render().to_string()
+        }
+    };
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Lines behind a command of ours, from `tests/foreign_answers.txt`: each has a part of its answer below, after `>`.
+#[test]
+fn typed_lines_are_answered_with_whole_lines() {
+    plimsoll_protocols::registry::register();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_answers.txt");
+    let text = std::fs::read_to_string(file).expect(file);
+    let mut lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut count = 0;
+    while let Some(typed) = lines.next() {
+        let expected = lines.next().and_then(|line| line.strip_prefix("> "));
+        let expected = expected.expect(typed);
+        let said = answer(typed);
+        // Long words are hyphenated at the width of the terminal.
+        let plain = |text: &str| text.replace(' ', "");
+        assert!(
+            plain(&said).contains(&plain(expected)),
+            "{typed}\n{expected}\n{said}"
+        );
+        count += 1;
+        let Some((_, ours)) = expected.split_once(": plimsoll ") else {
+            continue;
+        };
+        let ours = ours.split("; ").next().unwrap_or(ours);
+        let words = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
+        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        let read = commands::command_for_words(&words).try_get_matches_from(&words);
+        assert!(read.is_ok(), "{typed}: {ours}: {:?}", read.err());
+    }
+    assert!(count >= 55, "{count}");
 }

@@ -155,13 +155,18 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         &[
             "--api-key",
             "--backend",
+            "--benchmark",
+            "--burst-delay",
+            "--connect-to",
+            "--custom-dataset-type",
             "--data-raw",
             "--data-urlencode",
             "--dataset-name",
             "--endpoint-type",
             "--form-string",
             "--output-format",
-            "--random-range-ratio",
+            "--public-dataset",
+            "--rand-regex-url",
             "--redirects",
             "--request-rate",
             "--request-rate-mode",
@@ -171,7 +176,18 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     ),
     (
         "crates/plimsoll-protocols/src/grpc/lines/",
-        &["--call", "--load-schedule"],
+        &[
+            "--call",
+            "--config",
+            "--load-end",
+            "--load-step",
+            "--load-step-duration",
+        ],
+    ),
+    // The flag that follows redirects is left out where a path varies.
+    (
+        "crates/plimsoll-protocols/src/foreign/lines.rs",
+        &["--redirects"],
     ),
     // A flag of HTTP that is no key of a plan.
     (

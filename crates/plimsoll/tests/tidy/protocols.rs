@@ -107,6 +107,16 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ),
     ("crates/plimsoll-wire/", "session", "a session of a relay"),
     (
+        "crates/plimsoll-protocols/src/http/foreign_lines/fortio.rs",
+        "grpc",
+        "flags of fortio, whose lines may be of gRPC",
+    ),
+    (
+        "crates/plimsoll-protocols/src/http/foreign_lines/httperf.rs",
+        "session",
+        "flags of httperf",
+    ),
+    (
         "crates/plimsoll-plugin/",
         "plugin",
         "the C interface that codec plugins have",

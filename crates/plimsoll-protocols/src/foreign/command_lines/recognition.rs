@@ -1,6 +1,6 @@
 //! Decides which tool a line without a tool's name belongs to.
 
-use super::LineTool;
+use super::{FlagStyle, LineTool};
 
 /// Our long flags that other tools have, too: a line with one of them and without a tool's name is one of ours.
 const OUR_FLAGS: [&str; 6] = [
@@ -24,6 +24,16 @@ impl LineTool {
     /// Returns whether the tool has a flag of this name, without dashes.
     pub fn has_flag(&self, name: &str) -> bool {
         self.flags.iter().any(|flag| flag.names.contains(&name))
+    }
+
+    /// Returns whether a line has a flag of several letters with one dash, which this tool has.
+    pub fn has_long_flag_with_one_dash(&self, words: &[String]) -> bool {
+        self.style == FlagStyle::Go
+            && words.iter().any(|word| {
+                let name = word.strip_prefix('-').unwrap_or_default();
+                let name = name.split('=').next().unwrap_or_default();
+                name.len() > 2 && self.has_flag(name)
+            })
     }
 
     /// Returns whether a line without a tool's name belongs to this tool.

@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::{add_descriptions, set_target, method_with_slash};
+use std::path::Path;
+
+use plimsoll_model::input;
+use serde_json::{Map, Value};
+
+use super::{add_descriptions, schedules, set_target, method_with_slash};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag, Words};
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const ONLY_IN_PLAN_REASON: &str =
-    "rates that change are set in a plan: load.steps, or rate = { from, to, over }";
 const FIXED_CLIENTS_REASON: &str = "the number of clients does not change during a load";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["ghz"],
     style: FlagStyle::Gnu,
     flags: &[
-        value(
-            &["config"],
-            Text,
-            Missing("write a plan in place of the configuration: plimsoll run PLAN"),
-        ),
+        value(&["config"], Text, Deferred),
         value(&["proto"], Text, Deferred),
         value(&["protoset"], Text, Deferred),
         value(&["import-path", "i", "import-paths"], Text, Deferred),
@@ -34,11 +33,11 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["async"], Ignored),
         value(&["r", "rps"], Decimal, Deferred),
         value(&["load-schedule"], Text, Deferred),
-        value(&["load-start"], Number, Missing(ONLY_IN_PLAN_REASON)),
-        value(&["load-step"], Text, Missing(ONLY_IN_PLAN_REASON)),
-        value(&["load-end"], Number, Missing(ONLY_IN_PLAN_REASON)),
-        value(&["load-step-duration"], Text, Missing(ONLY_IN_PLAN_REASON)),
-        value(&["load-max-duration"], Text, Missing(ONLY_IN_PLAN_REASON)),
+        value(&["load-start"], Number, Deferred),
+        value(&["load-step"], Text, Deferred),
+        value(&["load-end"], Number, Deferred),
+        value(&["load-step-duration"], Text, Deferred),
+        value(&["load-max-duration"], Text, Deferred),
         value(&["c", "concurrency"], Number, Deferred),
         value(&["concurrency-schedule"], Text, Missing(FIXED_CLIENTS_REASON)),
         value(&["concurrency-start"], Number, Missing(FIXED_CLIENTS_REASON)),
@@ -116,13 +115,26 @@ pub(super) static TOOL: LineTool = LineTool {
 };
 
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    if let Some(file) = line.value("config").map(str::to_owned) {
+        let words = config_words(&file)?;
+        let parsed = TOOL.parse(&words);
+        line.put_before(parsed.map_err(|_| format!("--config: {file} has a key that is not known"))?);
+    }
     let method = line.value("call").map(method_with_slash);
     line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
     add_data(line)?;
     add_descriptions(line);
     line.add_workers_of("cpus", line.number("connections", 1));
     let clients = line.number("c", 50);
-    match line.value("r").map(str::to_owned) {
+    let schedule = line.value("load-schedule").map(str::to_owned);
+    let (rate, problem) = match schedule.as_deref() {
+        Some(kind @ ("step" | "line")) => (None, schedules::add_rate_steps(line, kind).err()),
+        _ => (line.value("r").map(str::to_owned), None),
+    };
+    match rate {
+        None if line.our_flags.iter().any(|word| word == "--step") => {
+            line.add("--max-in-flight", clients);
+        }
         Some(rate) if rate != "0" => {
             line.add("--rate", format_args!("{rate}/s"));
             // Without --async, each of ghz's workers waits for the response before its next call.
@@ -133,14 +145,10 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         _ => line.add("--clients", clients),
     }
     match line.value("z").map(str::to_owned) {
+        // The steps have their lengths.
+        Some(_) if line.our_flags.iter().any(|word| word == "--step") => {}
         Some(time) => line.add("--duration", time),
         None => line.add("--calls", line.number("n", 200)),
-    }
-    if line
-        .value("load-schedule")
-        .is_some_and(|schedule| schedule != "const")
-    {
-        line.add_missing("--load-schedule", ONLY_IN_PLAN_REASON);
     }
     if let Some(time) = line.value("t").map(str::to_owned) {
         line.add(
@@ -158,37 +166,95 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         [] => return Err("the server's HOST:PORT is missing".to_owned()),
         [_, more, ..] => return Err(format!("unexpected argument `{more}`")),
     }
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
     if method.is_none() {
         return Err("the method is missing: --call package.Service/Method".to_owned());
     }
     Ok(())
 }
 
-/// Fields of ghz's templates, each with our equivalent.
-const TEMPLATE_FIELDS: [(&str, &str); 4] = [
+/// Fields of ghz's templates, each with our equivalent. Its workers are clients here.
+const TEMPLATE_FIELDS: [(&str, &str); 9] = [
     ("{{.RequestNumber}}", "{{seq}}"),
-    ("{{ .RequestNumber }}", "{{seq}}"),
     ("{{newUUID}}", "{{uuid}}"),
     ("{{.UUID}}", "{{uuid}}"),
+    ("{{.WorkerID}}", "{{client}}"),
+    ("{{.WorkerRequestNumber}}", "{{seq}}"),
+    ("{{.Timestamp}}", "{{now rfc3339}}"),
+    ("{{.TimestampUnix}}", "{{now s}}"),
+    ("{{.TimestampUnixMilli}}", "{{now}}"),
+    ("{{.TimestampUnixNano}}", "{{now ns}}"),
 ];
+
+/// Replaces the fields of a template.
+fn with_our_fields(line: &mut LineBuilder, flag: &str, text: &str) -> String {
+    let tight = text.replace("{{ ", "{{").replace(" }}", "}}");
+    let replaced = TEMPLATE_FIELDS
+        .iter()
+        .fold(tight, |text, (theirs, ours)| text.replace(theirs, ours));
+    if replaced.contains("{{randomInt ") {
+        line.add_missing(flag, "{{random LOW HIGH}} includes HIGH, unlike randomInt");
+        return replaced.replace("{{randomInt ", "{{random ");
+    }
+    if let Some((before, after)) = replaced.split_once("{{randomString")
+        && let Some((_, after)) = after.split_once("}}")
+    {
+        line.add_missing(flag, "no texts of random letters: {{uuid}} is as random");
+        return format!("{before}{{{{uuid}}}}{after}");
+    }
+    let functions = ["{{.", "{{range", "{{if", "{{printf"];
+    if functions.iter().any(|begin| replaced.contains(begin)) {
+        line.add_missing(
+            flag,
+            "fields are {{seq}}, {{uuid}}, {{client}}, {{now}} and {{random 1 100}}",
+        );
+    }
+    replaced
+}
+
+/// Returns the words that stand for a configuration file in JSON.
+fn config_words(file: &str) -> Result<Vec<String>, String> {
+    let text = input::file_to_string(Path::new(file));
+    let text = text.map_err(|e| format!("--config: can't read {file}: {e}"))?;
+    let keys: Map<String, Value> = serde_json::from_str(&text).map_err(|e| {
+        format!("--config: {file} is not JSON ({e}): write its keys as flags, or a plan")
+    })?;
+    let mut words = Vec::new();
+    for (key, value) in keys {
+        let value = match value {
+            Value::String(text) if key == "host" => {
+                words.push(text);
+                continue;
+            }
+            Value::Bool(false) | Value::Null => continue,
+            Value::Bool(true) => {
+                words.push(format!("--{key}"));
+                continue;
+            }
+            Value::String(text) => text,
+            Value::Array(paths) if key.ends_with("paths") => {
+                let paths = paths.iter().filter_map(Value::as_str);
+                paths.collect::<Vec<_>>().join(",")
+            }
+            other => other.to_string(),
+        };
+        words.push(format!("--{key}={value}"));
+    }
+    Ok(words)
+}
 
 fn add_data(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(data) = line.value("d").map(str::to_owned) {
-        let data = TEMPLATE_FIELDS
-            .iter()
-            .fold(data, |data, (theirs, ours)| data.replace(theirs, ours));
-        if data.contains("{{.") || data.contains("{{ .") {
-            line.add_missing(
-                "-d",
-                "only the template fields {{seq}} and {{uuid}} are supported",
-            );
-        }
+        let data = with_our_fields(line, "-d", &data);
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
     }
     if let Some(metadata) = line.value("m").map(str::to_owned) {
         let read = serde_json::from_str::<BTreeMap<String, String>>(&metadata);
         let read = read.map_err(|_| format!("-m: `{metadata}` is not a JSON object of strings"))?;
         for (name, value) in read {
+            let value = with_our_fields(line, "-m", &value);
             line.add_field("--metadata", &name, &value);
         }
     }

@@ -114,10 +114,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         set_target(line, address, "plaintext");
     }
     let symbol = symbols.first().map(|symbol| (*symbol).clone());
-    let asked = ["list", "describe"].into_iter().find(|name| question(name));
-    if let Some(name) = asked {
+    if question("list") || question("describe") {
         // Listing a service shows its methods, which our `describe` does.
-        let name = if symbol.is_some() { "describe" } else { name };
+        let name = if symbol.is_some() { "describe" } else { "list" };
         line.subcommand = Some([name.to_owned()].into_iter().chain(symbol).collect());
     } else {
         add_call(line, symbol.as_deref())?;

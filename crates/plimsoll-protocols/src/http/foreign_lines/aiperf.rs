@@ -6,15 +6,16 @@ use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ign
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
 
-pub(super) const LENGTH_SPREAD_HINT: &str =
-    "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
+const LENGTH_SPREAD: &str =
+    "lengths are drawn evenly from a range of this mean and spread, not from a normal distribution";
 /// The hint for a line that ranks documents, since the translation can't supply them.
 pub(super) const DOCUMENTS_HINT: &str =
     "write a document that is ranked in place of TEXT, and --document for each further one";
 const RANKED_TEXTS_HINT: &str = "write the documents that are ranked in place of TEXT";
 const PASSAGES_HINT: &str =
     "the documents that are ranked are given, not drawn: --document TEXT for each";
-const PROMPT_FILE_HINT: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+const PROMPT_FILE_HINT: &str =
+    "--dataset FILE takes prompts from a file in the format of ShareGPT, of messages or of prompts";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &[
@@ -52,7 +53,7 @@ pub(super) static TOOL: LineTool = LineTool {
                 "prompt-input-tokens-mean",
             ],
             Number,
-            OurFlag("--prompt-tokens", ""),
+            Deferred,
         ),
         value(
             &[
@@ -66,7 +67,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["output-tokens-mean", "osl", "prompt-output-tokens-mean"],
             Number,
-            OurFlag("--max-tokens", ""),
+            Deferred,
         ),
         value(
             &[
@@ -81,11 +82,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["rankings-passages-stddev"], Decimal, Ignored),
         value(&["rankings-passages-prompt-token-mean"], Number, Ignored),
         value(&["rankings-passages-prompt-token-stddev"], Decimal, Ignored),
-        value(
-            &["rankings-query-prompt-token-mean"],
-            Number,
-            OurFlag("--prompt-tokens", ""),
-        ),
+        value(&["rankings-query-prompt-token-mean"], Number, Deferred),
         value(&["rankings-query-prompt-token-stddev"], Decimal, Deferred),
         value(&["tokenizer"], Text, Ignored),
         switch(&["tokenizer-trust-remote-code"], Ignored),
@@ -100,9 +97,39 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             OurFlag("--deadline", "s"),
         ),
-        value(&["input-file"], Text, Missing(PROMPT_FILE_HINT)),
+        value(&["input-file"], Text, Deferred),
         value(&["public-dataset"], Text, Missing(PROMPT_FILE_HINT)),
-        value(&["custom-dataset-type"], Text, Missing(PROMPT_FILE_HINT)),
+        value(&["custom-dataset-type"], Text, Deferred),
+        value(
+            &["conversation-num", "num-conversations", "num-sessions"],
+            Number,
+            Deferred,
+        ),
+        value(
+            &["conversation-turn-stddev", "session-turns-stddev"],
+            Decimal,
+            Ignored,
+        ),
+        value(
+            &["conversation-turn-delay-mean", "session-turn-delay-mean"],
+            Decimal,
+            OurFlag("--think", "ms"),
+        ),
+        value(&["num-dataset-entries", "num-prompts"], Number, Ignored),
+        value(
+            &["request-cancellation-rate"],
+            Decimal,
+            Missing("no calls are cancelled on purpose"),
+        ),
+        value(
+            &["prefix-prompt-length", "shared-system-prompt-length"],
+            Number,
+            Deferred,
+        ),
+        value(&["num-prefix-prompts"], Number, Ignored),
+        switch(&["gpu-telemetry", "no-gpu-telemetry"], Ignored),
+        value(&["profile-export-level", "export-level"], Text, Ignored),
+        value(&["record-processors"], Number, Ignored),
         value(
             &["session-turns-mean", "conversation-turn-mean"],
             Number,
@@ -130,7 +157,7 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Adds the flags that depend on several flags of AIPerf. Without a concurrency it sends one request at a time, and
+/// Without a concurrency AIPerf sends one request at a time, and
 /// without a count at least ten; with a rate, arrivals are random.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.value("request-rate").map(str::to_owned) {
@@ -150,7 +177,11 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         }
         None => line.add("--clients", line.number("concurrency", 1)),
     }
-    if !line.is_set("request-count") && !line.is_set("benchmark-duration") {
+    let conversations = line.number("conversation-num", 0);
+    if conversations > 0 && !line.is_set("request-count") {
+        let turns = line.number("session-turns-mean", 1);
+        line.add("--calls", conversations.saturating_mul(turns));
+    } else if !line.is_set("request-count") && !line.is_set("benchmark-duration") {
         line.add(
             "--calls",
             line.number("concurrency", 1).saturating_mul(2).max(10),
@@ -170,6 +201,21 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         format!("/{}", path.trim_start_matches('/'))
     });
     line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
+    if line.is_guessed
+        && !line.is_set("u")
+        && let [typed] = &line.words[..]
+    {
+        let url = with_scheme(typed, "http");
+        line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
+        line.words.clear();
+    }
+    if let Some(at) = line.words.iter().position(|word| word.starts_with('-')) {
+        let further = line.words.split_off(at).join(" ");
+        line.add_dropped(
+            format!("-- {further}"),
+            "these are flags of another program",
+        );
+    }
     match &line.words[..] {
         [] if line.is_set("m") => Ok(()),
         [] => {
@@ -180,7 +226,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
 }
 
-/// Returns the path of an endpoint whose default path differs from ours.
+/// Returns the path of an endpoint that is not default path differs from ours.
 fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
     match endpoint? {
         "cohere_rankings" => Some("v2/rerank"),
@@ -189,16 +235,60 @@ fn default_path(endpoint: Option<&str>) -> Option<&'static str> {
     }
 }
 
-fn add_request(line: &mut LineBuilder) {
-    let data = [
-        "synthetic-input-tokens-mean",
-        "rankings-query-prompt-token-mean",
-        "input-file",
-        "public-dataset",
-    ];
-    if !data.iter().any(|name| line.is_set(name)) {
-        line.add("--prompt-tokens", 550);
+/// Prompts without a length have this many tokens.
+const DEFAULT_PROMPT_TOKENS: u64 = 550;
+
+/// Adds the lengths of prompts and answers, or the file that has the prompts.
+fn add_lengths(line: &mut LineBuilder) {
+    if let Some(file) = line.value("input-file").map(str::to_owned) {
+        match line.value("custom-dataset-type").unwrap_or("single_turn") {
+            "single_turn" => line.add("--dataset", file),
+            "mooncake_trace" => line.add("--replay", file),
+            _ => line.add_missing("--custom-dataset-type", PROMPT_FILE_HINT),
+        }
+    } else if !line.is_set("public-dataset") {
+        let mean = [
+            "synthetic-input-tokens-mean",
+            "rankings-query-prompt-token-mean",
+        ]
+        .iter()
+        .find_map(|name| line.value(name)?.parse().ok())
+        .unwrap_or(DEFAULT_PROMPT_TOKENS);
+        let spreads = [
+            "synthetic-input-tokens-stddev",
+            "rankings-query-prompt-token-stddev",
+        ];
+        let prefix = line.number("prefix-prompt-length", 0);
+        add_length(line, "--prompt-tokens", mean, prefix, &spreads);
+        if prefix > 0 {
+            line.add("--shared-prefix-tokens", prefix);
+        }
     }
+    if let Some(mean) = line.value("output-tokens-mean") {
+        let mean = mean.parse().unwrap_or(1);
+        add_length(line, "--max-tokens", mean, 0, &["output-tokens-stddev"]);
+    }
+}
+
+/// Adds a length, or the range that has the same mean and standard deviation.
+fn add_length(line: &mut LineBuilder, flag: &str, mean: u64, more: u64, spreads: &[&str]) {
+    let spread = spreads
+        .iter()
+        .find_map(|name| line.value(name)?.parse::<f64>().ok())
+        .unwrap_or(0.0);
+    // The standard deviation of an even distribution is its width divided by √12.
+    let half = (spread * 3_f64.sqrt()).round() as u64;
+    if half == 0 {
+        line.add(flag, mean + more);
+        return;
+    }
+    let low = mean.saturating_sub(half).max(1);
+    line.add_dropped(format!("--{}", spreads[0]), LENGTH_SPREAD);
+    line.add(flag, format_args!("{}..{}", low + more, mean + half + more));
+}
+
+fn add_request(line: &mut LineBuilder) {
+    add_lengths(line);
     let mut extra = Vec::new();
     match line.value("endpoint-type").unwrap_or("chat") {
         "chat" => {}
@@ -224,18 +314,6 @@ fn add_request(line: &mut LineBuilder) {
             "--endpoint-type",
             "--api knows chat, completions, responses, messages, embeddings and rerank",
         ),
-    }
-    for name in [
-        "synthetic-input-tokens-stddev",
-        "rankings-query-prompt-token-stddev",
-        "output-tokens-stddev",
-    ] {
-        if line
-            .value(name)
-            .is_some_and(|value| value.parse() != Ok(0.0))
-        {
-            line.add_missing(format!("--{name}"), LENGTH_SPREAD_HINT);
-        }
     }
     if line.is_set("api-key") {
         line.add_missing(

@@ -1,6 +1,7 @@
 //! Translates command lines of [curl](https://curl.se): the request is sent once, unless the line contains Plimsoll's
 //! load flags.
 
+use super::addresses::{move_connections, move_to_socket};
 use super::{ANY_ADDRESS_HINT, NO_FILE_HINT, add_alpn, add_basic, add_proxy, add_redirects};
 use crate::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
@@ -61,11 +62,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
         ),
         value(&["resolve"], Text, OurFlag("--resolve", "")),
-        value(
-            &["connect-to"],
-            Text,
-            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
-        ),
+        value(&["connect-to"], Text, Deferred),
         value(&["interface"], Text, OurFlag("--source", "")),
         value(&["unix-socket"], Text, Deferred),
         value(&["m", "max-time"], Decimal, OurFlag("--deadline", "s")),
@@ -192,12 +189,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if !versions.iter().any(|name| line.is_set(name)) {
         add_alpn(line);
     }
-    if let (Some(socket), Some(url)) = (line.value("unix-socket").map(str::to_owned), &line.target)
-    {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-        let path = rest.find('/').map_or("/", |at| &rest[at..]);
-        line.target = Some(format!("{scheme}+unix:{socket}:{path}"));
-    }
+    move_connections(line, "connect-to");
+    move_to_socket(line, "unix-socket");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::{NO_FILE_HINT, add_basic, take_unverified_target};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, OurFlag, Words};
+use crate::foreign::command_lines::LineFlag;
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -11,46 +12,72 @@ const DEFAULT_RATE: f64 = 8.0;
 pub(super) static TOOL: LineTool = LineTool {
     names: &["fortio load"],
     style: FlagStyle::Go,
-    flags: &[
-        value(&["qps"], Decimal, Deferred),
-        value(&["c"], Number, Deferred),
-        value(&["n"], Number, Deferred),
-        value(&["t"], Time, Deferred),
-        value(&["timeout"], Time, OurFlag("--deadline", "")),
-        value(&["H"], Text, OurFlag("-H", "")),
-        value(&["X"], Text, OurFlag("-X", "")),
-        value(&["payload"], Text, OurFlag("-d", "")),
-        value(&["payload-file"], Text, Words(&["-d", "@{}"])),
-        value(&["content-type"], Text, Header("content-type")),
-        value(&["user"], Text, Deferred),
-        switch(&["k"], Deferred),
-        value(&["cacert"], Text, OurFlag("--ca", "")),
-        value(&["cert"], Text, OurFlag("--cert", "")),
-        value(&["key"], Text, OurFlag("--key", "")),
-        switch(&["h2"], Words(&["--http-version", "2"])),
-        switch(&["L"], OurFlag("-L", "")),
-        switch(&["follow-redirects"], OurFlag("-L", "")),
-        switch(&["compression"], OurFlag("--compressed", "")),
-        switch(&["keepalive"], Deferred),
-        switch(&["jitter"], Ignored),
-        switch(&["uniform"], Ignored),
-        switch(&["nocatchup"], Ignored),
-        switch(&["stdclient"], Ignored),
-        switch(&["allow-initial-errors"], Ignored),
-        switch(&["sequential-warmup"], Ignored),
-        switch(&["quiet"], OurFlag("-q", "")),
-        value(&["loglevel"], Text, Ignored),
-        value(&["p"], Text, Ignored),
-        value(&["r"], Decimal, Ignored),
-        value(&["labels"], Text, Ignored),
-        value(&["json"], Text, Dropped(NO_FILE_HINT)),
-        switch(&["a"], Dropped(NO_FILE_HINT)),
-        value(&["data-dir"], Text, Dropped(NO_FILE_HINT)),
-    ],
+    flags: &FORTIO_FLAGS,
     reads_stdin: false,
     marker_flags: &[&["qps"]],
     finish,
 };
+
+/// `fortio curl`, which makes one call.
+pub(super) static CURL_TOOL: LineTool = LineTool {
+    names: &["fortio curl"],
+    style: FlagStyle::Go,
+    flags: &FORTIO_FLAGS,
+    reads_stdin: false,
+    marker_flags: &[],
+    finish: |line| {
+        if line.is_guessed {
+            return Err("it is no line of fortio curl".to_owned());
+        }
+        line.add("--clients", 1);
+        line.add("--calls", 1);
+        add_target(line)
+    },
+};
+
+static FORTIO_FLAGS: [LineFlag; 41] = [
+    value(&["qps"], Decimal, Deferred),
+    value(&["c"], Number, Deferred),
+    value(&["n"], Number, Deferred),
+    value(&["t"], Time, Deferred),
+    value(&["timeout"], Time, OurFlag("--deadline", "")),
+    value(&["H"], Text, OurFlag("-H", "")),
+    value(&["X"], Text, OurFlag("-X", "")),
+    value(&["payload"], Text, OurFlag("-d", "")),
+    value(&["payload-file"], Text, Words(&["-d", "@{}"])),
+    value(&["content-type"], Text, Header("content-type")),
+    value(&["user"], Text, Deferred),
+    switch(&["k"], Deferred),
+    value(&["cacert"], Text, OurFlag("--ca", "")),
+    value(&["cert"], Text, OurFlag("--cert", "")),
+    value(&["key"], Text, OurFlag("--key", "")),
+    switch(&["h2"], Words(&["--http-version", "2"])),
+    switch(&["L"], OurFlag("-L", "")),
+    switch(&["follow-redirects"], OurFlag("-L", "")),
+    switch(&["compression"], OurFlag("--compressed", "")),
+    switch(&["keepalive"], Deferred),
+    switch(&["jitter"], Ignored),
+    switch(&["uniform"], Ignored),
+    switch(&["nocatchup"], Ignored),
+    switch(&["stdclient"], Ignored),
+    switch(&["allow-initial-errors"], Ignored),
+    switch(&["sequential-warmup"], Ignored),
+    switch(&["quiet"], OurFlag("-q", "")),
+    value(&["loglevel"], Text, Ignored),
+    value(&["p"], Text, Ignored),
+    value(&["r"], Decimal, Ignored),
+    value(&["labels"], Text, Ignored),
+    value(&["json"], Text, Dropped(NO_FILE_HINT)),
+    switch(&["a"], Dropped(NO_FILE_HINT)),
+    value(&["data-dir"], Text, Dropped(NO_FILE_HINT)),
+    switch(&["grpc"], Deferred),
+    switch(&["ping"], Deferred),
+    value(&["s"], Number, Deferred),
+    value(&["grpc-method"], Text, Deferred),
+    value(&["healthservice"], Text, Deferred),
+    value(&["grpc-max-streams"], Number, Ignored),
+    value(&["connection-reuse"], Text, Ignored),
+];
 
 /// Adds the flags that depend on several flags of fortio. A rate of 0 or less means as fast as the connections allow;
 /// `-n` overrides `-t`.
@@ -74,6 +101,63 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if line.value("keepalive") == Some("false") {
         line.add_switch("--cold");
     }
+    if line.is_set("grpc") {
+        return take_grpc_target(line, connections);
+    }
+    add_target(line)
+}
+
+/// Makes a call of the line: by itself fortio asks for the health of the server, with `-ping` it calls its own service.
+fn take_grpc_target(line: &mut LineBuilder, connections: u64) -> Result<(), String> {
+    line.command = Some("grpc");
+    let streams = line.number("s", 1);
+    if streams > 1
+        && let Some(at) = position(line, "--clients")
+    {
+        line.our_flags[at + 1] = (connections * streams).to_string();
+        line.add("--connections", connections);
+    }
+    for word in line.our_flags.iter_mut().filter(|word| *word == "-H") {
+        "--metadata".clone_into(word);
+    }
+    match line.value("grpc-method").map(str::to_owned) {
+        Some(method) => line.add("-m", method),
+        None if line.is_set("ping") => {
+            line.add("-m", "fgrpc.PingServer/Ping");
+            let payload = line.value("payload").map(serde_json::Value::from);
+            if let (Some(payload), Some(at)) = (payload, position(line, "-d")) {
+                line.our_flags[at + 1] = format!("{{\"payload\": {payload}}}");
+            }
+        }
+        None => {
+            line.add("-m", "grpc.health.v1.Health/Check");
+            if let Some(service) = line.value("healthservice") {
+                let message = format!("{{\"service\": \"{service}\"}}");
+                line.add("-d", message);
+            }
+        }
+    }
+    let is_secured = line.our_flags.iter().any(|word| word == "--ca") || line.is_set("k");
+    if line.is_set("k") {
+        line.add_switch("--insecure");
+    }
+    let scheme = if is_secured { "grpcs" } else { "grpc" };
+    for word in &mut line.words {
+        if let Some(rest) = word.strip_prefix("https://") {
+            *word = format!("grpcs://{rest}");
+        } else if let Some(rest) = word.strip_prefix("http://") {
+            *word = format!("grpc://{rest}");
+        }
+    }
+    line.take_target(scheme)
+}
+
+/// Returns the place of a flag of ours.
+fn position(line: &LineBuilder, flag: &str) -> Option<usize> {
+    line.our_flags.iter().position(|word| word == flag)
+}
+
+fn add_target(line: &mut LineBuilder) -> Result<(), String> {
     add_basic(line, "user");
     if line.is_set("k") {
         take_unverified_target(line)

@@ -1,11 +1,11 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
+use super::addresses::{move_connections, take_url_file};
 use super::{NO_FILE_HINT, NO_SCRIPT_HINT, decimal_value};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const ONE_URL_HINT: &str = "one URL is measured; fields and --rows vary its path";
 const WINDOWS_HINT: &str =
     "windows and tables cannot be set; they are large enough not to limit the load";
 const NO_HTTP3_HINT: &str = "there is no HTTP/3";
@@ -45,7 +45,7 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         value(&["d", "data"], Text, Words(&["-d", "@{}"])),
         value(&["H", "header"], Text, Deferred),
-        value(&["i", "input-file"], Text, Missing(ONE_URL_HINT)),
+        value(&["i", "input-file"], Text, Deferred),
         value(&["timing-script-file"], Text, Missing(NO_SCRIPT_HINT)),
         switch(&["h1"], Deferred),
         value(&["p", "no-tls-proto"], Text, Deferred),
@@ -67,11 +67,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["tls13-ciphers"], Text, Deferred),
         value(&["groups"], Text, Deferred),
         value(&["sni"], Text, OurFlag("--server-name", "")),
-        value(
-            &["connect-to"],
-            Text,
-            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
-        ),
+        value(&["connect-to"], Text, Deferred),
         value(
             &["B", "base-uri"],
             Text,
@@ -109,7 +105,17 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add_missing("-m", "requests are not pipelined over HTTP/1.1");
     }
     add_fields(line);
-    line.take_target("http")?;
+    match line.value("i").map(str::to_owned) {
+        Some(file) if line.words.is_empty() => take_url_file(line, &file)?,
+        Some(_) => return Err("-i: the URLs are in the file, or in the line".to_owned()),
+        None => {
+            if line.words.len() > 1 {
+                let further = line.words.split_off(1).join(" ");
+                line.add_missing(further, "--rows FILE takes a URL a line of one server");
+            }
+            line.take_target("http")?;
+        }
+    }
     let is_secured = line
         .target
         .as_deref()
@@ -134,6 +140,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         // h2load does not check certificates.
         line.add_switch("--insecure");
     }
+    move_connections(line, "connect-to");
     for (name, flag) in [("tls13-ciphers", "--suite"), ("groups", "--group")] {
         for value in line.values(name).iter().flat_map(|list| list.split(':')) {
             line.add(flag, value);

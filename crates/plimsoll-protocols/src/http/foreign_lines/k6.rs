@@ -1,19 +1,19 @@
 //! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the
 //! URLs, so users must add one.
 
-use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects};
+use super::{NO_FILE_HINT, NO_SCRIPT_HINT, add_alpn, add_redirects, scripts};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Header, Missing, Ignored, OurFlag};
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
-    names: &["k6 run", "k6"],
+    names: &["k6 run", "k6 cloud run", "k6 cloud", "k6"],
     style: FlagStyle::Gnu,
     flags: &[
         value(&["u", "vus"], Number, Deferred),
         value(&["d", "duration"], Time, Deferred),
         value(&["i", "iterations"], Number, Deferred),
-        value(&["s", "stage"], Text, Deferred),
+        value(&["s", "stage", "stages"], Text, Deferred),
         value(&["max", "m"], Number, Ignored),
         value(&["max-redirects"], Number, Deferred),
         value(&["rps"], Decimal, Deferred),
@@ -53,9 +53,21 @@ pub(super) static TOOL: LineTool = LineTool {
 /// Adds the flags that depend on several flags of k6. Virtual users become clients. Plimsoll has no stages with varying
 /// numbers of users, so the largest stage determines the number of clients and the duration.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
-    let stages = line.values("s");
-    let mut clients = line.number("u", 1);
+    let script = line.words.first().filter(|word| is_script(word)).cloned();
+    let found = script.as_deref().and_then(scripts::script_text);
+    let options = found
+        .as_deref()
+        .map(ScriptOptions::find)
+        .unwrap_or_default();
+    let mut stages = line.values("s");
+    if stages.is_empty() && !line.is_set("u") && !line.is_set("d") && !line.is_set("i") {
+        stages = options.stages;
+    }
+    let mut clients = line.number("u", options.clients.unwrap_or(1));
     let mut duration = line.value("d").map(str::to_owned);
+    if !line.is_set("i") {
+        duration = duration.or(options.duration);
+    }
     if let Some((last, most)) = largest_stage(&stages)? {
         (clients, duration) = (most, Some(last));
         line.add_missing(
@@ -63,7 +75,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             "the number of clients does not change; a rate does: --step 30s:0/s..100/s",
         );
     }
-    match line.value("rps").map(str::to_owned) {
+    let rate = line.value("rps").map(str::to_owned);
+    let is_typed = ["u", "d", "i", "s"].iter().any(|name| line.is_set(name));
+    match rate.or(options.rate.filter(|_| !is_typed)) {
         Some(rate) => {
             line.add("--connections", clients);
             line.add("--rate", format_args!("{rate}/s"));
@@ -71,21 +85,81 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         None => line.add("--clients", clients),
     }
     if line.is_set("i") || duration.is_none() {
-        line.add("--calls", line.number("i", 1));
+        line.add("--calls", line.number("i", options.calls.unwrap_or(1)));
     }
     if let Some(duration) = duration {
         line.add("--duration", duration);
     }
     add_redirects(line, line.number("max-redirects", 10));
-    let is_script = |word: &String| [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end));
-    match line.words.first() {
-        Some(script) if is_script(script) || script == "-" => {
-            Err(format!("the URLs are in {script}: write one of them"))
+    for objective in options.objectives {
+        line.add("--objective", objective);
+    }
+    match (script, options.url) {
+        (Some(script), Some(url)) => {
+            line.target = Some(url);
+            Err(format!(
+                "{script} is a program, which is not run: the line above has its first URL and its options; requests with values from one to the next are the [[steps]] of a plan"
+            ))
         }
-        _ => {
+        (Some(script), None) => Err(format!("the URLs are in {script}: write one of them")),
+        (None, _) => {
             line.take_target("http")?;
             add_alpn(line);
             Ok(())
+        }
+    }
+}
+
+/// Returns whether a word is the name of a script.
+fn is_script(word: &str) -> bool {
+    word == "-" || [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end))
+}
+
+/// What a script says plainly about its load.
+#[derive(Debug, Default)]
+struct ScriptOptions {
+    url: Option<String>,
+    clients: Option<u64>,
+    calls: Option<u64>,
+    duration: Option<String>,
+    /// Each as `30s:10`.
+    stages: Vec<String>,
+    /// The calls a second of an executor with constant arrivals.
+    rate: Option<String>,
+    objectives: Vec<String>,
+}
+
+impl ScriptOptions {
+    fn find(script: &str) -> ScriptOptions {
+        let find = |pattern| scripts::find_first(script, pattern);
+        let number = |pattern| find(pattern).and_then(|text| text.parse().ok());
+        let durations =
+            scripts::find_all(script, r#"\{\s*duration:\s*["'](\w+)["']\s*,\s*target:"#);
+        let targets = scripts::find_all(script, r"\btarget:\s*(\d+)");
+        let stages = durations.iter().zip(&targets);
+        let percentiles = scripts::find_all(script, r"_req_duration:\s*\[([^\]]*)\]");
+        let failed = find(r#"http_req_failed:\s*\[\s*["']rate\s*<\s*(0?\.\d+)"#);
+        let failed = failed.and_then(|share| share.parse::<f64>().ok());
+        let mut objectives: Vec<String> = percentiles
+            .iter()
+            .flat_map(|list| list.split(','))
+            .filter_map(|text| {
+                let at = scripts::find_first(text, r"p\((\d+(?:\.\d+)?)\)")?;
+                let limit = scripts::find_first(text, r"<=?\s*(\d+)")?;
+                Some(format!("p{at} < {limit}ms"))
+            })
+            .collect();
+        objectives.extend(failed.map(|share| format!("errors < {}%", share * 100.0)));
+        ScriptOptions {
+            url: find(r#"["'`](https?://[^"'`$\s]+)"#),
+            clients: number(r"\bvus:\s*(\d+)"),
+            calls: number(r"\biterations:\s*(\d+)"),
+            duration: find(r#"\bduration:\s*["'](\w+)["']"#).filter(|_| durations.is_empty()),
+            stages: stages
+                .map(|(time, users)| format!("{time}:{users}"))
+                .collect(),
+            rate: find(r"\brate:\s*(\d+)"),
+            objectives,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Recognises command lines of [Locust](https://docs.locust.io/), and explains why they can't be translated: users are
 //! Python code.
 
-use super::NO_FILE_HINT;
+use super::{NO_FILE_HINT, scripts};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
@@ -19,6 +19,11 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["t", "run-time"], Seconds, Deferred),
         value(&["H", "host"], Text, Deferred),
         value(&["f", "locustfile"], Text, Deferred),
+        value(
+            &["config"],
+            Text,
+            Missing("write its options as flags of locust, or a plan: plimsoll run PLAN"),
+        ),
         switch(&["headless"], Ignored),
         switch(&["autostart"], Ignored),
         value(&["autoquit"], Number, Ignored),
@@ -51,9 +56,26 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("--clients", line.number("u", 1));
     let time = line.value("t").unwrap_or("10s").to_owned();
     line.add("--duration", crate::foreign::command_lines::with_unit(&time, "s"));
-    line.target = line.value("H").map(str::to_owned);
-    Err(
-        "what its users do is in the locustfile, a program: requests with values from one to the next are the [[steps]] of a plan"
-            .to_owned(),
-    )
+    let host = line.value("H").map(str::to_owned);
+    // With a URL, and without a file, the line is complete.
+    if !line.is_set("f") && (host.is_some() || !line.words.is_empty()) && line.is_guessed {
+        line.words.extend(host);
+        return line.take_target("http");
+    }
+    let file = line.value("f").unwrap_or("locustfile.py").to_owned();
+    let script = scripts::script_text(&file).unwrap_or_default();
+    let host =
+        host.or_else(|| scripts::find_first(&script, r#"\bhost\s*=\s*["'](https?://[^"']+)"#));
+    let request = r#"\.client\.\w+\(\s*f?["'](/[^"'{]*)"#;
+    let paths = scripts::find_all(&script, request);
+    let path = paths.first().map_or("", String::as_str);
+    line.target = host.map(|host| format!("{}{path}", host.trim_end_matches('/')));
+    let first = match paths.len() {
+        0 => "",
+        1 => ", whose request is in the line above",
+        _ => ", whose first request is in the line above",
+    };
+    Err(format!(
+        "what its users do is in {file}, a program that is not run{first}; requests with values from one to the next are the [[steps]] of a plan"
+    ))
 }

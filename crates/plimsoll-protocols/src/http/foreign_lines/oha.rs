@@ -1,5 +1,6 @@
 //! Translates command lines of [oha](https://github.com/hatoo/oha).
 
+use super::addresses::{move_connections, move_to_socket, take_url_file};
 use super::{
     ANY_ADDRESS_HINT, NO_FILE_HINT, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
     add_workers, decimal_value, refuse_at_sign,
@@ -22,18 +23,10 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["z"], Time, Deferred),
         switch(&["w", "wait-ongoing-requests-after-deadline"], Ignored),
         value(&["q", "query-per-second"], Decimal, Deferred),
-        value(
-            &["burst-delay"],
-            Text,
-            Missing("--arrivals gamma=0.1 sends in bursts"),
-        ),
-        value(
-            &["burst-rate"],
-            Text,
-            Missing("--arrivals gamma=0.1 sends in bursts"),
-        ),
-        switch(&["rand-regex-url"], Missing(ONE_URL_HINT)),
-        switch(&["urls-from-file"], Missing(ONE_URL_HINT)),
+        value(&["burst-delay"], Time, Deferred),
+        value(&["burst-rate"], Number, Deferred),
+        switch(&["rand-regex-url"], Deferred),
+        switch(&["urls-from-file"], Deferred),
         value(&["max-repeat"], Number, Missing(ONE_URL_HINT)),
         value(&["dump-urls"], Number, Missing(ONE_URL_HINT)),
         switch(&["latency-correction"], Ignored),
@@ -67,16 +60,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["cert"], Text, OurFlag("--cert", "")),
         value(&["key"], Text, OurFlag("--key", "")),
         switch(&["insecure"], OurFlag("--insecure", "")),
-        value(
-            &["connect-to"],
-            Text,
-            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
-        ),
-        value(
-            &["unix-socket"],
-            Text,
-            Missing("the URL names it: unix:/SOCKET:/PATH"),
-        ),
+        value(&["connect-to"], Text, Deferred),
+        value(&["unix-socket"], Text, Deferred),
         switch(&["debug"], Missing("one call is --clients 1 --calls 1")),
     ],
     reads_stdin: false,
@@ -97,7 +82,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if streams > 1 && decimal_value(line, "q").is_none() {
         line.add("--connections", connections);
     }
-    let rate = decimal_value(line, "q");
+    let rate = decimal_value(line, "q").or(burst_rate(line));
     let workers = if rate.is_some() {
         connections
     } else {
@@ -124,5 +109,70 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     add_basic(line, "a");
     add_proxy(line, "x");
-    line.take_target("http")
+    if line.is_set("urls-from-file") {
+        let [file] = &line.words.clone()[..] else {
+            return Err("the file of the URLs is missing".to_owned());
+        };
+        take_url_file(line, file)?;
+    } else {
+        line.take_target("http")?;
+    }
+    if line.is_set("rand-regex-url") {
+        add_random_path(line);
+    }
+    move_connections(line, "connect-to");
+    move_to_socket(line, "unix-socket");
+    Ok(())
+}
+
+/// Returns the mean rate of bursts, and adds arrivals in bursts.
+fn burst_rate(line: &mut LineBuilder) -> Option<f64> {
+    let delay = line.value("burst-delay").and_then(seconds_of)?;
+    let calls = line.number("burst-rate", 1);
+    line.add("--arrivals", "gamma=0.1");
+    line.add_missing(
+        "--burst-delay",
+        "its bursts come at equal distances; those of --arrivals gamma=0.1 come at random, with the same mean rate",
+    );
+    Some((calls as f64 / delay * 1000.0).round() / 1000.0)
+}
+
+/// Returns a time with one unit, in seconds; `None` for none.
+fn seconds_of(time: &str) -> Option<f64> {
+    let at = time.find(|c: char| c.is_ascii_alphabetic())?;
+    let number: f64 = time[..at].parse().ok()?;
+    let unit = match &time[at..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    Some(number * unit).filter(|seconds| *seconds > 0.0)
+}
+
+/// Replaces the digits that a pattern draws, such as `[0-9]`, by a field; others have no counterpart.
+fn add_random_path(line: &mut LineBuilder) {
+    const OTHER_PATTERNS_HINT: &str =
+        "numbers are drawn in place of other patterns; --rows FILE has paths of any kind";
+    let Some(url) = line.target.take() else {
+        return;
+    };
+    let mut replaced = String::new();
+    let mut rest = url.as_str();
+    let mut has_others = false;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (class, after) = after.split_once(']').unwrap_or((after, ""));
+        has_others |= class != "0-9";
+        replaced.push_str(before);
+        replaced.push_str("{{random 0 9}}");
+        rest = after;
+    }
+    replaced.push_str(rest);
+    has_others |= replaced
+        .replace("{{random 0 9}}", "")
+        .contains(['(', '{', '\\', '*', '+', '|']);
+    if has_others {
+        line.add_missing("--rand-regex-url", OTHER_PATTERNS_HINT);
+    }
+    line.target = Some(replaced);
 }

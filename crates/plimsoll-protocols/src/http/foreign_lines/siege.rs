@@ -1,5 +1,6 @@
 //! Translates command lines of [siege](https://www.joedog.org/siege-manual/).
 
+use super::addresses::take_url_file;
 use super::{NO_FILE_HINT, take_unverified_target};
 use crate::foreign::command_lines::FlagMeaning::{
     Deferred, Dropped, Header, Missing, Ignored, OurFlag, Words,
@@ -22,15 +23,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["H", "header"], Text, OurFlag("-H", "")),
         value(&["A", "user-agent"], Text, Header("user-agent")),
         value(&["T", "content-type"], Text, Header("content-type")),
-        value(
-            &["f", "file"],
-            Text,
-            Missing("write one of its URLs, or a line a row: --rows FILE and {{row.path}}"),
-        ),
-        switch(
-            &["i", "internet"],
-            Missing("rows are taken in order; --rows-order random takes them as they come"),
-        ),
+        value(&["f", "file"], Text, Deferred),
+        switch(&["i", "internet"], Deferred),
         switch(&["g", "get"], Words(&["--clients", "1", "--calls", "1"])),
         value(&["l", "log"], Text, Dropped(NO_FILE_HINT)),
         value(&["m", "mark"], Text, Dropped(NO_FILE_HINT)),
@@ -77,6 +71,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     if !line.is_set("N") {
         line.add_switch("-L");
+    }
+    if let Some(file) = line.value("f").map(str::to_owned) {
+        take_url_file(line, &file)?;
+        if line.is_set("i") && line.our_flags.iter().any(|word| word == "--rows") {
+            line.add("--rows-order", "random");
+        }
+        return Ok(());
     }
     let request = line.words.first().cloned().unwrap_or_default();
     if let Some((url, body)) = request.split_once(" POST") {

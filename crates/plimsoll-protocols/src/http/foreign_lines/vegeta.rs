@@ -1,6 +1,15 @@
 //! Translates command lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack
 //! -rate=50 -duration=10s`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use plimsoll_model::input;
+use serde::Deserialize;
+
+use super::addresses::{move_connections, move_to_socket, take_url_file};
 use super::{NO_FILE_HINT, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag, Words};
 use crate::foreign::command_lines::ValueForm::{Number, Text, Time};
@@ -12,11 +21,7 @@ pub(super) static TOOL: LineTool = LineTool {
     flags: &[
         value(&["rate"], Text, Deferred),
         value(&["duration"], Time, Deferred),
-        value(
-            &["targets"],
-            Text,
-            Missing("one URL is measured: write it, or put the first line of the file on stdin"),
-        ),
+        value(&["targets"], Text, Deferred),
         value(&["format"], Text, Deferred),
         value(&["body"], Text, Words(&["-d", "@{}"])),
         value(&["header"], Text, OurFlag("-H", "")),
@@ -58,16 +63,8 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         value(&["dns-ttl"], Time, OurFlag("--resolve-interval", "")),
         switch(&["session-tickets"], OurFlag("--resume", "")),
-        value(
-            &["unix-socket"],
-            Text,
-            Missing("the URL names it: unix:/SOCKET:/PATH"),
-        ),
-        value(
-            &["connect-to"],
-            Text,
-            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
-        ),
+        value(&["unix-socket"], Text, Deferred),
+        value(&["connect-to"], Text, Deferred),
     ],
     reads_stdin: true,
     marker_flags: &[],
@@ -125,13 +122,28 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             Err(_) => return Err(format!("-redirects: `{most}` is no number")),
         },
     }
-    if line.value("format").is_some_and(|format| format != "http") {
-        line.add_missing(
-            "-format",
-            "a target is `METHOD URL`, with header fields below",
-        );
+    if let Some(file) = line.value("targets").map(str::to_owned) {
+        let text = input::file_to_string(Path::new(&file));
+        let text = text.map_err(|e| format!("can't read the targets of {file}: {e}"))?;
+        let mut lines = text.lines().map(str::trim).filter(|text| !text.is_empty());
+        if lines.all(|text| text.starts_with("GET ")) {
+            take_url_file(line, &file)?;
+            return add_connections(line);
+        }
+        line.input = Some(text);
     }
-    take_target(line)?;
+    if line.value("format") == Some("json") {
+        take_json_target(line)?;
+    } else {
+        take_target(line)?;
+    }
+    add_connections(line)
+}
+
+/// Adds what the target's connections need.
+fn add_connections(line: &mut LineBuilder) -> Result<(), String> {
+    move_connections(line, "connect-to");
+    move_to_socket(line, "unix-socket");
     if line.value("http2") != Some("false") && !line.is_set("h2c") {
         add_alpn(line);
     }
@@ -154,6 +166,55 @@ fn convert_rate(text: &str) -> Option<String> {
         .then(|| format!("{}/{unit}", count / number))
 }
 
+/// A target of `-format=json`.
+#[derive(Deserialize)]
+struct JsonTarget {
+    method: String,
+    url: String,
+    /// The body, in Base64.
+    #[serde(default)]
+    body: String,
+    #[serde(default)]
+    header: BTreeMap<String, Vec<String>>,
+}
+
+const SEVERAL_TARGETS: &str =
+    "one request is measured; lanes of a plan put several loads side by side";
+
+/// Takes the target from stdin or a file that has a JSON object a line.
+fn take_json_target(line: &mut LineBuilder) -> Result<(), String> {
+    let input = line.input.take().unwrap_or_default();
+    let mut lines = input.lines().filter(|text| !text.trim().is_empty());
+    let first = lines.next().ok_or("the targets are missing on stdin")?;
+    let target: JsonTarget = serde_json::from_str(first)
+        .map_err(|e| format!("the first target is not one of -format=json: {e}"))?;
+    if lines.next().is_some() {
+        line.add_missing("-format=json", SEVERAL_TARGETS);
+    }
+    let body = STANDARD
+        .decode(&target.body)
+        .ok()
+        .and_then(|body| String::from_utf8(body).ok());
+    if target.method != "GET" || !target.body.is_empty() {
+        line.add("-X", target.method);
+    }
+    for (name, values) in &target.header {
+        for value in values {
+            line.add_field("-H", name, value);
+        }
+    }
+    match body {
+        Some(body) if body.is_empty() => {}
+        Some(body) if !body.starts_with('@') && body != "-" => line.add("-d", body),
+        _ => line.add_missing(
+            "body",
+            "the target's body is no text: -d @FILE sends a file",
+        ),
+    }
+    line.target = Some(target.url);
+    Ok(())
+}
+
 /// Reads the target from stdin: `GET http://HOST/`, followed by lines with header fields and `@FILE`. Without stdin,
 /// the target is a word of the command line.
 fn take_target(line: &mut LineBuilder) -> Result<(), String> {
@@ -174,6 +235,10 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
         line.add("-X", method);
     }
     line.target = Some(url.trim().to_owned());
+    let mut after = lines.clone().skip_while(|text| !text.is_empty());
+    if after.any(|text| text.contains("://")) {
+        line.add_missing("targets after the first", SEVERAL_TARGETS);
+    }
     for text in lines.by_ref().take_while(|text| !text.is_empty()) {
         if text.starts_with('@') {
             line.add("-d", text);
@@ -181,10 +246,7 @@ fn take_target(line: &mut LineBuilder) -> Result<(), String> {
             .split_once(' ')
             .is_some_and(|(_, url)| url.contains("://"))
         {
-            line.add_missing(
-                text,
-                "one URL is measured; lanes of a plan put several loads side by side",
-            );
+            line.add_missing(text, SEVERAL_TARGETS);
         } else {
             line.add("-H", text);
         }

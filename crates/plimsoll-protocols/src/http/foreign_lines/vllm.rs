@@ -1,12 +1,13 @@
 //! Translates command lines of [vLLM](https://docs.vllm.ai)'s server benchmark: `vllm bench serve --model NAME …`.
 
 use super::NO_FILE_HINT;
-use super::aiperf::{DOCUMENTS_HINT, LENGTH_SPREAD_HINT, add_goodput};
+use super::aiperf::{DOCUMENTS_HINT, add_goodput};
 use crate::foreign::command_lines::FlagMeaning::{Deferred, Dropped, Missing, Ignored, OurFlag};
 use crate::foreign::command_lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const PROMPT_FILE_HINT: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+const PROMPT_FILE_HINT: &str =
+    "--dataset FILE takes prompts from a file in the format of ShareGPT, of messages or of prompts";
 
 /// Backends for embeddings and rankings, with their APIs.
 const POOLING_BACKENDS: [(&str, &str); 3] = [
@@ -27,7 +28,13 @@ const OPENAI_BACKENDS: [&str; 7] = [
 ];
 
 pub(super) static TOOL: LineTool = LineTool {
-    names: &["vllm bench serve", "benchmark_serving.py"],
+    names: &[
+        "vllm bench serve",
+        "bench serve",
+        "benchmark_serving.py",
+        "-m sglang.bench_serving",
+        "sglang.bench_serving",
+    ],
     style: FlagStyle::Gnu,
     flags: &[
         value(&["model"], Text, Deferred),
@@ -48,15 +55,39 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--warmup 5s warms up by time"),
         ),
         value(&["dataset-name"], Text, Deferred),
-        value(&["dataset-path"], Text, Missing(PROMPT_FILE_HINT)),
-        value(&["random-input-len", "input-len"], Number, Deferred),
-        value(&["random-output-len", "output-len"], Number, Deferred),
-        value(&["random-range-ratio"], Decimal, Deferred),
+        value(&["dataset-path"], Text, Deferred),
         value(
-            &["random-prefix-len"],
+            &["random-input-len", "random-input", "input-len"],
             Number,
-            Missing("--system sends the same text before each prompt"),
+            Deferred,
         ),
+        value(
+            &["random-output-len", "random-output", "output-len"],
+            Number,
+            Deferred,
+        ),
+        value(&["random-range-ratio"], Decimal, Deferred),
+        value(&["random-prefix-len"], Number, Deferred),
+        value(&["sharegpt-output-len"], Number, Deferred),
+        value(&["custom-output-len"], Number, Deferred),
+        value(&["top-p"], Decimal, Deferred),
+        value(&["top-k"], Number, Deferred),
+        switch(&["custom-skip-chat-template"], Ignored),
+        switch(&["skip-chat-template"], Ignored),
+        switch(&["no-stream", "disable-stream"], OurFlag("--no-stream", "")),
+        switch(
+            &["profile"],
+            Missing("--profile of a load samples the server by perf"),
+        ),
+        value(&["label"], Text, Ignored),
+        value(&["metadata"], Text, Ignored),
+        value(&["tokenizer-mode"], Text, Ignored),
+        value(
+            &["lora-modules"],
+            Text,
+            Missing("a run has one model: --model NAME"),
+        ),
+        value(&["logprobs"], Number, Deferred),
         switch(&["ignore-eos"], Deferred),
         value(&["temperature"], Decimal, Deferred),
         value(&["tokenizer"], Text, Ignored),
@@ -66,7 +97,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["metric-percentiles"], Text, Ignored),
         switch(&["save-result"], Ignored),
         switch(&["save-detailed"], OurFlag("--requests", "")),
-        value(&["result-dir"], Text, OurFlag("--out", "")),
+        value(&["result-dir"], Text, Dropped(NO_FILE_HINT)),
         value(&["result-filename"], Text, Dropped(NO_FILE_HINT)),
         switch(&["trust-remote-code"], Ignored),
         switch(&["disable-tqdm"], Ignored),
@@ -116,10 +147,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
                 line.value("port").unwrap_or("8000")
             )
         });
-    let endpoint = line.value("endpoint").unwrap_or_default();
+    let endpoint = line.value("endpoint").unwrap_or_default().to_owned();
     line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
     // The value of `--goodput ttft:200 tpot:50` is several words.
     for word in std::mem::take(&mut line.words) {
+        if line.is_guessed && word.contains("://") && !line.is_set("base-url") {
+            line.target = Some(format!("{}{endpoint}", word.trim_end_matches('/')));
+            continue;
+        }
         if !line.is_set("goodput") || !word.contains(':') {
             return Err(format!("unexpected argument `{word}`"));
         }
@@ -146,16 +181,60 @@ fn find_api(line: &LineBuilder) -> Option<&'static str> {
     is_known.then_some(if is_chat { "chat" } else { "completions" })
 }
 
+/// Adds lengths of prompts and answers: the ratio spreads both evenly around their means, and the shared prefix is not
+/// part of the length of the prompt.
+fn add_random_lengths(line: &mut LineBuilder, has_answers: bool) {
+    let ratio = line.value("random-range-ratio");
+    let ratio: f64 = ratio.and_then(|ratio| ratio.parse().ok()).unwrap_or(0.0);
+    let prefix = line.number("random-prefix-len", 0);
+    let range = |mean: u64, more: u64| {
+        let low = (mean as f64 * (1.0 - ratio)).floor().max(1.0) as u64;
+        let high = (mean as f64 * (1.0 + ratio)).ceil() as u64;
+        if low >= high {
+            format!("{}", mean + more)
+        } else {
+            format!("{}..{}", low + more, high + more)
+        }
+    };
+    let prompts = range(line.number("random-input-len", 1024), prefix);
+    line.add("--prompt-tokens", prompts);
+    if prefix > 0 {
+        line.add("--shared-prefix-tokens", prefix);
+    }
+    // The answers of embeddings and rankings have no tokens.
+    if has_answers {
+        let answers = range(line.number("random-output-len", 128), 0);
+        line.add("--max-tokens", answers);
+    }
+}
+
+/// Adds the file of a data set whose format we know.
+fn add_data_set(line: &mut LineBuilder) {
+    let name = line.value("dataset-name").unwrap_or_default().to_owned();
+    let file = line.value("dataset-path").map(str::to_owned);
+    let limit = ["sharegpt-output-len", "custom-output-len", "output-len"]
+        .iter()
+        .find_map(|name| line.value(name))
+        .map(str::to_owned);
+    match (name.as_str(), file) {
+        ("sharegpt" | "custom" | "openai", Some(file)) => {
+            line.add("--dataset", file);
+            if let Some(limit) = limit {
+                line.add("--max-tokens", limit);
+            }
+        }
+        ("sharegpt" | "custom" | "openai", None) => line.add_missing(
+            format!("--dataset-name {name}"),
+            "nothing is downloaded: --dataset FILE names a file of your own",
+        ),
+        _ => line.add_missing(format!("--dataset-name {name}"), PROMPT_FILE_HINT),
+    }
+}
+
 fn add_request(line: &mut LineBuilder) {
     let model = line.value("served-model-name").or(line.value("model"));
     if let Some(model) = model.map(str::to_owned) {
         line.add("--model", model);
-    }
-    if line
-        .value("random-range-ratio")
-        .is_some_and(|ratio| ratio.parse() != Ok(0.0))
-    {
-        line.add_missing("--random-range-ratio", LENGTH_SPREAD_HINT);
     }
     let api = find_api(line);
     match api {
@@ -172,20 +251,23 @@ fn add_request(line: &mut LineBuilder) {
     }
     let is_random = |name: &str| name.starts_with("random");
     if line.value("dataset-name").is_none_or(is_random) {
-        line.add("--prompt-tokens", line.number("random-input-len", 1024));
-        // Responses of the other APIs have no tokens.
-        if matches!(api, Some("chat" | "completions") | None) {
-            line.add("--max-tokens", line.number("random-output-len", 128));
-        }
+        add_random_lengths(line, matches!(api, Some("chat" | "completions") | None));
     } else {
-        line.add_missing("--dataset-name", PROMPT_FILE_HINT);
+        add_data_set(line);
     }
     let mut extra = Vec::new();
     if line.is_set("ignore-eos") {
         extra.push("\"ignore_eos\": true".to_owned());
     }
-    if let Some(temperature) = line.value("temperature") {
-        extra.push(format!("\"temperature\": {temperature}"));
+    for (name, key) in [
+        ("temperature", "temperature"),
+        ("top-p", "top_p"),
+        ("top-k", "top_k"),
+        ("logprobs", "logprobs"),
+    ] {
+        if let Some(value) = line.value(name) {
+            extra.push(format!("\"{key}\": {value}"));
+        }
     }
     if !extra.is_empty() {
         line.add("--extra", format_args!("{{{}}}", extra.join(", ")));

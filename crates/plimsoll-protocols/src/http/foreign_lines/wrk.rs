@@ -1,8 +1,8 @@
 //! Translates command lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which
 //! has `-R`.
 
-use super::{NO_SCRIPT_HINT, add_deadline, add_workers, take_unverified_target};
-use crate::foreign::command_lines::FlagMeaning::{Deferred, Missing, Ignored, OurFlag};
+use super::{NO_SCRIPT_HINT, add_deadline, add_workers, scripts, take_unverified_target};
+use crate::foreign::command_lines::FlagMeaning::{Deferred, Ignored, OurFlag};
 use crate::foreign::command_lines::ValueForm::{Metric, Seconds, Text};
 use crate::foreign::command_lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_unit};
 
@@ -13,7 +13,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c", "connections"], Metric, Deferred),
         value(&["d", "duration"], Seconds, Deferred),
         value(&["t", "threads"], Metric, Deferred),
-        value(&["s", "script"], Text, Missing(NO_SCRIPT_HINT)),
+        value(&["s", "script"], Text, Deferred),
         value(&["H", "header"], Text, OurFlag("-H", "")),
         switch(&["L", "latency"], Ignored),
         switch(&["U", "u_latency"], Ignored),
@@ -38,5 +38,42 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         line.add("--workers", line.metric("t", 2));
     }
     add_deadline(line, "timeout");
-    take_unverified_target(line)
+    // Words behind the URL are arguments of the script.
+    line.words.truncate(1);
+    take_unverified_target(line)?;
+    add_script(line);
+    Ok(())
+}
+
+/// Adds the request that a script sets, if it does nothing else.
+fn add_script(line: &mut LineBuilder) {
+    let Some(file) = line.value("s").map(str::to_owned) else {
+        return;
+    };
+    let script = scripts::script_text(&file);
+    let Some(settings) = script.and_then(|script| scripts::wrk_settings(&script)) else {
+        line.add_missing(format!("-s {file}"), NO_SCRIPT_HINT);
+        return;
+    };
+    if let Some(method) = settings.method {
+        line.add("-X", method);
+    } else if settings.body.is_some() {
+        line.add("-X", "GET");
+    }
+    for (name, value) in &settings.fields {
+        line.add_field("-H", name, value);
+    }
+    match settings.body {
+        Some(body) if body.starts_with('@') || body == "-" => line.add_missing(
+            format!("-s {file}"),
+            "a body that begins with @ is the name of a file here: put the text into a file",
+        ),
+        Some(body) => line.add("-d", body),
+        None => {}
+    }
+    if let (Some(path), Some(url)) = (settings.path, &line.target) {
+        let begin = url.find("://").map_or(0, |at| at + "://".len());
+        let end = url[begin..].find('/').map_or(url.len(), |at| begin + at);
+        line.target = Some(format!("{}{path}", &url[..end]));
+    }
 }

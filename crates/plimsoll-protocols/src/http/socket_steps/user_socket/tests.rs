@@ -62,15 +62,15 @@ fn start(driver: &mut SocketStepDriver, made: &SocketStepCall, now: Time) -> Vec
 
 /// Returns an open socket.
 fn opened() -> SocketStepDriver {
-    let mut new_driver = step(&call(AwaitedMessages::Count(0))).new_driver();
+    let mut driver = step(&call(AwaitedMessages::Count(0))).new_driver();
     let opening = SocketStepCall {
         opens: true,
         ..call(AwaitedMessages::Count(0))
     };
-    let selected = step(&opening).select_request(&mut new_driver, &Arc::default(), &CookieJar::default());
+    let selected = step(&opening).select_request(&mut driver, &Arc::default(), &CookieJar::default());
     assert_eq!(selected, Ok(()));
     let (mut out, mut events) = (Vec::new(), Vec::new());
-    new_driver.start(CallId(0), 7, Time(1), &mut out);
+    driver.start(CallId(0), 7, Time(1), &mut out);
     let request = String::from_utf8(out).expect("a request");
     assert!(
         request.starts_with("GET / HTTP/1.1\r\nhost: h:1\r\n"),
@@ -84,16 +84,16 @@ fn opened() -> SocketStepDriver {
     );
     let (first, second) = head.as_bytes().split_at(40);
     for bytes in [first, second] {
-        let read = new_driver.receive(bytes, Time(2), &mut Vec::new(), &mut events);
+        let read = driver.receive(bytes, Time(2), &mut Vec::new(), &mut events);
         assert_eq!(read, Ok(()));
     }
     assert_eq!(outcomes(&events), [Outcome::Ok]);
-    assert!(new_driver.fields().any(|field| field == (b"X-A", b"b")));
-    new_driver
+    assert!(driver.fields().any(|field| field == (b"X-A", b"b")));
+    driver
 }
 
 fn outcomes(events: &[Event]) -> Vec<Outcome> {
-    let ended_call = events.iter().filter_map(Event::ended_call);
+    let ended = events.iter().filter_map(Event::ended_call);
     ended.map(|done| done.outcome).collect()
 }
 
@@ -220,16 +220,16 @@ fn unread_messages_are_limited() {
 
 #[test]
 fn socket_is_closed_if_upgrade_is_late() {
-    let mut new_driver = step(&call(AwaitedMessages::Count(0))).new_driver();
+    let mut driver = step(&call(AwaitedMessages::Count(0))).new_driver();
     let opening = SocketStepCall {
         opens: true,
         ..until("x")
     };
-    assert_eq!(start(&mut new_driver, &opening, Time(1)), []);
-    new_driver.cancel(CallId(0), Time(2), &mut Vec::new());
-    let events = start(&mut new_driver, &until("x"), Time(3));
+    assert_eq!(start(&mut driver, &opening, Time(1)), []);
+    driver.cancel(CallId(0), Time(2), &mut Vec::new());
+    let events = start(&mut driver, &until("x"), Time(3));
     assert_eq!(outcomes(&events), [Outcome::SocketClosed]);
     let mut out = Vec::new();
-    new_driver.finish(&mut out);
+    driver.finish(&mut out);
     assert_eq!(out, b"", "there is no socket to close");
 }

@@ -1,0 +1,187 @@
+//! Translates what other tools say about addresses: files of URLs, sockets, and connections to other hosts.
+
+use std::path::Path;
+
+use plimsoll_model::input;
+
+use crate::foreign::command_lines::LineBuilder;
+
+const SEVERAL_SERVERS: &str =
+    "its URLs are those of several servers, or not plain URLs: each server is a lane of a plan";
+
+/// Takes the target from a file that has a URL a line. Several URLs of one server become the rows of calls.
+///
+/// # Errors
+/// Returns the reason where the file can't be read, or has no URL.
+pub(super) fn take_url_file(line: &mut LineBuilder, file: &str) -> Result<(), String> {
+    let text = input::file_to_string(Path::new(file));
+    let text = text.map_err(|e| format!("can't read the URLs of {file}: {e}"))?;
+    let lines = text.lines().map(str::trim);
+    let urls: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    take_urls(line, file, &urls)
+}
+
+/// Takes the target from the URLs of `file`, which may each follow `GET`.
+fn take_urls(line: &mut LineBuilder, file: &str, urls: &[&str]) -> Result<(), String> {
+    let bare = |text: &str| text.strip_prefix("GET ").unwrap_or(text).trim().to_owned();
+    let urls: Vec<String> = urls.iter().map(|url| bare(url)).collect();
+    let Some(first) = urls.first() else {
+        return Err(format!("{file} has no URL"));
+    };
+    let origin = origin_of(first);
+    let is_plain = |url: &String| origin.is_some() && origin_of(url) == origin;
+    let is_one = urls.iter().all(|url| url == first);
+    if is_one || !urls.iter().all(is_plain) {
+        line.target = first.split_whitespace().next().map(str::to_owned);
+        if !is_one {
+            line.add_missing(file, SEVERAL_SERVERS);
+        }
+        return Ok(());
+    }
+    line.target = origin.map(|origin| format!("{origin}/{{{{row.relative}}}}"));
+    line.add("--rows", file);
+    Ok(())
+}
+
+/// Returns scheme and authority of a URL; `None` for a text that is not only a URL.
+fn origin_of(url: &str) -> Option<&str> {
+    let begin = url.find("://")? + "://".len();
+    let end = url[begin..].find('/').map_or(url.len(), |at| begin + at);
+    (!url.contains(' ') && end > begin).then(|| &url[..end])
+}
+
+/// Moves the target to a socket of this machine.
+pub(super) fn move_to_socket(line: &mut LineBuilder, name: &str) {
+    let Some(socket) = line.value(name).map(str::to_owned) else {
+        return;
+    };
+    if let Some(url) = &line.target {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        line.target = Some(format!("{scheme}+unix:{socket}:{path}"));
+    }
+}
+
+/// Moves the target to the host and port that the values of a flag name for its own, as curl's `--connect-to
+/// HOST1:PORT1:HOST2:PORT2` does. The request keeps its host, and the certificate's name stays that of the URL.
+pub(super) fn move_connections(line: &mut LineBuilder, name: &str) {
+    for value in line.values(name) {
+        let parts: Vec<&str> = value.split(':').collect();
+        let (from, to) = match parts[..] {
+            [from_host, from_port, to_host, to_port] => {
+                (Some((from_host, from_port)), (to_host, to_port))
+            }
+            // h2load and vegeta move all connections.
+            [to_host, to_port] => (None, (to_host, to_port)),
+            _ => {
+                line.add_missing(
+                    format!("--{name} {value}"),
+                    "it is HOST:PORT, or HOST1:PORT1:HOST2:PORT2 without brackets",
+                );
+                continue;
+            }
+        };
+        move_target(line, from, to);
+    }
+}
+
+/// Moves the target to `to`, if its host and port are those of `from`, where empty ones stand for any.
+fn move_target(line: &mut LineBuilder, from: Option<(&str, &str)>, to: (&str, &str)) {
+    let Some(url) = line.target.clone() else {
+        return;
+    };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return;
+    };
+    let path = rest.find('/').map_or("", |at| &rest[at..]);
+    let authority = &rest[..rest.len() - path.len()];
+    let default_port = if scheme == "https" { "443" } else { "80" };
+    let (host, port) = authority
+        .split_once(':')
+        .unwrap_or((authority, default_port));
+    let matches = |wanted: &str, given: &str| wanted.is_empty() || wanted == given;
+    if from.is_some_and(|(from_host, from_port)| {
+        !matches(from_host, host) || !matches(from_port, port)
+    }) {
+        return;
+    }
+    let or_own = |text: &str, own: &str| if text.is_empty() { own } else { text }.to_owned();
+    let (to_host, to_port) = (or_own(to.0, host), or_own(to.1, port));
+    line.target = Some(format!("{scheme}://{to_host}:{to_port}{path}"));
+    let is_host = |word: &String| word.to_ascii_lowercase().starts_with("host:");
+    if !line
+        .our_flags
+        .iter()
+        .any(|word| word == "--host" || is_host(word))
+    {
+        line.add("--host", authority);
+    }
+    if scheme == "https" {
+        line.add("--server-name", host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(url: &str, from: Option<(&str, &str)>, to: (&str, &str)) -> (String, String) {
+        let mut line = LineBuilder::default();
+        line.target = Some(url.to_owned());
+        move_target(&mut line, from, to);
+        (line.target.unwrap_or_default(), line.our_flags.join(" "))
+    }
+
+    #[test]
+    fn connections_move_where_the_url_matches() {
+        for (from, to, url, flags) in [
+            (
+                Some(("a.test", "443")),
+                ("b", "8443"),
+                "https://b:8443/x",
+                "--host a.test --server-name a.test",
+            ),
+            (
+                Some(("", "")),
+                ("b", ""),
+                "https://b:443/x",
+                "--host a.test --server-name a.test",
+            ),
+            (
+                None,
+                ("b", "1"),
+                "https://b:1/x",
+                "--host a.test --server-name a.test",
+            ),
+            (Some(("c.test", "")), ("b", "1"), "https://a.test/x", ""),
+        ] {
+            let found = moved("https://a.test/x", from, to);
+            assert_eq!(found, (url.to_owned(), flags.to_owned()), "{from:?}");
+        }
+        let found = moved("http://a:8080", None, ("b", "1"));
+        assert_eq!(found, ("http://b:1".to_owned(), "--host a:8080".to_owned()));
+    }
+
+    #[test]
+    fn urls_of_one_server_are_rows() {
+        let taken = |urls: &[&str]| {
+            let mut line = LineBuilder::default();
+            take_urls(&mut line, "f", urls).map(|()| {
+                let target = line.target.clone().unwrap_or_default();
+                (target, line.our_flags.join(" "))
+            })
+        };
+        let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        let rows = pair("http://a/{{row.relative}}", "--rows f");
+        assert_eq!(taken(&["http://a/b", "GET http://a/c"]), rows);
+        assert_eq!(taken(&["http://a/b"]), pair("http://a/b", ""));
+        assert_eq!(taken(&["http://a/b", "http://c/b"]), pair("http://a/b", ""));
+        assert_eq!(
+            taken(&["http://a/b POST x", "http://a/c"]),
+            pair("http://a/b", "")
+        );
+        assert_eq!(taken(&[]), Err("f has no URL".to_owned()));
+    }
+}

@@ -1,0 +1,119 @@
+//! Reads what scripts of other tools say plainly: URLs, numbers of users, durations, and the settings of a request.
+//!
+//! Scripts are not run. What is found here completes the line that is shown to their users, and a script of wrk that only
+//! sets the request is translated as a whole.
+
+use std::path::Path;
+
+use plimsoll_model::input;
+use regex::Regex;
+
+/// The text of a script; `None` if there is no such file, or if it is no text.
+pub(super) fn script_text(path: &str) -> Option<String> {
+    input::file_to_string(Path::new(path)).ok()
+}
+
+/// Returns the first group of the first match.
+pub(super) fn find_first(text: &str, pattern: &str) -> Option<String> {
+    find_all(text, pattern).into_iter().next()
+}
+
+/// Returns the first group of every match.
+pub(super) fn find_all(text: &str, pattern: &str) -> Vec<String> {
+    let Ok(pattern) = Regex::new(pattern) else {
+        return Vec::new();
+    };
+    let groups = pattern
+        .captures_iter(text)
+        .filter_map(|found| Some(found.get(1)?.as_str().to_owned()));
+    groups.collect()
+}
+
+/// The request that a script of wrk sets.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestSettings {
+    pub method: Option<String>,
+    pub path: Option<String>,
+    pub body: Option<String>,
+    pub fields: Vec<(String, String)>,
+}
+
+/// Returns the settings of a script of wrk; `None` if it does more than set `wrk.method`, `wrk.path`, `wrk.body` and
+/// `wrk.headers` to texts.
+pub(super) fn wrk_settings(script: &str) -> Option<RequestSettings> {
+    let setting = Regex::new(
+        r#"^wrk\.(method|path|body|headers\[\s*["']([^"']+)["']\s*\])\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')\s*;?\s*(?:--.*)?$"#,
+    )
+    .ok()?;
+    let mut settings = RequestSettings::default();
+    for line in script.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with("--") && !line.starts_with("--[") {
+            continue;
+        }
+        let found = setting.captures(line)?;
+        let value = found.get(3).or(found.get(4))?.as_str();
+        let value = unescape(value)?;
+        match (&found[1], found.get(2)) {
+            ("method", _) => settings.method = Some(value),
+            ("path", _) => settings.path = Some(value),
+            ("body", _) => settings.body = Some(value),
+            (_, Some(name)) => settings.fields.push((name.as_str().to_owned(), value)),
+            (_, None) => return None,
+        }
+    }
+    Some(settings)
+}
+
+/// Resolves the escapes of a text in Lua; `None` if it has others than these.
+fn unescape(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut left = text.chars();
+    while let Some(letter) = left.next() {
+        out.push(match letter {
+            '\\' => match left.next()? {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                same @ ('\\' | '"' | '\'') => same,
+                _ => return None,
+            },
+            letter => letter,
+        });
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_wrk_scripts_are_settings() {
+        let script = "-- a request\nwrk.method = \"POST\"\nwrk.body   = '{\"a\": 1}'\n\
+            wrk.headers[\"Content-Type\"] = \"application/json\" -- its type\nwrk.path = \"/a\\\\b\";\n";
+        let settings = wrk_settings(script).expect("settings");
+        assert_eq!(settings.method.as_deref(), Some("POST"));
+        assert_eq!(settings.body.as_deref(), Some("{\"a\": 1}"));
+        assert_eq!(settings.path.as_deref(), Some("/a\\b"));
+        let field = ("Content-Type".to_owned(), "application/json".to_owned());
+        assert_eq!(settings.fields, [field]);
+        for program in [
+            "wrk.method = \"POST\"\nrequest = function() return wrk.format() end",
+            "wrk.body = \"a\" .. b",
+            "wrk.body = [[a]]",
+            "wrk.thread = \"a\"",
+            "wrk.body = \"\\x41\"",
+            "--[[ a\n]]",
+        ] {
+            assert_eq!(wrk_settings(program), None, "{program}");
+        }
+    }
+
+    #[test]
+    fn texts_of_scripts_are_found() {
+        let script = "vus: 5, duration: '1s'\nhttp.get('http://a/b');";
+        assert_eq!(find_first(script, r"\bvus:\s*(\d+)").as_deref(), Some("5"));
+        assert_eq!(find_first(script, r"\brate:\s*(\d+)"), None);
+        assert_eq!(script_text("no/such/file"), None);
+    }
+}

@@ -1,0 +1,3 @@
+request = function()
+  return wrk.format("GET", "/" .. math.random(10))
+end
